@@ -1,0 +1,64 @@
+#pragma once
+// Tokens of a data set, as one stream cut into samples of T, and which sample comes when.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::io {
+
+/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs and targets.
+class TokenStream {
+ public:
+  virtual ~TokenStream() = default;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
+  virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
+};
+
+enum class Tokenizer : unsigned char { bytes };
+
+struct DatasetFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::int64_t tokens = 0;
+  std::string kind;  // "text", "jsonl", "bin"
+};
+
+struct Dataset {
+  std::unique_ptr<TokenStream> tokens;
+  std::vector<DatasetFile> files;
+  std::int32_t largest_id = 0;
+};
+
+/// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key) likewise; llm.c
+/// .bin tokens as they are. Text and .bin do not mix. Memory-mapped where bytes are tokens; nothing is read twice.
+/// Throws Error (data): empty, not there, Parquet or Arrow (by name and by magic), a .bin whose header lies or is truncated,
+/// a .jsonl line that is no JSON object or has no "text" (file:line), a NUL byte in a text file (binary garbage).
+[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer);
+
+/// A view of part of a stream.
+[[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count);
+
+/// Which sample a global sample index means: a function of (seed, epoch, index) alone.
+class Sampler {
+ public:
+  Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed);
+  [[nodiscard]] std::int64_t num_samples() const { return num_samples_; }
+  /// Index counts on over epochs: epoch = index / num_samples.
+  [[nodiscard]] std::int64_t sample(std::int64_t global_index) const;
+
+ private:
+  std::int64_t num_samples_;
+  bool shuffle_;
+  std::uint64_t seed_;
+};
+
+/// Samples of T in a stream of `tokens` tokens: floor((tokens - 1) / T), and what the tail drops.
+struct SampleCount {
+  std::int64_t samples = 0, dropped_tokens = 0;
+};
+[[nodiscard]] SampleCount count_samples(std::int64_t tokens, std::int64_t T);
+
+}  // namespace tessera::io

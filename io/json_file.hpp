@@ -1,0 +1,13 @@
+#pragma once
+// Small text files: read whole, bounded; written whole, atomically.
+
+#include <string>
+
+namespace tessera::io {
+
+/// The file's bytes. Throws Error (data): not there, a directory, larger than `limit` bytes.
+[[nodiscard]] std::string read_text(const std::string& path, std::size_t limit = 64u << 20);
+/// path.tmp, fsync, rename: a reader sees the old text or the new. Throws Error (data).
+void write_text(const std::string& path, const std::string& text);
+
+}  // namespace tessera::io

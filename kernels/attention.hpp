@@ -1,0 +1,37 @@
+#pragma once
+// Causal self-attention without a T×T buffer: tiles, online softmax (Milakov, Gimelshein 2018; FlashAttention-2, Dao 2023, Alg. 1-2).
+// Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by `scale` (head_dim^-0.5).
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct AttentionShape {
+  std::int64_t batch = 0, tokens = 0;                  // B, T
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  // nh, nk, d
+};
+
+struct AttentionForwardArgs {
+  AttentionShape shape;
+  TensorView qkv;  // (B, T, (nh + 2·nk)·d): q heads, then k heads, then v heads, per token
+  TensorView out;  // (B, T, nh·d)
+  TensorView lse;  // (B, nh, T) log of the softmax denominator, for backward; absent: not wanted
+  double scale = 1;
+  TensorView workspace;
+};
+void attention_forward(const AttentionForwardArgs& args, StreamView stream);
+[[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype);
+
+struct AttentionBackwardArgs {
+  AttentionShape shape;
+  TensorView dout;  // (B, T, nh·d)
+  TensorView qkv, out, lse;
+  TensorView dqkv;  // (B, T, (nh + 2·nk)·d), overwritten; must not be qkv
+  double scale = 1;
+  TensorView workspace;
+};
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
+[[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype);
+
+}  // namespace tessera::kernels

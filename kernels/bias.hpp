@@ -1,0 +1,23 @@
+#pragma once
+// Column sums: the gradient of a bias.
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct BiasBackwardArgs {
+  TensorView dy;            // (N, C)
+  TensorView dbias;         // (C)
+  bool accumulate = false;  // add to dbias, or overwrite it
+};
+void bias_backward(const BiasBackwardArgs& args, StreamView stream);
+
+/// y += x, element by element (residual connections).
+struct AddArgs {
+  TensorView x;
+  TensorView y;
+};
+void add(const AddArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

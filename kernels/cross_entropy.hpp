@@ -1,0 +1,35 @@
+#pragma once
+// The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so that no
+// (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss.
+
+#include "runtime/base/exact_sum.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+/// What a pass adds to: sums over tokens, so that any split of a batch gives the same total.
+struct LossSums {
+  ExactSum loss;              // Σ -log p(target), natural log
+  std::int64_t tokens = 0;    // targets that are not ignore_index
+  std::int64_t correct = 0;   // argmax = target (the lowest index among equals)
+};
+
+inline constexpr std::int32_t ignore_index = -100;
+
+struct HeadLossArgs {
+  TensorView x;        // (N, C)
+  TensorView weight;   // (V, C)
+  TensorView targets;  // (N) int32 in [0, V) or ignore_index
+  LossSums* sums = nullptr;
+  TensorView workspace;  // head_loss_workspace bytes
+  // Gradient of scale·Σ loss; absent dx: evaluation only.
+  const double* loss_scale = nullptr;  // in memory: 1 / valid tokens of the global batch
+  TensorView dx;                       // (N, C), overwritten
+  TensorView dweight;                  // (V, C)
+  bool accumulate = false;             // add to dweight, or overwrite it
+};
+void head_loss(const HeadLossArgs& args, StreamView stream);
+[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype);
+
+}  // namespace tessera::kernels

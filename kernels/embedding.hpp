@@ -1,0 +1,28 @@
+#pragma once
+// Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[t].
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct EmbeddingForwardArgs {
+  TensorView ids;              // (B, T) int32, every id in [0, V): callers have checked
+  TensorView tokens_table;     // (V, C)
+  TensorView positions_table;  // (P, C) with P >= T; absent: no positions
+  TensorView y;                // (B, T, C)
+};
+void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);
+
+struct EmbeddingBackwardArgs {
+  TensorView ids;             // (B, T) int32
+  TensorView dy;              // (B, T, C)
+  TensorView dtokens_table;   // (V, C)
+  bool accumulate_tokens = false;
+  TensorView dpositions_table;  // (P, C), or absent
+  bool accumulate_positions = false;
+};
+/// Rows are summed in token order whatever the number of threads (threads split the columns).
+void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

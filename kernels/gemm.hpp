@@ -1,0 +1,20 @@
+#pragma once
+// C = alpha·op(A)·op(B) + beta·C, row-major, fp32 or fp64, by CBLAS tiled over this rank's threads.
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct GemmArgs {
+  TensorView a;  // (m, k), or (k, m) if trans_a
+  TensorView b;  // (k, n), or (n, k) if trans_b
+  TensorView c;  // (m, n)
+  bool trans_a = false, trans_b = false;
+  double alpha = 1, beta = 0;  // beta 0 does not read c
+  TensorView bias;             // (n) added to every row, or absent
+};
+/// The split over threads depends on shapes and the number of threads alone, so equal calls give equal bits.
+void gemm(const GemmArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

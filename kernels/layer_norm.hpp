@@ -1,0 +1,39 @@
+#pragma once
+// LayerNorm over the last dimension, biased variance (Ba, Kiros, Hinton 2016): y = (x - mean)·rstd·weight + bias.
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct LayerNormForwardArgs {
+  TensorView x;             // (N, C)
+  TensorView weight, bias;  // (C)
+  TensorView y;             // (N, C); may be x
+  TensorView mean, rstd;    // (N), written for backward; absent: not wanted
+  double eps = 1e-5;
+};
+void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream);
+
+/// y again from saved mean and rstd: the same bits as the forward pass.
+struct LayerNormApplyArgs {
+  TensorView x, weight, bias, mean, rstd, y;
+};
+void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream);
+
+struct LayerNormBackwardArgs {
+  TensorView dy;             // (N, C)
+  TensorView x;              // (N, C), the forward's input
+  TensorView weight;         // (C)
+  TensorView mean, rstd;     // (N)
+  TensorView dx;             // (N, C); may be dy; with add_to_dx the residual's gradient is already there
+  bool add_to_dx = false;
+  TensorView dweight, dbias; // (C)
+  bool accumulate = false;   // add to dweight, dbias, or overwrite them
+  TensorView workspace;      // layer_norm_backward_workspace bytes
+};
+void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream);
+/// Bytes; depends on the threads of this rank (kernels/threads.hpp).
+[[nodiscard]] std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype);
+
+}  // namespace tessera::kernels

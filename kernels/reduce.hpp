@@ -1,0 +1,37 @@
+#pragma once
+// Sums whose order is written down, and norms that have none. fp32.
+
+#include <span>
+
+#include "runtime/base/exact_sum.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+/// The neutral element of fp32 addition: x + (-0.0) is x for every x, +0 and -0 too. An empty micro-batch adds this.
+inline constexpr float sum_identity = -0.0F;
+
+/// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, by the binary counter: part i is added like a carry, ((0+1)+(2+3))+((4+5)+…), and
+/// what is left over is folded from the smallest subtree to the largest. For a power of two it is the balanced tree. Runs on
+/// the calling thread alone. `out` may be any of the parts. At most 4096 parts.
+struct SumTreeArgs {
+  std::span<const float* const> parts;
+  float* out = nullptr;
+  std::size_t count = 0;
+};
+void sum_tree(const SumTreeArgs& args, StreamView stream);
+
+/// y = x + y, fp32, on the calling thread alone (a step of the counter).
+void add_to(const float* x, float* y, std::size_t count, StreamView stream);
+
+/// Adds Σ x² to `sum` so that the result does not depend on how the elements are spread over ranks: blocks of norm_block
+/// elements are summed in a fixed order in double, and the blocks exactly. count must be a multiple of norm_block. On the
+/// calling thread alone. Non-finite elements set sum.nonfinite().
+inline constexpr std::size_t norm_block = 128;
+void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream);
+
+/// x[k] = value, over this rank's threads.
+void fill(float* x, std::size_t count, float value, StreamView stream);
+
+}  // namespace tessera::kernels

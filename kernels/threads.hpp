@@ -1,0 +1,24 @@
+#pragma once
+// How many threads a rank computes with, and which instruction set its kernels use.
+
+#include <string>
+
+namespace tessera::kernels {
+
+/// Threads of every kernel from now on, at least 1 (OpenMP's and ours). CBLAS itself is kept at one: we tile above it.
+void set_threads(int threads);
+[[nodiscard]] int threads();
+
+enum class Isa : unsigned char { portable, avx2, avx512 };
+[[nodiscard]] const char* name_of(Isa isa);
+/// The best this CPU has, or what TESSERA_ISA=portable|avx2|avx512 asks for; chosen once.
+[[nodiscard]] Isa isa();
+/// For tests; throws Error (usage) if the CPU lacks it.
+void set_isa(Isa isa);
+/// "OpenBLAS 0.3.21 serial, kernel Zen" as far as the library tells.
+[[nodiscard]] std::string blas_version();
+
+/// GFLOP/s of sgemm on this rank's threads: best of `repeats` at m×n×k. About 2·m·n·k·repeats FLOPs of time.
+[[nodiscard]] double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,70 @@
+#include "runtime/base/exact_sum.hpp"
+
+#include <cmath>
+
+namespace tessera {
+
+namespace {
+constexpr int lowest_bit = -1088;  // weight of digit 0 is 2^lowest_bit; a multiple of 32 below 2^-1074
+}
+
+void ExactSum::add(double x) {
+  if (x == 0) return;
+  if (!std::isfinite(x)) {
+    ++words_[num_digits];
+    return;
+  }
+  int exponent = 0;
+  const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(x, &exponent), 53));  // x = mantissa · 2^(exponent-53)
+  const int shift = exponent - 53 - lowest_bit;                                             // ≥ 0
+  const auto digit = static_cast<std::size_t>(shift / 32);
+  const bool negative = mantissa < 0;
+  const auto magnitude = static_cast<unsigned __int128>(negative ? -mantissa : mantissa) << (shift % 32);
+  for (int i = 0; i < 3; ++i) {
+    const auto part = static_cast<std::int64_t>(static_cast<std::uint32_t>(magnitude >> (32 * i)));
+    words_[digit + static_cast<std::size_t>(i)] += negative ? -part : part;
+  }
+}
+
+void ExactSum::add(const ExactSum& other) {
+  for (std::size_t i = 0; i < num_words; ++i) words_[i] += other.words_[i];
+}
+
+double ExactSum::value() const {
+  if (nonfinite()) return std::nan("");
+  // Carry upward so that every digit but the top is in [0, 2^32), then negate if the whole is negative.
+  std::array<std::int64_t, num_digits> digits{};
+  bool negative = false;
+  for (int pass = 0; pass < 2; ++pass) {
+    std::int64_t carry = 0;
+    for (std::size_t i = 0; i < num_digits; ++i) {
+      const std::int64_t v = (negative ? -words_[i] : words_[i]) + carry;
+      digits[i] = i + 1 < num_digits ? (v & 0xffffffff) : v;
+      carry = v >> 32;
+    }
+    if (digits[num_digits - 1] >= 0) break;
+    negative = true;
+  }
+  std::size_t top = num_digits;
+  while (top > 0 && digits[top - 1] == 0) --top;
+  if (top == 0) return 0;
+  // The top 96 bits as an integer; a sticky bit stands for what lies below; long double would depend on the machine.
+  unsigned __int128 head = 0;
+  for (std::size_t i = 0; i < 3; ++i) head = (head << 32) | (top >= i + 1 ? static_cast<std::uint32_t>(digits[top - 1 - i]) : 0u);
+  bool sticky = false;
+  for (std::size_t i = 0; i + 3 < top; ++i) sticky |= digits[i] != 0;
+  int width = 0;
+  while (width < 128 && (head >> width) != 0) ++width;
+  int scale = lowest_bit + 32 * (static_cast<int>(top) - 3);
+  if (width > 62) {
+    const int drop = width - 62;
+    sticky |= (head & ((static_cast<unsigned __int128>(1) << drop) - 1)) != 0;
+    head >>= drop;
+    scale += drop;
+  }
+  const auto bits = static_cast<std::int64_t>(static_cast<std::uint64_t>(head) << 1 | static_cast<std::uint64_t>(sticky));
+  const double magnitude = std::ldexp(static_cast<double>(bits), scale - 1);
+  return negative ? -magnitude : magnitude;
+}
+
+}  // namespace tessera

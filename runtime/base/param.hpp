@@ -1,0 +1,29 @@
+#pragma once
+// ParamSpec: all that models, shard and io share about a parameter.
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/tensor.hpp"
+
+namespace tessera {
+
+/// How the elements of a fresh parameter are drawn: a function of (seed, name, element index) alone.
+struct Initializer {
+  enum class Kind : unsigned char { zeros, ones, normal };
+  Kind kind = Kind::zeros;
+  double std = 0;  // of normal; the mean is 0
+};
+
+/// One parameter of a model, by its canonical (Hugging Face) name. Value type.
+struct ParamSpec {
+  std::string name;  // "h.0.attn.c_attn.weight"; no "transformer." prefix
+  Shape shape;
+  Initializer init;
+  bool decay = true;      // weight decay applies (not to biases and norm weights)
+  bool trainable = true;
+
+  [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
+};
+
+}  // namespace tessera

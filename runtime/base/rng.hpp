@@ -1,0 +1,28 @@
+#pragma once
+// Random numbers as functions of a key and a counter (Philox 4x32-10; Salmon et al., SC 2011): no state, so no rank can change them.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+/// 64-bit FNV-1a; for keys and fingerprints, not for security.
+[[nodiscard]] constexpr std::uint64_t hash64(std::string_view text, std::uint64_t seed = 14695981039346656037ull) {
+  for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return seed;
+}
+
+/// Four 32-bit words for (key, counter).
+[[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high = 0);
+
+/// Uniform in [0, 1) with 53 bits, for (key, index).
+[[nodiscard]] double uniform(std::uint64_t key, std::uint64_t index);
+
+/// Standard normal for (key, index), by Box-Muller in double.
+[[nodiscard]] double normal(std::uint64_t key, std::uint64_t index);
+
+/// Element `index` of a random permutation of [0, n) chosen by `key`; a bijection without a table (cycle-walking Feistel network).
+[[nodiscard]] std::uint64_t permute(std::uint64_t key, std::uint64_t n, std::uint64_t index);
+
+}  // namespace tessera

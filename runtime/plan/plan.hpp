@@ -1,0 +1,71 @@
+#pragma once
+// RunPlan: layout, schedules, arena and costs of a run, from the same code that runs it; pure, and the same on every rank but for
+// what `rank` changes. Nothing large is allocated.
+
+#include <string>
+#include <vector>
+
+#include "models/module.hpp"
+#include "runtime/comm/topology.hpp"
+#include "runtime/plan/batch.hpp"
+#include "runtime/shard/layout.hpp"
+#include "runtime/shard/policy.hpp"
+#include "runtime/shard/schedule.hpp"
+
+namespace tessera::plan {
+
+/// What a run is, as far as bytes and order are concerned.
+struct RunSpec {
+  const models::Model* model = nullptr;
+  shard::Strategy strategy;
+  Topology topology;
+  BatchPlan batch;
+  std::int64_t tokens = 0;           // T
+  std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
+  int rank = 0;
+};
+
+/// Categories of the memory table, in its order.
+enum class Category : unsigned char { params, grads, optimizer, activations, buffers, comm };
+inline constexpr int num_categories = 6;
+[[nodiscard]] const char* name_of(Category category);
+
+/// How a slot of the arena is placed.
+enum class Placement : unsigned char {
+  own,        // this rank's alone
+  peers_read, // this rank's, in memory that the ranks of its node read in place
+  node,       // one for the node; each rank is charged its interval
+};
+
+/// A named slot. Bytes are what this rank is charged for.
+struct ArenaSlot {
+  std::string name;  // "grad.s0", "saved.h.3", …
+  Category category = Category::buffers;
+  Placement placement = Placement::own;
+  std::size_t bytes = 0;
+};
+
+struct Costs {
+  std::size_t memory[num_categories] = {};   // bytes of this rank, by category
+  std::size_t total = 0;
+  TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step, by axis
+  double flops_per_step = 0;                 // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token)
+  double recompute_flops_per_step = 0;       // on top, when activations are recomputed
+};
+
+struct RunPlan {
+  RunSpec spec;
+  std::vector<shard::UnitSpec> units;
+  shard::ShardLayout layout;
+  shard::Schedule train, eval, logits;  // verified
+  std::vector<ArenaSlot> slots;
+  Costs costs;
+};
+
+/// Builds and verifies. Throws Error (usage): T longer than the model's positions, a world that is no power of two with reproducible.
+[[nodiscard]] RunPlan make_plan(const RunSpec& spec);
+
+/// Largest micro-batch (rows) whose plan fits in `device_memory` bytes per rank; 0 if none does. G follows B (A stays).
+[[nodiscard]] std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory);
+
+}  // namespace tessera::plan

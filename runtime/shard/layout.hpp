@@ -1,0 +1,72 @@
+#pragma once
+// ShardLayout: the pure map (unit, rank) ↔ flat interval ↔ segments of parameters. Nobody else computes offsets.
+//
+// A unit is one flat fp32 buffer: its parameters one after another, each starting on param_alignment elements, padded at the end
+// to a multiple of world·quantum elements. It is cut into S equal shards (S: the shard axis). Since the padding depends on the
+// world and not on the mesh, every strategy of one world has the same flat buffers, cut differently.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/param.hpp"
+#include "runtime/comm/mesh.hpp"
+
+namespace tessera::shard {
+
+/// The parameters that travel together. Indices into the model's list of ParamSpec; each parameter is in one unit.
+struct UnitSpec {
+  std::string name;
+  std::vector<int> params;
+};
+
+/// A piece of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
+struct Segment {
+  int param = 0;                  // index into the model's list
+  std::int64_t param_offset = 0;  // first element of the piece within the parameter
+  std::int64_t unit_offset = 0;   // and within the unit's flat buffer
+  std::int64_t length = 0;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+class ShardLayout {
+ public:
+  static constexpr std::int64_t quantum = 128;         // elements: 512 bytes of fp32; shard boundaries are multiples
+  static constexpr std::int64_t param_alignment = 64;  // elements: 256 bytes of fp32
+
+  ShardLayout() = default;
+  /// Throws std::logic_error if a parameter is in no unit or in two.
+  ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh);
+
+  [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
+  [[nodiscard]] const std::string& unit_name(int unit) const { return units_[static_cast<std::size_t>(unit)].name; }
+  [[nodiscard]] const std::vector<int>& unit_params(int unit) const { return units_[static_cast<std::size_t>(unit)].params; }
+  /// Elements of the flat buffer, padding included; a multiple of world·quantum.
+  [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
+  /// Elements of one shard: padded_numel / S.
+  [[nodiscard]] std::int64_t shard_numel(int unit) const { return padded_numel(unit) / shards_; }
+  /// Elements that are parameters, without padding.
+  [[nodiscard]] std::int64_t numel(int unit) const { return numel_[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] int num_shards() const { return shards_; }
+
+  [[nodiscard]] int unit_of(int param) const { return unit_of_[static_cast<std::size_t>(param)]; }
+  /// Where the parameter starts in its unit's flat buffer.
+  [[nodiscard]] std::int64_t offset_of(int param) const { return offset_of_[static_cast<std::size_t>(param)]; }
+  /// The pieces of parameters in shard `shard` of `unit`, in order; all of them for whole(unit).
+  [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
+  [[nodiscard]] std::vector<Segment> whole(int unit) const;
+  /// The gaps of the flat buffer that belong to no parameter, as (offset, length), in order.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> gaps(int unit) const;
+
+ private:
+  [[nodiscard]] std::vector<Segment> cut(int unit, std::int64_t first, std::int64_t last) const;
+
+  std::vector<UnitSpec> units_;
+  std::vector<std::int64_t> padded_, numel_;
+  std::vector<int> unit_of_;
+  std::vector<std::int64_t> offset_of_, param_numel_;
+  int shards_ = 1;
+};
+
+}  // namespace tessera::shard

@@ -1,0 +1,24 @@
+#pragma once
+// The learning rate of optimizer step s (0-based), in Hugging Face's form.
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::train {
+
+/// linear warm-up s/warmup (the first step has rate 0), then by kind, with p = (s - warmup)/(total - warmup):
+///   constant; linear 1 - p; cosine 0.5·(1 + cos πp); cosine_with_min_lr: the cosine between 1 and min_lr/lr;
+///   wsd: stable, then linear to min_lr over the last `decay_steps`.
+struct LrSchedule {
+  enum class Kind : unsigned char { constant, linear, cosine, cosine_with_min_lr, wsd };
+  Kind kind = Kind::cosine;
+  double learning_rate = 1e-3, min_lr = 0;
+  std::int64_t warmup_steps = 0, total_steps = 1, decay_steps = 0;
+
+  [[nodiscard]] double at(std::int64_t step) const;
+};
+
+/// "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_min_lr", "wsd" ("warmup_stable_decay"). Throws Error (usage).
+[[nodiscard]] LrSchedule::Kind parse_lr_kind(const std::string& word);
+
+}  // namespace tessera::train

@@ -1,0 +1,105 @@
+#pragma once
+// Trainer: a run's parts put together, stepped from outside. No words for people here: it returns numbers.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/dataset.hpp"
+#include "io/model_file.hpp"
+#include "models/module.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/comm/delayed.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/plan/plan.hpp"
+#include "runtime/train/lr_schedule.hpp"
+
+namespace tessera::train {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
+};
+
+struct TrainerOptions {
+  plan::RunSpec run;  // its topology and rank are filled from the world
+  AdamWOptions adamw;
+  LrSchedule lr;
+  double max_grad_norm = 1.0;  // 0: measured, not clipped
+  std::uint64_t seed = 42;
+  // Tests:
+  Stream::Mode comm_streams = Stream::Mode::threaded;
+  Delay delay;                 // a slow transport
+};
+
+/// Of one optimizer step; the same on every rank but for the seconds.
+struct StepReport {
+  std::int64_t step = 0;      // 1-based
+  double loss = 0;            // Σ over the global batch's tokens / valid tokens
+  double grad_norm = 0;       // before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;    // valid tokens of the global batch
+  std::int64_t samples = 0;
+  double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
+};
+
+struct EvalReport {
+  double loss = 0, token_accuracy = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+/// One span of the trace: an instruction, or a wait of the compute stream.
+struct TraceSpan {
+  std::string name;  // "gather h.3", "backward h.3 m0", "wait gather h.3"
+  int lane = 0;      // shard::StreamId
+  double begin_s = 0, end_s = 0;  // since the trace began, this rank's clock
+};
+
+class Trainer {
+ public:
+  /// Collective. Plans, agrees with the peers on the plan, allocates the arena. The model must outlive the trainer.
+  Trainer(World& world, const TrainerOptions& options);
+  ~Trainer();
+
+  [[nodiscard]] const plan::RunPlan& plan() const;
+  [[nodiscard]] World& world();
+
+  /// Fresh parameters: a function of (seed, name, element) alone.
+  void initialise();
+  /// This rank's master shards, one per unit, to read into or write from. Collective fences around use are the caller's:
+  /// call parameters_changed() after writing.
+  [[nodiscard]] std::vector<io::ShardView> shards();
+  void parameters_changed();
+  /// False where another replica holds the same bytes and writes them.
+  [[nodiscard]] bool writes_shards() const;
+
+  /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
+  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit.
+  StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
+  /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
+  EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
+  /// Continues `prompt` by up to count tokens; temperature 0 is greedy. Collective; the same ids on every rank.
+  std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature, std::uint64_t seed);
+
+  /// Bytes of the arena really allocated here, by the plan's categories; equal to plan().costs.memory.
+  [[nodiscard]] const std::size_t* measured_memory() const;
+  /// Collectives and bytes sent since the start, per axis.
+  [[nodiscard]] TrafficCount traffic(Axis axis) const;
+  /// Records spans from now on (allocates up front for `steps` steps); trace() takes them.
+  void start_trace(int steps);
+  [[nodiscard]] std::vector<TraceSpan> take_trace();
+  /// Hash of this rank's master shards and moments (tests, --hash_params_every).
+  [[nodiscard]] std::uint64_t state_hash() const;
+  /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).
+  [[nodiscard]] std::span<const float> reduced_gradient(int unit) const;
+  /// Tests: canaries between the arena's slots are whole; names the first slot that was overrun, or "".
+  [[nodiscard]] std::string broken_canary() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tessera::train
