@@ -44,4 +44,4 @@ class Error : public std::runtime_error {
 #define TESSERA_ASSERT(condition, ...) \
   (static_cast<bool>(condition)        \
        ? void(0)                       \
-       : ::tessera::assertion_failed(#condition, __FILE__, __LINE__, ::tessera::strfmt("" __VA_ARGS__)))
+       : ::tessera::assertion_failed(#condition, __FILE__, __LINE__, ::std::string(__VA_OPT__(::tessera::strfmt(__VA_ARGS__)))))
