@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/module.hpp"
+#include "runtime/base/arena.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/plan/batch.hpp"
 #include "runtime/shard/layout.hpp"
@@ -13,6 +14,8 @@
 #include "runtime/shard/schedule.hpp"
 
 namespace tessera::plan {
+
+using tessera::ArenaSlot, tessera::Category, tessera::Placement, tessera::name_of, tessera::num_categories;
 
 /// What a run is, as far as bytes and order are concerned.
 struct RunSpec {
@@ -23,26 +26,6 @@ struct RunSpec {
   std::int64_t tokens = 0;           // T
   std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
   int rank = 0;
-};
-
-/// Categories of the memory table, in its order.
-enum class Category : unsigned char { params, grads, optimizer, activations, buffers, comm };
-inline constexpr int num_categories = 6;
-[[nodiscard]] const char* name_of(Category category);
-
-/// How a slot of the arena is placed.
-enum class Placement : unsigned char {
-  own,        // this rank's alone
-  peers_read, // this rank's, in memory that the ranks of its node read in place
-  node,       // one for the node; each rank is charged its interval
-};
-
-/// A named slot. Bytes are what this rank is charged for.
-struct ArenaSlot {
-  std::string name;  // "grad.s0", "saved.h.3", …
-  Category category = Category::buffers;
-  Placement placement = Placement::own;
-  std::size_t bytes = 0;
 };
 
 struct Costs {

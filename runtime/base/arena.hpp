@@ -1,0 +1,72 @@
+#pragma once
+// Arena: every buffer of a run, in named slots, sized before the first step. After construction nothing is allocated.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// Categories of the memory table, in its order.
+enum class Category : unsigned char { params, grads, optimizer, activations, buffers, comm };
+inline constexpr int num_categories = 6;
+[[nodiscard]] const char* name_of(Category category);
+
+/// How a slot is placed, and what its `bytes` are.
+enum class Placement : unsigned char {
+  own,         // this rank's alone
+  peers_read,  // this rank's, in memory that the ranks of its node read in place
+  node,        // one for all ranks of the group on the node; bytes are this rank's interval
+};
+
+/// A named slot. `bytes` is what this rank is charged for.
+struct ArenaSlot {
+  std::string name;  // "grad.s0", "saved.h.3", …; unique
+  Category category = Category::buffers;
+  Placement placement = Placement::own;
+  std::size_t bytes = 0;
+  friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
+};
+
+/// Owns the slots. Between own slots (and behind each peers_read slot) lie canary bytes; a write past a slot's end breaks them.
+class Arena {
+ public:
+  static constexpr std::size_t alignment = 4096;  // of every own slot: SIMD, O_DIRECT
+  static constexpr std::size_t canary_bytes = 64;
+
+  /// Gives memory for a slot that peers see: `bytes` for each rank, canary included. Returns the start of this rank's part
+  /// (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
+  using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
+
+  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory.
+  Arena(std::vector<ArenaSlot> slots, const Share& share);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Start of a slot (node: of the whole region); a bug if there is none of that name.
+  [[nodiscard]] std::byte* data(std::string_view name) const;
+  [[nodiscard]] const std::vector<ArenaSlot>& slots() const { return slots_; }
+  /// Bytes allocated for this rank, by category.
+  [[nodiscard]] const std::size_t* bytes() const { return bytes_; }
+  /// Name of the first slot whose canary is broken; "" if all are whole.
+  [[nodiscard]] std::string broken_canary() const;
+
+  /// For measurements: paint fills own and peers_read slots with a pattern; touched tells how many bytes of a slot, from its start to the
+  /// last one that lost the pattern, have been written since.
+  void paint();
+  [[nodiscard]] std::size_t touched(std::string_view name) const;
+
+ private:
+  [[nodiscard]] std::size_t find(std::string_view name) const;
+
+  std::vector<ArenaSlot> slots_;
+  std::vector<std::byte*> data_;
+  std::size_t bytes_[num_categories] = {};
+  std::byte* block_ = nullptr;
+  std::size_t block_bytes_ = 0;
+};
+
+}  // namespace tessera
