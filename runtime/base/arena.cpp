@@ -68,7 +68,8 @@ std::string Arena::broken_canary() const {
 
 void Arena::paint() {
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].placement != Placement::node) std::memset(data_[i], paint_pattern, slots_[i].bytes);
+    if (slots_[i].category != Category::params && slots_[i].category != Category::optimizer)
+      std::memset(data_[i], paint_pattern, slots_[i].bytes);
 }
 
 std::size_t Arena::touched(std::string_view name) const {

@@ -1,0 +1,23 @@
+#pragma once
+// Slots of activations and workspaces: what passes between modules, what backward needs, what is scratch. Pure.
+
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan.hpp"
+
+namespace tessera::plan {
+
+/// Names of the slots. Module i writes boundary(i); the last module writes none.
+[[nodiscard]] std::string boundary_name(int module);
+/// What module i keeps for backward; under recompute all recomputable modules take turns in one slot.
+[[nodiscard]] std::string saved_name(const models::Model& model, int module, bool recompute);
+inline constexpr const char* gradient_name = "dx";        // (B, T, C), gradient of the current boundary
+inline constexpr const char* workspace_name = "workspace";
+inline constexpr const char* ids_name = "ids";            // (B, T) int32
+inline constexpr const char* targets_name = "targets";    // (B, T) int32
+inline constexpr const char* logits_name = "logits";      // (1, V)
+
+[[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec);
+
+}  // namespace tessera::plan

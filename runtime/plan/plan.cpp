@@ -1,0 +1,130 @@
+#include "runtime/plan/plan.hpp"
+
+#include <bit>
+
+#include "runtime/plan/activations.hpp"
+#include "runtime/plan/units.hpp"
+#include "runtime/shard/builder.hpp"
+#include "runtime/shard/memory.hpp"
+#include "runtime/shard/verify.hpp"
+
+namespace tessera::plan {
+
+namespace {
+
+void check(const RunSpec& spec) {
+  const int world = spec.strategy.mesh.world();
+  if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
+    throw Error(ExitCode::usage, strfmt("sequence length %lld is not in 1 … %lld, the positions the model has", static_cast<long long>(spec.tokens),
+                                        static_cast<long long>(spec.model->max_tokens)),
+                "max_length", "Set --max_length within the model's n_positions");
+  if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
+    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world), "reproducible",
+                "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
+  if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
+    throw Error(ExitCode::usage, "reproducible runs reduce each micro-batch", "reproducible, reduce_gradients",
+                "Drop --reduce_gradients last, or --reproducible");
+}
+
+void add_traffic(TrafficCount& sum, const TrafficCount& more) {
+  sum.within_node += more.within_node;
+  sum.across_nodes += more.across_nodes;
+  sum.collectives += more.collectives;
+}
+
+/// Walks the schedule as the executor will, and adds up what each collective sends.
+void price_traffic(const RunPlan& plan, Costs& costs) {
+  const RunSpec& spec = plan.spec;
+  const Mesh& mesh = spec.strategy.mesh;
+  const auto price = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t bytes) {
+    if (mesh.size(axis) > 1) add_traffic(sum, traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(bytes)));
+  };
+  for (const auto& instruction : plan.train.list) {
+    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
+    const std::int64_t padded = plan.layout.padded_numel(instruction.unit) * 4, chunk = plan.layout.shard_numel(instruction.unit) * 4;
+    if (instruction.op == shard::Op::gather) {
+      price(costs.shard_axis, Axis::shard, CollectiveKind::all_gather, padded);
+    } else {
+      price(costs.shard_axis, Axis::shard, CollectiveKind::reduce_scatter, padded);
+      price(costs.replicate_axis, Axis::replicate, CollectiveKind::all_reduce, chunk);
+    }
+  }
+}
+
+void price(RunPlan& plan) {
+  Costs& costs = plan.costs;
+  const RunSpec& spec = plan.spec;
+  for (const auto& slot : plan.slots) {
+    costs.memory[static_cast<int>(slot.category)] += slot.bytes;
+    costs.total += slot.bytes;
+  }
+  price_traffic(plan, costs);
+  const auto tokens = static_cast<double>(spec.batch.global_batch * spec.tokens);
+  costs.flops_per_step = spec.model->train_flops_per_token(spec.tokens) * tokens;
+  if (spec.strategy.policy.recompute)
+    for (const auto& use : plan.train.modules)
+      if (use.recomputable)
+        costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(&use - plan.train.modules.data())]->forward_flops(
+            {spec.batch.global_batch, spec.tokens});
+}
+
+/// `proved`: run the verifier (a search over sizes asks for bytes alone, of schedules that do not change with them).
+enum class Proof : bool { none, full };
+
+RunPlan build(const RunSpec& spec, Proof proof) {
+  check(spec);
+  RunPlan plan;
+  plan.spec = spec;
+  plan.units = make_units(*spec.model);
+  const Mesh& mesh = spec.strategy.mesh;
+  plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
+
+  shard::ScheduleInput input;
+  for (int u = 0; u < plan.layout.num_units(); ++u) {
+    input.units.push_back(plan.layout.unit_name(u));
+    input.unit_numel.push_back(plan.layout.padded_numel(u));
+  }
+  input.mesh = mesh;
+  input.policy = spec.strategy.policy;
+  input.num_micro = spec.batch.accumulation;
+  input.params_in_place = mesh.size(Axis::shard) > 1 && spec.topology.in_place(mesh, Axis::shard);
+  input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
+  plan.train = shard::build_train(input);
+  input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
+  plan.eval = shard::build_forward(input, /*with_loss=*/true);
+  plan.logits = shard::build_forward(input, /*with_loss=*/false);
+  if (proof == Proof::full)
+    for (const auto* schedule : {&plan.train, &plan.eval, &plan.logits}) shard::require_safe(*schedule, mesh);
+
+  plan.slots = shard::shard_slots({&plan.layout, {&plan.train, &plan.eval, &plan.logits}, mesh, spec.topology, spec.rank});
+  for (auto& slot : activation_slots(spec)) plan.slots.push_back(std::move(slot));
+  price(plan);
+  return plan;
+}
+
+}  // namespace
+
+RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }
+
+std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory) {
+  const auto fits = [&](std::int64_t rows) {
+    RunSpec trial = spec;
+    trial.batch.micro_batch = rows;
+    trial.batch.global_batch = rows * spec.batch.world * spec.batch.accumulation;
+    trial.eval_batch = 0;
+    return build(trial, Proof::none).costs.total <= device_memory;
+  };
+  if (!fits(1)) return 0;
+  std::int64_t low = 1, high = 2;  // low fits
+  while (high <= (std::int64_t{1} << 24) && fits(high)) {
+    low = high;
+    high *= 2;
+  }
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,47 @@
+#include "runtime/plan/units.hpp"
+
+#include <algorithm>
+
+namespace tessera::plan {
+
+std::vector<shard::UnitSpec> make_units(const models::Model& model) {
+  std::vector<shard::UnitSpec> units;
+  std::vector<bool> taken(model.params.size(), false);
+  for (const auto& module : model.modules) {
+    shard::UnitSpec unit{module->name(), {}};
+    for (const int param : module->params()) {
+      if (taken[static_cast<std::size_t>(param)]) continue;
+      taken[static_cast<std::size_t>(param)] = true;
+      unit.params.push_back(param);
+    }
+    if (!unit.params.empty()) units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units, models::Phase phase) {
+  std::vector<int> unit_of(model.params.size(), -1);
+  for (std::size_t u = 0; u < units.size(); ++u)
+    for (const int param : units[u].params) unit_of[static_cast<std::size_t>(param)] = static_cast<int>(u);
+
+  std::vector<shard::ModuleUse> uses;
+  for (std::size_t i = 0; i < model.modules.size(); ++i) {
+    const auto& module = *model.modules[i];
+    std::vector<int> all, trained;
+    for (const int param : module.params()) {
+      all.push_back(unit_of[static_cast<std::size_t>(param)]);
+      if (model.params[static_cast<std::size_t>(param)].trainable) trained.push_back(all.back());
+    }
+    for (auto* list : {&all, &trained}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    shard::ModuleUse use{module.name(), all, all, trained, i > 0 && i + 1 < model.modules.size()};
+    if (phase == models::Phase::train && !module.train_forward_reads_params()) use.forward_units.clear();
+    if (!module.backward_reads_params()) use.backward_units.clear();
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,127 @@
+#include "runtime/shard/manager.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/shard/memory.hpp"
+
+namespace tessera::shard {
+
+ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
+  const auto& slots = parts_.arena->slots();
+  const auto find = [&](const char* name) {
+    return std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
+  };
+  const auto stage = [&](Communicator* communicator, const char* name) {
+    if (const auto slot = find(name); communicator && slot != slots.end())
+      communicator->set_staging({parts_.arena->data(name), slot->bytes});
+  };
+  stage(parts_.shard_axis, shard_staging_name);
+  stage(parts_.replicate_axis, replicate_staging_name);
+  if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
+  for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
+  words_.resize(2 * ExactSum::num_words + 2 + units_.size());
+}
+
+float* ShardManager::slot(const Schedule& schedule, int slot) const {
+  const bool param = schedule.slots[static_cast<std::size_t>(slot)].kind == Slot::Kind::param;
+  const auto name = param ? param_slot_name(schedule, *parts_.layout, slot) : grad_slot_name(schedule, *parts_.layout, slot);
+  return reinterpret_cast<float*>(parts_.arena->data(name));
+}
+
+void ShardManager::bind_unit(int u) {
+  const ShardLayout& layout = *parts_.layout;
+  const Schedule& train = *parts_.train;
+  const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
+  Unit& unit = units_[static_cast<std::size_t>(u)];
+  const std::int64_t offset = parts_.shard * layout.shard_numel(u);
+
+  unit.master = train.params_resident ? floats("param." + layout.unit_name(u)) + offset : floats(master_name(layout, u));
+  for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
+  for (int p = 0; p < train.num_partials; ++p) unit.partials.push_back(floats(partial_name(layout, u, p)));
+  // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
+  unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats("grad." + layout.unit_name(u)) + offset;
+
+  for (const Segment& segment : layout.segments(u, parts_.shard)) {
+    const std::int64_t at = segment.unit_offset - offset;
+    UpdateView view{segment.param, segment.length, unit.master + at, unit.reduced + at, {nullptr, nullptr}};
+    for (int s = 0; s < parts_.num_states; ++s) view.states[s] = unit.states[s] + at;
+    unit.views.push_back(view);
+  }
+}
+
+void ShardManager::gather(int unit, float* full) {
+  if (!parts_.shard_axis) return;
+  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(unit)) * sizeof(float);
+  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str()}, reinterpret_cast<const std::byte*>(master(unit)),
+                                reinterpret_cast<std::byte*>(full), chunk);
+}
+
+void ShardManager::reduce(const Instruction& instruction, float* full) {
+  Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
+  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
+  const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
+  const auto& fold = instruction.fold.fold;
+
+  float* target = unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
+  float* x = fold.empty() ? target : scratch_;
+  if (parts_.shard_axis)
+    parts_.shard_axis->reduce_scatter(label, full, x, chunk);
+  else if (x != full)
+    std::memcpy(x, full, chunk * sizeof(float));
+  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
+
+  for (std::size_t i = 0; i < fold.size(); ++i) {
+    float* partial = unit.partials[static_cast<std::size_t>(fold[i])];
+    if (i + 1 == fold.size() && partial == target)
+      kernels::add_to(x, target, chunk, host_stream);  // x + partial and partial + x are the same bits
+    else
+      kernels::add_to(partial, x, chunk, host_stream);
+    if (i + 1 == fold.size() && partial != target) std::memcpy(target, x, chunk * sizeof(float));
+  }
+  if (!instruction.last_reduce) return;
+  TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
+  ExactSum norm2;
+  kernels::sum_of_squares(unit.reduced, chunk, norm2, host_stream);
+  words_[2 * ExactSum::num_words + 2 + static_cast<std::size_t>(instruction.unit)] = norm2.nonfinite() ? 1 : 0;
+  norm2_.add(norm2);
+}
+
+int ShardManager::norm(StepSums& sums) {
+  constexpr std::size_t n = ExactSum::num_words;
+  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + 2), units = all.subspan(2 * n + 2);
+  std::ranges::copy(norm2_.words(), all.begin());
+  std::ranges::copy(sums.loss.words(), over_world.begin());
+  over_world[n] = sums.tokens;
+  over_world[n + 1] = sums.correct;
+  if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
+  // Replicas hold the same gradients: only what counts tokens is summed over them.
+  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
+  std::ranges::copy(all.first(n), sums.norm2.words().begin());
+  std::ranges::copy(over_world.first(n), sums.loss.words().begin());
+  sums.tokens = over_world[n];
+  sums.correct = over_world[n + 1];
+  const auto bad = std::ranges::find_if(units, [](std::int64_t count) { return count != 0; });
+  const int unit = bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
+  norm2_.clear();
+  std::ranges::fill(words_, 0);
+  return unit;
+}
+
+std::uint64_t ShardManager::state_hash() const {
+  std::uint64_t hash = hash64("");
+  const auto mix = [&](const float* data, std::int64_t length) {
+    hash = hash64({reinterpret_cast<const char*>(data), static_cast<std::size_t>(length) * sizeof(float)}, hash);
+  };
+  for (const Unit& unit : units_)
+    for (const UpdateView& view : unit.views) {
+      mix(view.master, view.length);
+      for (int s = 0; s < parts_.num_states; ++s) mix(view.states[s], view.length);
+    }
+  return hash;
+}
+
+}  // namespace tessera::shard

@@ -1,0 +1,85 @@
+#pragma once
+// ShardManager: the sharded state of a run and what can be done to it, unit by unit: gather, reduce, norm, update. It knows where bytes
+// lie and who owns them; not when (the schedule), not what they mean (the model), not how they are updated (the optimizer).
+
+#include <span>
+#include <vector>
+
+#include "runtime/base/arena.hpp"
+#include "runtime/base/exact_sum.hpp"
+#include "runtime/comm/communicator.hpp"
+#include "runtime/shard/layout.hpp"
+#include "runtime/shard/schedule.hpp"
+
+namespace tessera::shard {
+
+/// A piece of one parameter in this rank's shard, as an optimizer sees it.
+struct UpdateView {
+  int param = 0;          // index into the model's list
+  std::int64_t length = 0;
+  float* master = nullptr;
+  const float* grad = nullptr;
+  float* states[2] = {nullptr, nullptr};
+};
+
+/// What the ranks sum at the end of a step, as integers, so that the order does not matter.
+struct StepSums {
+  ExactSum norm2;             // Σ g² over this rank's shards (one replica's), before clipping
+  ExactSum loss;              // Σ over tokens
+  std::int64_t tokens = 0, correct = 0;
+};
+
+class ShardManager {
+ public:
+  struct Parts {
+    const ShardLayout* layout = nullptr;
+    const Schedule* train = nullptr;
+    Communicator* shard_axis = nullptr;      // null: the axis has one rank
+    Communicator* replicate_axis = nullptr;  // likewise
+    Arena* arena = nullptr;
+    int shard = 0;                           // this rank's coordinate on the shard axis
+    int num_states = 2;
+  };
+  /// Start-up; hands the communicators their staging. Everything in `parts` must outlive the manager.
+  explicit ShardManager(const Parts& parts);
+
+  /// Where a slot of `schedule` begins; for binding a schedule before it runs (looks up by name).
+  [[nodiscard]] float* slot(const Schedule& schedule, int slot) const;
+  /// This rank's master shard of a unit: shard_numel(unit) elements.
+  [[nodiscard]] float* master(int unit) const { return units_[static_cast<std::size_t>(unit)].master; }
+  [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
+
+  // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's axes: called in schedule order.
+  /// All-gathers the unit's current masters into `full` (padded_numel elements).
+  void gather(int unit, float* full);
+  /// Reduces this micro-batch's full gradient (padded_numel elements) over shard, then replicate axis, and folds it into what earlier
+  /// micro-batches left. With last_reduce it also adds the finished shard to the norm. On return `full` may be overwritten.
+  void reduce(const Instruction& instruction, float* full);
+  /// Sums over the world: loss, tokens and correct of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
+  /// lowest unit with a non-finite gradient on any rank, or -1.
+  [[nodiscard]] int norm(StepSums& sums);
+  /// The pieces of this rank's shard of a unit; grad is complete after its last reduce. Stable over the run.
+  [[nodiscard]] std::span<const UpdateView> update_views(int unit) const { return units_[static_cast<std::size_t>(unit)].views; }
+  /// The reduced gradient of a unit after its last reduce: shard_numel elements.
+  [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
+  /// Hash of masters and optimizer states on this rank, padding left out.
+  [[nodiscard]] std::uint64_t state_hash() const;
+
+ private:
+  struct Unit {
+    float* master = nullptr;
+    float* states[2] = {nullptr, nullptr};
+    std::vector<float*> partials;
+    float* reduced = nullptr;  // where the finished gradient ends up
+    std::vector<UpdateView> views;
+  };
+  void bind_unit(int unit);
+
+  Parts parts_;
+  std::vector<Unit> units_;
+  float* scratch_ = nullptr;
+  ExactSum norm2_;
+  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, non-finite count of each unit
+};
+
+}  // namespace tessera::shard

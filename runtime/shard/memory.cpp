@@ -1,0 +1,109 @@
+#include "runtime/shard/memory.hpp"
+
+#include <algorithm>
+
+namespace tessera::shard {
+
+namespace {
+std::size_t fp32_bytes(std::int64_t numel) { return static_cast<std::size_t>(numel) * sizeof(float); }
+
+/// Elements of the largest unit that uses the slot.
+std::int64_t slot_numel(const Schedule& schedule, const ShardLayout& layout, int slot) {
+  std::int64_t numel = 0;
+  for (const int unit : schedule.slots[static_cast<std::size_t>(slot)].units) numel = std::max(numel, layout.padded_numel(unit));
+  return numel;
+}
+
+void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
+  const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == slot.name; });
+  if (same == slots.end())
+    slots.push_back(slot);
+  else
+    same->bytes = std::max(same->bytes, slot.bytes);
+}
+
+/// Gathered parameters: in place of the masters, resident, or in slots taken in turns (then the masters lie beside them).
+void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  const ShardLayout& layout = *in.layout;
+  const Schedule& train = *in.schedules.front();
+  if (!train.params_resident)
+    for (int u = 0; u < layout.num_units(); ++u)
+      slots.push_back({master_name(layout, u), Category::params, Placement::own, fp32_bytes(layout.shard_numel(u))});
+  for (const Schedule* schedule : in.schedules)
+    for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
+      if (schedule->slots[s].kind != Slot::Kind::param) continue;
+      const int slot = static_cast<int>(s);
+      const auto full = fp32_bytes(slot_numel(*schedule, layout, slot));
+      const bool in_place = schedule->params_in_place;
+      add_or_grow(slots, {param_slot_name(*schedule, layout, slot), schedule->params_resident ? Category::params : Category::buffers,
+                          in_place ? Placement::node : Placement::own,
+                          in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
+    }
+}
+
+void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  const ShardLayout& layout = *in.layout;
+  const Schedule& train = *in.schedules.front();
+  const Axis axis = layout.num_shards() > 1 ? Axis::shard : Axis::replicate;
+  const bool peers_read = in.mesh.size(axis) > 1 && in.topology.in_place(in.mesh, axis);
+  for (std::size_t s = 0; s < train.slots.size(); ++s) {
+    if (train.slots[s].kind != Slot::Kind::grad) continue;
+    const int slot = static_cast<int>(s);
+    slots.push_back({grad_slot_name(train, layout, slot), Category::grads, peers_read ? Placement::peers_read : Placement::own,
+                     fp32_bytes(slot_numel(train, layout, slot))});
+  }
+  std::int64_t largest = 0;
+  for (int u = 0; u < layout.num_units(); ++u) {
+    largest = std::max(largest, layout.shard_numel(u));
+    for (int p = 0; p < train.num_partials; ++p)
+      slots.push_back({partial_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
+  }
+  if (train.num_partials > 0 && train.num_micro > 1)
+    slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
+}
+
+void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  std::int64_t padded = 0;
+  for (int u = 0; u < in.layout->num_units(); ++u) padded = std::max(padded, in.layout->padded_numel(u));
+  const auto add = [&](const char* name, Axis axis, std::int64_t numel) {
+    if (in.mesh.size(axis) == 1) return;
+    const std::size_t bytes = staging_bytes(in.topology, in.mesh, axis, in.rank, fp32_bytes(numel));
+    if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
+  };
+  add(shard_staging_name, Axis::shard, padded);
+  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards());
+}
+}  // namespace
+
+std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
+  const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
+  return schedule.params_resident ? "param." + layout.unit_name(s.units.front()) : "gather.s" + std::to_string(slot);
+}
+
+std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
+  const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
+  return schedule.grads_resident ? "grad." + layout.unit_name(s.units.front()) : "grad.s" + std::to_string(slot);
+}
+
+std::string master_name(const ShardLayout& layout, int unit) { return "master." + layout.unit_name(unit); }
+
+std::string partial_name(const ShardLayout& layout, int unit, int partial) {
+  return "reduced." + std::to_string(partial) + "." + layout.unit_name(unit);
+}
+
+std::string state_name(const ShardLayout& layout, int unit, int state) {
+  return "state." + std::to_string(state) + "." + layout.unit_name(unit);
+}
+
+std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
+  std::vector<ArenaSlot> slots;
+  add_param_slots(input, slots);
+  add_grad_slots(input, slots);
+  for (int u = 0; u < input.layout->num_units(); ++u)
+    for (int s = 0; s < input.num_states; ++s)
+      slots.push_back({state_name(*input.layout, u, s), Category::optimizer, Placement::own, fp32_bytes(input.layout->shard_numel(u))});
+  add_staging(input, slots);
+  return slots;
+}
+
+}  // namespace tessera::shard

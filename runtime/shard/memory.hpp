@@ -1,0 +1,36 @@
+#pragma once
+// What the sharded state of a run takes, slot by slot: pure. The planner prints it, the arena allocates it, the manager uses it.
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/base/arena.hpp"
+#include "runtime/comm/topology.hpp"
+#include "runtime/shard/layout.hpp"
+#include "runtime/shard/schedule.hpp"
+
+namespace tessera::shard {
+
+/// Names of the slots of sharded state; units and slots by index.
+[[nodiscard]] std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
+[[nodiscard]] std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
+[[nodiscard]] std::string master_name(const ShardLayout& layout, int unit);
+[[nodiscard]] std::string partial_name(const ShardLayout& layout, int unit, int partial);
+[[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
+inline constexpr const char* reduced_name = "reduced";
+inline constexpr const char* shard_staging_name = "staging.shard";
+inline constexpr const char* replicate_staging_name = "staging.replicate";
+
+struct MemoryInput {
+  const ShardLayout* layout = nullptr;
+  std::vector<const Schedule*> schedules;  // the training schedule first
+  Mesh mesh{1, 1};
+  Topology topology;
+  int rank = 0;
+  int num_states = 2;  // optimizer states per element (AdamW: 2)
+};
+
+/// Parameters, gradients, optimizer states, gather and reduce buffers and staging of this rank.
+[[nodiscard]] std::vector<ArenaSlot> shard_slots(const MemoryInput& input);
+
+}  // namespace tessera::shard
