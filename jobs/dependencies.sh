@@ -1,0 +1,65 @@
+# Sourced by jobs/quickstart and jobs/test, run from nowhere: what the build needs, and how Debian calls it.
+
+# require NAME ...: sees to it that each is there; installs by apt as root, otherwise prints the one line to run and exits 2.
+require() {
+  local missing=() name
+  for name in "$@"; do
+    present "$name" || missing+=($(package_of "$name"))
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  local line="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "error: missing: ${missing[*]}. As root, run:" >&2
+    echo "  $line" >&2
+    exit 2
+  fi
+  echo "installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if ! { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}"; } \
+      >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "error: the packages could not be installed; the line was: $line" >&2
+    exit 1
+  fi
+  rm -f "$log"
+}
+
+present() {
+  case $1 in
+    compiler) command -v g++ >/dev/null ;;
+    git | cmake | ninja) command -v "$1" >/dev/null ;;
+    mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
+    pkg-config) command -v pkg-config >/dev/null ;;
+    blas) pkg-config --exists openblas 2>/dev/null ;;
+    yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
+    options) header boost/program_options.hpp ;;
+    json) header nlohmann/json.hpp ;;
+    gtest) header gtest/gtest.h && header gmock/gmock.h ;;
+    *) echo "error: jobs/dependencies.sh knows no '$1'" >&2; exit 1 ;;
+  esac
+}
+
+package_of() {
+  case $1 in
+    compiler) echo g++ ;;
+    ninja) echo ninja-build ;;
+    mpi) echo openmpi-bin libopenmpi-dev ;;
+    blas) echo libopenblas-serial-dev ;;
+    yaml) echo libyaml-dev ;;
+    options) echo libboost-program-options-dev ;;
+    json) echo nlohmann-json3-dev ;;
+    gtest) echo libgtest-dev libgmock-dev ;;
+    *) echo "$1" ;;
+  esac
+}
+
+header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+# What Open MPI wants to hear when root starts it, or when there are fewer cores than ranks. Only root needs the first.
+mpi_environment() {
+  if [ "$(id -u)" -eq 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+  export OMPI_MCA_rmaps_base_oversubscribe=1
+}

@@ -1,0 +1,30 @@
+# What `cmake --install` puts where: libraries, headers under include/tessera with their paths, config package, pkg-config file.
+include(CMakePackageConfigHelpers)
+
+set(floors base kernels comm shard models io plan train)
+list(TRANSFORM floors PREPEND tessera_ OUTPUT_VARIABLE floor_targets)
+set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
+install(TARGETS tessera_flags ${floor_targets} EXPORT TesseraTargets)
+if(TARGET tessera)
+  install(TARGETS tessera)
+endif()
+foreach(folder runtime kernels models io)
+  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.hpp"
+    PATTERN "package" EXCLUDE)
+endforeach()
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package_dir})
+configure_package_config_file(runtime/package/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})
+
+# A static link line names a floor before the floors below it.
+set(floors_top_down ${floors})
+list(REVERSE floors_top_down)
+list(TRANSFORM floors_top_down PREPEND "-ltessera_")
+list(JOIN floors_top_down " " TESSERA_PC_LIBS)
+configure_file(runtime/package/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
