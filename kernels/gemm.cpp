@@ -1,0 +1,121 @@
+// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone. The bias is laid down where CBLAS would write its
+// zeros, so that it costs no pass of its own.
+#include "kernels/gemm.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "kernels/host/blas.hpp"
+#include "kernels/host/parallel.hpp"
+#include "kernels/threads.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+/// C as a grid of tiles; a function of the shape and the number of threads alone.
+struct Grid {
+  std::int64_t rows = 1, columns = 1;   // tiles
+  std::int64_t height = 0, width = 0;   // of a tile; the last of each may be smaller
+};
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+constexpr double least_flops = 1 << 20;  // of a call that is worth a second thread
+constexpr std::int64_t quantum = 32;     // tiles are multiples: a whole number of any BLAS' register blocks
+
+/// Cuts C into threads tiles as square as can be: every tile reads its rows of A and its columns of B.
+Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
+  Grid grid{1, 1, m, n};
+  const std::int64_t team = threads();
+  if (team == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops) return grid;
+  double best = -1;
+  for (std::int64_t rows = 1; rows <= team; ++rows) {
+    if (team % rows != 0) continue;
+    const std::int64_t height = round_up((m + rows - 1) / rows, quantum), columns = team / rows;
+    const std::int64_t width = round_up((n + columns - 1) / columns, quantum);
+    // Work of the largest tile first, then what it reads.
+    const double h = static_cast<double>(std::min(height, m)), w = static_cast<double>(std::min(width, n));
+    const double cost = h * w + 16 * (h + w);
+    if (best >= 0 && cost >= best) continue;
+    best = cost;
+    grid = {(m + height - 1) / height, (n + width - 1) / width, height, width};
+  }
+  return grid;
+}
+
+template <class T>
+struct Operands {
+  const T *a, *b, *bias;
+  T* c;
+};
+
+template <class T>
+void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of, const Grid& grid, std::int64_t tile) {
+  const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
+  host::GemmShape shape = whole;
+  shape.m = std::min(grid.height, whole.m - row);
+  shape.n = std::min(grid.width, whole.n - column);
+  const T* a = of.a + (whole.trans_a ? row : row * whole.lda);
+  const T* b = of.b + (whole.trans_b ? column * whole.ldb : column);
+  T* c = of.c + row * whole.ldc + column;
+  T beta = static_cast<T>(args.beta);
+  if (of.bias) {
+    const T* bias = of.bias + column;
+    for (std::int64_t i = 0; i < shape.m; ++i) {
+      T* line = c + i * whole.ldc;
+      if (beta == T(0)) std::copy_n(bias, shape.n, line);
+      else
+        for (std::int64_t j = 0; j < shape.n; ++j) line[j] = beta * line[j] + bias[j];
+    }
+    beta = 1;
+  }
+  host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, StreamView) {
+  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.b.shape.rank() == 2 && args.c.shape.rank() == 2);
+  host::GemmShape whole;
+  whole.m = args.a.shape[args.trans_a ? 1 : 0];
+  whole.k = args.a.shape[args.trans_a ? 0 : 1];
+  whole.n = args.b.shape[args.trans_b ? 0 : 1];
+  TESSERA_ASSERT(args.b.shape[args.trans_b ? 1 : 0] == whole.k && args.c.shape[0] == whole.m && args.c.shape[1] == whole.n,
+                 "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), args.c.shape.str().c_str());
+  TESSERA_ASSERT(!args.bias || args.bias.numel() == whole.n, "bias %s, n %lld", args.bias.shape.str().c_str(),
+                 static_cast<long long>(whole.n));
+  whole.trans_a = args.trans_a;
+  whole.trans_b = args.trans_b;
+  whole.lda = args.a.shape[1];
+  whole.ldb = args.b.shape[1];
+  whole.ldc = args.c.shape[1];
+  host::by_dtype(args.c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Operands<T> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<T>()};
+    const Grid grid = cut(whole.m, whole.n, whole.k);
+    host::parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T>(args, whole, of, grid, tile); });
+  });
+}
+
+double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  TESSERA_ASSERT(m > 0 && n > 0 && k > 0 && repeats > 0);
+  const auto make = [](std::int64_t count) {
+    auto memory = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) memory[static_cast<std::size_t>(i)] = static_cast<float>(i % 13 - 6) / 8;
+    return memory;
+  };
+  const auto a = make(m * k), b = make(k * n), c = make(m * n);
+  const GemmArgs args{.a = {a.get(), {m, k}}, .b = {b.get(), {k, n}}, .c = {c.get(), {m, n}}};
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    gemm(args, host_stream);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds.count());
+  }
+  return best;
+}
+
+}  // namespace tessera::kernels

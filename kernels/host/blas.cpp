@@ -1,0 +1,73 @@
+// CBLAS behind our own words, kept to one thread; what the library tells about itself.
+#include "kernels/host/blas.hpp"
+
+#include <cblas.h>
+#include <dlfcn.h>
+
+#include <limits>
+
+#include "kernels/threads.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+template <class Function>
+Function symbol(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// Looked up, not linked, so that any CBLAS will do.
+struct Library {
+  Library() {
+    if (auto set = symbol<void (*)(int)>("openblas_set_num_threads")) set(1);
+    else if (auto mkl = symbol<void (*)(int)>("MKL_Set_Num_Threads")) mkl(1);
+    else if (auto blis = symbol<void (*)(long)>("bli_thread_set_num_threads")) blis(1);
+  }
+};
+
+const Library& library() {
+  static const Library one;
+  return one;
+}
+
+int blas_int(std::int64_t n) {
+  TESSERA_ASSERT(n >= 0 && n <= std::numeric_limits<int>::max(), "extent %lld is beyond CBLAS", static_cast<long long>(n));
+  return static_cast<int>(n);
+}
+
+}  // namespace
+
+template <class T>
+void host::gemm_serial(const GemmShape& s, T alpha, const T* a, const T* b, T beta, T* c) {
+  library();
+  if (s.m == 0 || s.n == 0) return;
+  const auto ta = s.trans_a ? CblasTrans : CblasNoTrans, tb = s.trans_b ? CblasTrans : CblasNoTrans;
+  const int m = blas_int(s.m), n = blas_int(s.n), k = blas_int(s.k);
+  // CBLAS wants strides of at least 1 even where there is nothing to stride over.
+  const auto ld = [](std::int64_t stride) { return blas_int(stride > 0 ? stride : 1); };
+  if constexpr (sizeof(T) == sizeof(float)) {
+    cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, ld(s.lda), b, ld(s.ldb), beta, c, ld(s.ldc));
+  } else {
+    cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, ld(s.lda), b, ld(s.ldb), beta, c, ld(s.ldc));
+  }
+}
+template void host::gemm_serial<float>(const GemmShape&, float, const float*, const float*, float, float*);
+template void host::gemm_serial<double>(const GemmShape&, double, const double*, const double*, double, double*);
+
+std::string blas_version() {
+  library();
+  const auto config = symbol<char* (*)()>("openblas_get_config");
+  if (!config) return symbol<void (*)(int)>("MKL_Set_Num_Threads") ? "MKL" : "CBLAS of unknown make";
+  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH … Zen MAX_THREADS=64": the first two words.
+  const std::string all = config();
+  const std::string name = all.substr(0, all.find(' ', all.find(' ') + 1));
+  const auto parallel = symbol<int (*)()>("openblas_get_parallel");
+  const auto core = symbol<char* (*)()>("openblas_get_corename");
+  const int kind = parallel ? parallel() : -1;
+  const char* flavour = kind == 0 ? "serial" : kind == 1 ? "pthread" : kind == 2 ? "openmp" : "of unknown flavour";
+  return strfmt("%s %s, kernel %s", name.c_str(), flavour, core ? core() : "unknown");
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,59 @@
+#pragma once
+// Run-time choice of the instruction set. Arithmetic lives in host/isa/*.cpp, compiled once per set; nothing else does.
+//
+// How to add a kernel `op`:
+//   1. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in namespace
+//      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file, nothing more.
+//   2. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
+//      anonymous namespace (a weak symbol compiled for AVX-512 could be the one the linker keeps for everybody), then
+//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64 the same. One thread, a range of rows; no standard headers but
+//      <cstdint>/<cstddef>; exp and log from host/isa/math.hpp; loops under `#pragma omp simd` where the compiler needs a word.
+//   3. op.cpp: check shapes, split ranges over threads (host/parallel.hpp), call `host::op<T>().forward(…)`.
+// CMake picks both files up by itself. A kernel of one type only: TESSERA_TABLE_PLAIN(Op, op), table `op_table`.
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#define TESSERA_X86 1
+#endif
+
+namespace tessera::kernels::host {
+
+/// 0 portable, 1 AVX2, 2 AVX-512: kernels::isa() without its header.
+[[nodiscard]] int isa_index();
+
+template <class Table>
+[[nodiscard]] const Table& choose(const Table& portable, const Table& avx2, const Table& avx512) {
+  const int index = isa_index();
+  return index == 0 ? portable : index == 1 ? avx2 : avx512;
+}
+
+}  // namespace tessera::kernels::host
+
+// extern: a const object at namespace scope would be internal otherwise.
+#ifdef TESSERA_X86
+#define TESSERA_TABLE_DECLARE(Type, table)                     \
+  namespace portable { extern const Type table; }              \
+  namespace avx2 { extern const Type table; }                  \
+  namespace avx512 { extern const Type table; }
+#define TESSERA_TABLE_CHOOSE(table) choose(portable::table, avx2::table, avx512::table)
+#else
+#define TESSERA_TABLE_DECLARE(Type, table) \
+  namespace portable { extern const Type table; }
+#define TESSERA_TABLE_CHOOSE(table) portable::table
+#endif
+
+/// Declares name_f32 and name_f64 of every instruction set, and name<T>(), the table of the set in use.
+#define TESSERA_TABLE(Type, name)                                                         \
+  TESSERA_TABLE_DECLARE(Type<float>, name##_f32)                                          \
+  TESSERA_TABLE_DECLARE(Type<double>, name##_f64)                                         \
+  template <class T>                                                                      \
+  [[nodiscard]] const Type<T>& name() {                                                   \
+    if constexpr (sizeof(T) == sizeof(float)) return TESSERA_TABLE_CHOOSE(name##_f32);    \
+    else return TESSERA_TABLE_CHOOSE(name##_f64);                                         \
+  }
+
+/// The same for a table without a type parameter: name_table, and name().
+#define TESSERA_TABLE_PLAIN(Type, name)           \
+  TESSERA_TABLE_DECLARE(Type, name##_table)       \
+  [[nodiscard]] inline const Type& name() { return TESSERA_TABLE_CHOOSE(name##_table); }

@@ -1,0 +1,46 @@
+// GELU (tanh form) by ½(1 + tanh u) = sigmoid(2u), which loses nothing where tanh is near -1.
+#include "kernels/host/gelu.hpp"
+
+#include "kernels/host/isa/math.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+constexpr double two_sqrt_2_over_pi = 1.59576912160573071176;
+constexpr double cubic = 0.044715;
+
+/// e^(-2u), bounded: past ±80 the sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+template <class T>
+inline T exp_minus_2u(T x) {
+  const T u2 = x * static_cast<T>(two_sqrt_2_over_pi) * madd(x * x, static_cast<T>(cubic), T(1));
+  const T low = u2 < T(-80) ? T(-80) : u2;
+  return exp(-(low > T(80) ? T(80) : low));
+}
+
+template <class T>
+void forward(const T* x, T* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T v = x[i];
+    y[i] = v / (T(1) + exp_minus_2u(v));
+  }
+}
+
+template <class T>
+void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T v = x[i];
+    const T e = exp_minus_2u(v);
+    const T s = T(1) / (T(1) + e);
+    const T slope = static_cast<T>(two_sqrt_2_over_pi) * madd(v * v, static_cast<T>(3 * cubic), T(1));  // d(2u)/dx
+    dx[i] = dy[i] * (s * madd(v * slope, e * s, T(1)));  // s + x·s·(1-s)·(2u)', 1-s = e·s
+  }
+}
+
+}  // namespace
+
+const Gelu<float> gelu_f32 = {forward<float>, backward<float>};
+const Gelu<double> gelu_f64 = {forward<double>, backward<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

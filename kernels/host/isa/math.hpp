@@ -1,0 +1,143 @@
+#pragma once
+// exp, log, sigmoid and fused multiply-add for host/isa sources: no branches, no calls, so that loops of them vectorise.
+// Internal linkage throughout: each instruction set has its own.
+
+#include <cstdint>
+
+#ifndef TESSERA_ISA
+#error "host/isa sources are compiled by kernels/CMakeLists.txt, once per instruction set"
+#endif
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+template <class To, class From>
+inline To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+/// a·b + c in the fastest way, one rounding or two: for results that are held to a tolerance.
+template <class T>
+inline T madd(T a, T b, T c) {
+#ifdef __FMA__
+  if constexpr (sizeof(T) == 4) return __builtin_fmaf(a, b, c);
+  else return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// a·b + c rounded once, the same bits on every instruction set: for results that are held to the bit.
+inline float fma_exact(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  // The product is exact in double; the sum is rounded to odd there, so that rounding it to float is rounding the exact sum
+  // (Boldo, Melquiond 2008).
+  const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c);
+  const double sum = product + addend;
+  const double part = sum - product;
+  const double rest = (product - (sum - part)) + (addend - part);  // sum + rest is exact (Knuth's TwoSum)
+  const auto bits = bits_as<std::uint64_t>(sum), rest_bits = bits_as<std::uint64_t>(rest);
+  const std::uint64_t outward = 1 - ((bits ^ rest_bits) >> 63) * 2;  // towards the exact value: +1 or -1
+  const bool inexact = rest < 0 || rest > 0;                          // not of a NaN, which an infinite sum makes
+  const std::uint64_t even = ~bits & 1;
+  return static_cast<float>(bits_as<double>(bits + (inexact ? even * outward : 0)));
+#endif
+}
+
+template <class T>
+struct Real;
+template <>
+struct Real<float> {
+  using Bits = std::uint32_t;
+  static constexpr int mantissa_bits = 23;
+  static constexpr Bits bias = 127;
+  static constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer, left in the low bits
+  static constexpr float exp_low = -87.0F, exp_high = 88.72F;
+  static constexpr float ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
+  static constexpr Bits sqrt_half = 0x3f3504f3;
+  static constexpr int log_terms = 5;
+};
+template <>
+struct Real<double> {
+  using Bits = std::uint64_t;
+  static constexpr int mantissa_bits = 52;
+  static constexpr Bits bias = 1023;
+  static constexpr double magic = 6755399441055744.0;  // 1.5·2^52
+  static constexpr double exp_low = -708.0, exp_high = 709.78;
+  static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+  static constexpr Bits sqrt_half = 0x3fe6a09e667f3bcd;
+  static constexpr int log_terms = 11;
+};
+
+/// (e^r - 1 - r)/r² on |r| <= ln2/2: a fit of degree 4 (1e-8 in e^r) in float, Taylor's series in double.
+template <class T>
+inline T exp_tail(T r) {
+  if constexpr (sizeof(T) == 4) {
+    T p = 0.001392621346615414F;
+    p = madd(p, r, 0.008363202971575855F);
+    p = madd(p, r, 0.041666554437688616F);
+    p = madd(p, r, 0.16666576845993977F);
+    return madd(p, r, 0.5F);
+  } else {
+    T p = 1.0 / 6227020800.0;
+    p = madd(p, r, 1.0 / 479001600.0);
+    p = madd(p, r, 1.0 / 39916800.0);
+    p = madd(p, r, 1.0 / 3628800.0);
+    p = madd(p, r, 1.0 / 362880.0);
+    p = madd(p, r, 1.0 / 40320.0);
+    p = madd(p, r, 1.0 / 5040.0);
+    p = madd(p, r, 1.0 / 720.0);
+    p = madd(p, r, 1.0 / 120.0);
+    p = madd(p, r, 1.0 / 24.0);
+    p = madd(p, r, 1.0 / 6.0);
+    return madd(p, r, 0.5);
+  }
+}
+
+/// e^x within 2 ulp; 0 below exp_low (where the result would be near the smallest normal number), inf above exp_high; NaN of NaN.
+template <class T>
+inline T exp(T x) {
+  using R = Real<T>;
+  using Bits = typename R::Bits;
+  T y = x < R::exp_low ? R::exp_low : x;
+  y = y > R::exp_high ? R::exp_high : y;
+  const T shifted = madd(y, static_cast<T>(1.4426950408889634074), R::magic);
+  const T n = shifted - R::magic;
+  const T r = madd(n, -R::ln2_low, madd(n, -R::ln2_high, y));
+  const T p = madd(r * r, exp_tail(r), r) + T(1);
+  // 2^(n-1), then doubled: n may be one more than the largest exponent.
+  const T scale = bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + ((R::bias - 1) << R::mantissa_bits));
+  const T result = p * scale * T(2);
+  const T low = x < R::exp_low ? T(0) : result;
+  return x > R::exp_high ? static_cast<T>(__builtin_inff()) : low;
+}
+
+/// Natural logarithm within 2 ulp or so of x, normal and positive; anything else gives nonsense.
+template <class T>
+inline T log(T x) {
+  using R = Real<T>;
+  using Bits = typename R::Bits;
+  const Bits bits = bits_as<Bits>(x);
+  const Bits exponent = (bits + ((R::bias << R::mantissa_bits) - R::sqrt_half)) >> R::mantissa_bits;  // biased
+  const T m = bits_as<T>(bits - ((exponent - R::bias) << R::mantissa_bits));                          // [√½, √2)
+  const T e = bits_as<T>(bits_as<Bits>(R::magic) + exponent) - (R::magic + static_cast<T>(R::bias));
+  // log m = 2 atanh(s), s = (m - 1)/(m + 1)
+  const T s = (m - T(1)) / (m + T(1)), s2 = s * s;
+  T p = T(2) / static_cast<T>(2 * R::log_terms - 1);
+#pragma GCC unroll 16
+  for (int k = R::log_terms - 2; k >= 1; --k) p = madd(p, s2, T(2) / static_cast<T>(2 * k + 1));
+  const T tail = s * s2 * p;
+  return madd(e, R::ln2_high, madd(e, R::ln2_low, tail) + T(2) * s);
+}
+
+/// 1/(1 + e^-x), accurate relatively for negative x too.
+template <class T>
+inline T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+
+}  // namespace
+}  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,0 +1,86 @@
+// Number of threads and choice of the instruction set of this process.
+#include "kernels/threads.hpp"
+
+#include <atomic>
+#include <cstdlib>
+
+#include "kernels/host/dispatch.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+std::atomic<int> num_threads{1};
+std::atomic<int> chosen{-1};
+
+bool cpu_has(Isa isa) {
+#ifdef TESSERA_X86
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2");
+  switch (isa) {
+    case Isa::portable: return true;
+    case Isa::avx2: return v3;
+    case Isa::avx512:
+      return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+#endif
+  return isa == Isa::portable;
+}
+
+void require(Isa isa, const char* where) {
+  if (cpu_has(isa)) return;
+  throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where, "Choose portable, or none for the best there is");
+}
+
+Isa first_choice() {
+  if (const char* word = std::getenv("TESSERA_ISA"); word && *word) {
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+      if (std::string(word) != name_of(isa)) continue;
+      require(isa, "TESSERA_ISA");
+      return isa;
+    }
+    throw Error(ExitCode::usage, strfmt("unknown instruction set '%s'", word), "TESSERA_ISA", "Use portable, avx2 or avx512");
+  }
+  return cpu_has(Isa::avx512) ? Isa::avx512 : cpu_has(Isa::avx2) ? Isa::avx2 : Isa::portable;
+}
+
+}  // namespace
+
+void set_threads(int threads) {
+  TESSERA_ASSERT(threads >= 1, "%d threads", threads);
+#ifndef _OPENMP
+  threads = 1;
+#endif
+  num_threads.store(threads, std::memory_order_relaxed);
+}
+
+int threads() { return num_threads.load(std::memory_order_relaxed); }
+
+const char* name_of(Isa isa) {
+  switch (isa) {
+    case Isa::portable: return "portable";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+  }
+  return "?";
+}
+
+int host::isa_index() {
+  const int now = chosen.load(std::memory_order_relaxed);
+  if (now >= 0) return now;
+  int none = -1;  // several threads come to the same answer; set_isa wins over them
+  chosen.compare_exchange_strong(none, static_cast<int>(first_choice()), std::memory_order_relaxed);
+  return chosen.load(std::memory_order_relaxed);
+}
+
+Isa isa() { return static_cast<Isa>(host::isa_index()); }
+
+void set_isa(Isa isa) {
+  require(isa, "set_isa");
+  chosen.store(static_cast<int>(isa), std::memory_order_relaxed);
+}
+
+}  // namespace tessera::kernels
