@@ -10,17 +10,14 @@
 #include "io/dataset.hpp"
 #include "io/model_file.hpp"
 #include "models/module.hpp"
-#include "runtime/base/stream.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/plan/plan.hpp"
+#include "runtime/train/executor.hpp"
 #include "runtime/train/lr_schedule.hpp"
+#include "runtime/train/optimizer.hpp"
 
 namespace tessera::train {
-
-struct AdamWOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
-};
 
 struct TrainerOptions {
   plan::RunSpec run;  // its topology and rank are filled from the world
@@ -48,13 +45,6 @@ struct EvalReport {
   double loss = 0, token_accuracy = 0;
   std::int64_t tokens = 0;
   double seconds = 0;
-};
-
-/// One span of the trace: an instruction, or a wait of the compute stream.
-struct TraceSpan {
-  std::string name;  // "gather h.3", "backward h.3 m0", "wait gather h.3"
-  int lane = 0;      // shard::StreamId
-  double begin_s = 0, end_s = 0;  // since the trace began, this rank's clock
 };
 
 class Trainer {
@@ -94,6 +84,8 @@ class Trainer {
   [[nodiscard]] std::uint64_t state_hash() const;
   /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).
   [[nodiscard]] std::span<const float> reduced_gradient(int unit) const;
+  /// The arena (tests paint it and ask what was touched).
+  [[nodiscard]] Arena& arena();
   /// Tests: canaries between the arena's slots are whole; names the first slot that was overrun, or "".
   [[nodiscard]] std::string broken_canary() const;
 

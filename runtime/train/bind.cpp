@@ -1,0 +1,97 @@
+// Binding: from names to pointers, once, before the first step.
+#include "runtime/plan/activations.hpp"
+#include "runtime/train/program.hpp"
+
+namespace tessera::train {
+
+namespace {
+
+using Step = Executor::Program::Step;
+
+/// Binds the parameters that an instruction reads.
+void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
+                 std::size_t instruction) {
+  const models::Model& model = *plan.spec.model;
+  for (const int param : step.module->params()) {
+    float* data = nullptr;  // stays null where the pass does not read the unit
+    for (const auto& [unit, slot] : schedule.reads[instruction])
+      if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + plan.layout.offset_of(param);
+    step.params.emplace_back(data, model.params[static_cast<std::size_t>(param)].shape);
+  }
+}
+
+/// True if no module later in the model (earlier in backward) contributes to the parameter.
+bool first_contributor(const models::Model& model, int module, int param) {
+  for (std::size_t later = static_cast<std::size_t>(module) + 1; later < model.modules.size(); ++later)
+    for (const int other : model.modules[later]->params())
+      if (other == param) return false;
+  return true;
+}
+
+bool first_to_touch(const shard::Schedule& schedule, int module, int unit) {
+  for (std::size_t later = static_cast<std::size_t>(module) + 1; later < schedule.modules.size(); ++later)
+    for (const int other : schedule.modules[later].grad_units)
+      if (other == unit) return false;
+  return true;
+}
+
+/// Binds the gradients that a backward writes.
+void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
+                const shard::Instruction& instruction) {
+  const models::Model& model = *plan.spec.model;
+  for (const int param : step.module->params()) {
+    const int slot = schedule.grad_slot(plan.layout.unit_of(param), instruction.micro);
+    step.dparams.emplace_back(manager.slot(schedule, slot) + plan.layout.offset_of(param), model.params[static_cast<std::size_t>(param)].shape);
+    step.accumulate.push_back(instruction.accumulates || !first_contributor(model, instruction.module, param));
+  }
+  if (instruction.accumulates) return;
+  for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
+    if (!first_to_touch(schedule, instruction.module, unit)) continue;
+    float* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
+    step.whole.push_back({data, static_cast<std::size_t>(plan.layout.padded_numel(unit))});
+    for (const auto& [offset, length] : plan.layout.gaps(unit)) step.gaps.push_back({data + offset, static_cast<std::size_t>(length)});
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedule, models::Phase phase) {
+  const plan::RunPlan& plan = *parts_.plan;
+  const models::Model& model = *plan.spec.model;
+  const Arena& arena = *parts_.arena;
+  const bool train = phase == models::Phase::train;
+  const int last = static_cast<int>(model.modules.size()) - 1;
+
+  auto program = std::make_unique<Program>();
+  program->executor = this;
+  program->schedule = &schedule;
+  program->phase = phase;
+  program->events = std::make_unique<Event[]>(schedule.list.size());
+  program->dx = arena.data(plan::gradient_name);
+  program->workspace = arena.data(plan::workspace_name);
+  program->logits = arena.data(plan::logits_name);
+  program->ids = reinterpret_cast<std::int32_t*>(arena.data(plan::ids_name));
+  program->targets = reinterpret_cast<std::int32_t*>(arena.data(plan::targets_name));
+
+  const auto boundary = [&](int module) { return arena.data(plan::boundary_name(train ? module : module % 2)); };
+  for (std::size_t i = 0; i < schedule.list.size(); ++i) {
+    const shard::Instruction& instruction = schedule.list[i];
+    Step step;
+    if (instruction.op == shard::Op::gather || instruction.op == shard::Op::reduce)
+      step.slot = parts_.manager->slot(schedule, instruction.slot);
+    if (instruction.module >= 0) {
+      const int m = instruction.module;
+      step.module = model.modules[static_cast<std::size_t>(m)].get();
+      if (m > 0) step.x = boundary(m - 1);
+      if (m < last) step.y = boundary(m);
+      if (train && step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
+        step.saved = arena.data(plan::saved_name(model, m, plan.spec.strategy.policy.recompute));
+      bind_params(step, plan, schedule, *parts_.manager, i);
+      if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, *parts_.manager, instruction);
+    }
+    program->steps.push_back(std::move(step));
+  }
+  return program;
+}
+
+}  // namespace tessera::train

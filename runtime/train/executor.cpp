@@ -1,0 +1,199 @@
+#include "runtime/train/executor.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/reduce.hpp"
+#include "runtime/train/program.hpp"
+
+namespace tessera::train {
+
+using shard::Op;
+using shard::StreamId;
+
+Executor::Executor(const Parts& parts) : parts_(parts) {
+  const bool one_thread = parts_.comm_streams == Stream::Mode::threaded;
+  comm_ = std::make_unique<Stream>(one_thread ? "comm" : "gather", parts_.comm_streams);
+  if (!one_thread) reduce_ = std::make_unique<Stream>("reduce", parts_.comm_streams);
+  streams_[static_cast<int>(StreamId::compute)] = &compute_;
+  streams_[static_cast<int>(StreamId::gather)] = comm_.get();
+  streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : comm_.get();
+}
+
+Executor::~Executor() = default;
+
+double Executor::now() const { return std::chrono::duration<double>(Clock::now() - origin_).count(); }
+
+void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
+  program.source = &source;
+  program.block = &block;
+  const auto& list = program.schedule->list;
+  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
+    const auto& instruction = list[static_cast<std::size_t>(i)];
+    Stream& stream = *streams_[static_cast<int>(instruction.stream)];
+    for (const int before : instruction.after) {
+      if (&stream == &compute_)
+        wait_for(program, before);
+      else
+        stream.wait(program.events[static_cast<std::size_t>(before)]);
+    }
+    stream.enqueue(&Executor::step_into, &program, i);
+    stream.record(program.events[static_cast<std::size_t>(i)]);
+  }
+  comm_->synchronize();
+  if (reduce_) reduce_->synchronize();
+}
+
+/// The compute stream waits; what it waits is communication that compute did not hide.
+void Executor::wait_for(Program& program, int instruction) {
+  Event& event = program.events[static_cast<std::size_t>(instruction)];
+  if (event.passed()) return event.wait();  // rethrows
+  const double begin = now();
+  event.wait();
+  const double end = now();
+  program.block->comm_seconds += end - begin;
+  mark({&program, instruction, true, begin, end}, true);
+}
+
+void Executor::step_into(void* program, std::int64_t instruction) {
+  auto& p = *static_cast<Program*>(program);
+  p.executor->execute(p, static_cast<int>(instruction));
+}
+
+void Executor::execute(Program& program, int i) {
+  const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  const double begin = tracing_ ? now() : 0;
+  switch (instruction.op) {
+    case Op::gather: parts_.manager->gather(instruction.unit, step.slot); break;
+    case Op::release: return;  // the slot's memory stays; the word is for the order
+    case Op::forward:
+    case Op::recompute: forward(program, i); break;
+    case Op::backward: backward(program, i); break;
+    case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
+    case Op::norm: norm(program); break;
+    case Op::update: parts_.optimizer->update(parts_.manager->update_views(instruction.unit), host_stream); break;
+  }
+  if (tracing_) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
+}
+
+models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
+  const std::int64_t tokens = program.source->tokens();
+  models::Batch batch;
+  batch.ids = {program.ids, Shape{rows, tokens}};
+  batch.loss_scale = &program.block->loss_scale;
+  batch.sums = &program.block->local;
+  const auto& model = *parts_.plan->spec.model;
+  if (program.phase == models::Phase::logits)
+    batch.logits = {program.logits, model.dtype, Shape{rows, model.vocab}};
+  else
+    batch.targets = {program.targets, Shape{rows, tokens}};
+  return batch;
+}
+
+void Executor::forward(Program& program, int i) {
+  const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  BatchSource& source = *program.source;
+  const std::int64_t rows = source.rows(std::max(instruction.micro, 0)), tokens = source.tokens();
+  if (rows == 0) return;
+  if (instruction.module == 0 && instruction.op == Op::forward) {
+    const double begin = now();
+    source.load(std::max(instruction.micro, 0), program.ids, program.phase == models::Phase::logits ? nullptr : program.targets);
+    program.block->data_seconds += now() - begin;
+  }
+  const auto& model = *parts_.plan->spec.model;
+  const models::Batch batch = this->batch(program, rows);
+  const models::BatchShape shape{rows, tokens};
+  const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
+  models::ForwardArgs args;
+  args.phase = program.phase;
+  args.shape = shape;
+  args.params = step.params;
+  if (step.x) args.x = {step.x, model.dtype, activation};
+  if (step.y) args.y = {step.y, model.dtype, activation};
+  const auto bytes = [](std::byte* data, std::size_t n) { return TensorView{data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; };
+  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
+  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase));
+  args.batch = &batch;
+  step.module->forward(args);
+}
+
+void Executor::backward(Program& program, int i) {
+  const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+  const auto& step = program.steps[static_cast<std::size_t>(i)];
+  const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
+  if (rows == 0) {  // adds nothing, to the last bit
+    for (const auto& whole : step.whole) kernels::fill(whole.data, whole.numel, kernels::sum_identity, host_stream);
+    return;
+  }
+  for (const auto& gap : step.gaps) std::memset(gap.data, 0, gap.numel * sizeof(float));
+  const auto& model = *parts_.plan->spec.model;
+  const models::Batch batch = this->batch(program, rows);
+  const models::BatchShape shape{rows, tokens};
+  const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
+  const auto bytes = [](std::byte* data, std::size_t n) { return TensorView{data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; };
+  models::BackwardArgs args;
+  args.shape = shape;
+  args.params = step.params;
+  args.dparams = step.dparams;
+  args.accumulate = step.accumulate;
+  if (step.x) args.x = {step.x, model.dtype, activation};
+  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
+  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train));
+  if (step.y) args.dy = {program.dx, model.dtype, activation};
+  if (step.x) args.dx = {program.dx, model.dtype, activation};
+  args.batch = &batch;
+  step.module->backward(args);
+}
+
+void Executor::norm(Program& program) {
+  StepBlock& block = *program.block;
+  block.sums.loss = block.local.loss;
+  block.sums.tokens = block.local.tokens;
+  block.sums.correct = block.local.correct;
+  const int bad_unit = parts_.manager->norm(block.sums);
+  if (program.phase != models::Phase::train) return;
+  block.grad_norm = std::sqrt(block.sums.norm2.value());
+  if (block.sums.loss.nonfinite() || bad_unit >= 0) {
+    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)] : program.schedule->modules.back().name;
+    throw Error(ExitCode::diverged, strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
+                strfmt("step %lld", static_cast<long long>(block.step)),
+                "Lower the learning rate, raise the warm-up, or check the data near this step");
+  }
+  const double limit = block.max_grad_norm;
+  parts_.optimizer->set_clip(limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0);
+}
+
+void Executor::start_trace(int runs) {
+  const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->train.list.size() * 2;
+  compute_marks_.clear();
+  comm_marks_.clear();
+  compute_marks_.reserve(room);
+  comm_marks_.reserve(room);
+  origin_ = Clock::now();
+  tracing_ = true;
+}
+
+void Executor::mark(const Mark& mark, bool on_compute) {
+  auto& marks = on_compute ? compute_marks_ : comm_marks_;
+  if (tracing_ && marks.size() < marks.capacity()) marks.push_back(mark);
+}
+
+std::vector<TraceSpan> Executor::take_trace() {
+  tracing_ = false;
+  std::vector<TraceSpan> spans;
+  for (const auto* marks : {&compute_marks_, &comm_marks_})
+    for (const Mark& mark : *marks) {
+      const auto& schedule = *mark.program->schedule;
+      const auto& instruction = schedule.list[static_cast<std::size_t>(mark.instruction)];
+      std::string name = std::string(mark.wait ? "wait " : "") + shard::name_of(instruction.op);
+      if (instruction.module >= 0) name += " " + schedule.modules[static_cast<std::size_t>(instruction.module)].name;
+      if (instruction.unit >= 0) name += " " + schedule.units[static_cast<std::size_t>(instruction.unit)];
+      if (instruction.micro >= 0) name += " m" + std::to_string(instruction.micro);
+      spans.push_back({std::move(name), mark.wait ? 0 : static_cast<int>(instruction.stream), mark.begin_s, mark.end_s});
+    }
+  return spans;
+}
+
+}  // namespace tessera::train

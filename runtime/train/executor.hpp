@@ -1,0 +1,98 @@
+#pragma once
+// Executor: walks a schedule on real streams. It reads no policy: what happens, and when, is in the list.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/module.hpp"
+#include "runtime/base/arena.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/plan/plan.hpp"
+#include "runtime/shard/manager.hpp"
+#include "runtime/train/optimizer.hpp"
+
+namespace tessera::train {
+
+/// Where micro-batches come from. Called on the compute stream; must not allocate.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Rows of micro-batch `micro` on this rank; 0: an empty one.
+  [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
+  [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
+  /// Writes (rows, T) ids and, unless targets is null, targets.
+  virtual void load(int micro, std::int32_t* ids, std::int32_t* targets) = 0;
+};
+
+/// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
+struct StepBlock {
+  std::int64_t step = 0;
+  double loss_scale = 0;      // 1 / valid tokens of the global batch
+  double max_grad_norm = 0;   // 0: no clipping
+  kernels::LossSums local;    // of this rank's micro-batches
+  shard::StepSums sums;       // of the world, after `norm`
+  double grad_norm = 0;       // before clipping
+  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication
+};
+
+/// One span of the trace: an instruction, or a wait of the compute stream.
+struct TraceSpan {
+  std::string name;  // "gather h.3", "backward h.3 m0", "wait gather h.3"
+  int lane = 0;      // shard::StreamId
+  double begin_s = 0, end_s = 0;  // since the trace began, this rank's clock
+};
+
+class Executor {
+ public:
+  struct Parts {
+    const plan::RunPlan* plan = nullptr;
+    shard::ShardManager* manager = nullptr;
+    Optimizer* optimizer = nullptr;
+    Arena* arena = nullptr;
+    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for.
+    Stream::Mode comm_streams = Stream::Mode::threaded;
+  };
+  explicit Executor(const Parts& parts);
+  ~Executor();
+
+  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing.
+  class Program;
+  [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
+  /// Runs it; on return all streams have drained. Throws what an instruction threw; Error (diverged) on every rank alike, before any
+  /// update, naming step and unit.
+  void run(Program& program, BatchSource& source, StepBlock& block);
+
+  void start_trace(int runs);
+  [[nodiscard]] std::vector<TraceSpan> take_trace();
+
+ private:
+  struct Mark {  // a recorded span
+    const Program* program = nullptr;
+    int instruction = -1;
+    bool wait = false;
+    double begin_s = 0, end_s = 0;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  static void step_into(void* program, std::int64_t instruction);
+  void execute(Program& program, int instruction);
+  void forward(Program& program, int instruction);
+  void backward(Program& program, int instruction);
+  void norm(Program& program);
+  void wait_for(Program& program, int instruction);
+  [[nodiscard]] models::Batch batch(const Program& program, std::int64_t rows) const;
+  [[nodiscard]] double now() const;
+  void mark(const Mark& mark, bool on_compute);
+
+  Parts parts_;
+  Stream compute_{"compute", Stream::Mode::immediate};
+  std::unique_ptr<Stream> comm_, reduce_;  // reduce_ is null where one thread serves both
+  Stream* streams_[shard::num_streams];
+  Clock::time_point origin_ = Clock::now();
+  std::vector<Mark> compute_marks_, comm_marks_;
+  bool tracing_ = false;
+};
+
+}  // namespace tessera::train

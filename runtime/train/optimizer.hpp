@@ -1,0 +1,46 @@
+#pragma once
+// Optimizer: updates one shard from its reduced gradient, segment by segment. It sees no mesh.
+
+#include <span>
+
+#include "kernels/adamw.hpp"
+#include "runtime/base/param.hpp"
+#include "runtime/shard/manager.hpp"
+
+namespace tessera::train {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  /// fp32 numbers kept per element.
+  [[nodiscard]] virtual int num_states() const = 0;
+  /// Fixes what step `step` (1-based) uses; before its schedule runs.
+  virtual void begin(std::int64_t step, double learning_rate) = 0;
+  /// Fixes the factor on the gradient; after the norm is known, before the first update.
+  virtual void set_clip(double factor) = 0;
+  /// Updates the pieces of one unit. Allocates nothing.
+  virtual void update(std::span<const shard::UpdateView> pieces, StreamView stream) = 0;
+};
+
+/// kernels/adamw.hpp has the formula. Element by element, so shards may cut parameters anywhere.
+class AdamW : public Optimizer {
+ public:
+  /// `params` is the model's list (which of them decay); it must outlive the optimizer.
+  AdamW(const AdamWOptions& options, std::span<const ParamSpec> params) : options_(options), params_(params) {}
+
+  [[nodiscard]] int num_states() const override { return 2; }
+  void begin(std::int64_t step, double learning_rate) override;
+  void set_clip(double factor) override { scalars_.clip = static_cast<float>(factor); }
+  void update(std::span<const shard::UpdateView> pieces, StreamView stream) override;
+
+ private:
+  AdamWOptions options_;
+  std::span<const ParamSpec> params_;
+  kernels::AdamWScalars scalars_;
+};
+
+}  // namespace tessera::train
