@@ -45,7 +45,7 @@ struct Instruction {
   StreamId stream = StreamId::compute;
   int unit = -1;    // gather, release, reduce, update
   int module = -1;  // forward, recompute, backward
-  int micro = -1;   // micro-batch of this rank's accumulation, where it matters; -1: none
+  int micro = -1;   // micro-batch of this rank's accumulation (gather: of its first use); -1: once a step
   int slot = -1;    // gather, release: parameter slot; reduce: gradient slot. Index into Schedule::slots
   Fold fold;        // reduce
   bool accumulates = false;  // backward in reduce == last: gradients of micro-batch > 0 add to those before
@@ -71,6 +71,7 @@ struct Schedule {
   int num_partials = 0;      // reduced-gradient buffers per unit (0: reduced in place in the resident gradient slot)
   bool grads_resident = false;  // every unit has its own gradient slot
   bool params_resident = false; // every unit has its own parameter slot, gathered (or never cut)
+  bool recompute = false;       // forward keeps no more of a recomputable module than its input
   bool params_in_place = false; // the master shard is this rank's interval of the slot (peers read it there)
 
   /// The gradient slot that `module`'s backward of `micro` writes for `unit`.
@@ -81,9 +82,11 @@ struct Schedule {
 };
 
 /// One instruction a line, aligned, every dependency by name: what `plan --print_schedule` prints and tests compare, e.g.
-///   gather     h.0           s1   on gather    after release h.2 m0
-///   forward    h.0      m0        on compute   after gather h.0
-///   reduce     h.1      m0   g0   on reduce    after backward h.1 m0
+///   gather     h.0     m0  s1  on gather            after release h.2 m0
+///   forward    h.0     m0      on compute           after gather h.0 m0
+///   reduce     h.1     m0  g0  on reduce   p0 = x  after backward h.1 m0
+/// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, p: partial; x is the
+/// gradient that the line reduces.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
 /// Of the collective sequence (operation, unit, micro), for the agreement of ranks before the first step.

@@ -1,0 +1,75 @@
+// Offsets of parameters in the flat buffers, and the cut into shards.
+
+#include "runtime/shard/layout.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::shard {
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
+    : units_(units.begin(), units.end()),
+      unit_of_(params.size(), -1),
+      offset_of_(params.size(), 0),
+      param_numel_(params.size(), 0),
+      shards_(mesh.size(Axis::shard)) {
+  for (int u = 0; u < num_units(); ++u) {
+    std::int64_t end = 0, numel = 0;
+    for (const int p : units_[at(u)].params) {
+      if (p < 0 || at(p) >= params.size()) throw std::logic_error(strfmt("unit %s names parameter %d", unit_name(u).c_str(), p));
+      const ParamSpec& spec = params[at(p)];
+      if (unit_of_[at(p)] >= 0) {
+        throw std::logic_error(spec.name + " is in two units: " + unit_name(unit_of_[at(p)]) + " and " + unit_name(u));
+      }
+      unit_of_[at(p)] = u;
+      param_numel_[at(p)] = spec.numel();
+      offset_of_[at(p)] = round_up(end, param_alignment);
+      end = offset_of_[at(p)] + spec.numel();
+      numel += spec.numel();
+    }
+    numel_.push_back(numel);
+    padded_.push_back(round_up(end, mesh.world() * quantum));
+  }
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    if (unit_of_[p] < 0) throw std::logic_error(params[p].name + " is in no unit");
+  }
+}
+
+std::vector<Segment> ShardLayout::cut(int unit, std::int64_t first, std::int64_t last) const {
+  std::vector<Segment> out;
+  for (const int p : unit_params(unit)) {
+    const std::int64_t begin = std::max(first, offset_of_[at(p)]);
+    const std::int64_t end = std::min(last, offset_of_[at(p)] + param_numel_[at(p)]);
+    if (begin < end) out.push_back({.param = p, .param_offset = begin - offset_of_[at(p)], .unit_offset = begin, .length = end - begin});
+  }
+  return out;
+}
+
+std::vector<Segment> ShardLayout::segments(int unit, int shard) const {
+  TESSERA_ASSERT(shard >= 0 && shard < shards_, "shard %d of %d", shard, shards_);
+  return cut(unit, shard * shard_numel(unit), (shard + 1) * shard_numel(unit));
+}
+
+std::vector<Segment> ShardLayout::whole(int unit) const { return cut(unit, 0, padded_numel(unit)); }
+
+std::vector<std::pair<std::int64_t, std::int64_t>> ShardLayout::gaps(int unit) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  std::int64_t end = 0;
+  for (const Segment& s : whole(unit)) {
+    if (s.unit_offset > end) out.emplace_back(end, s.unit_offset - end);
+    end = s.unit_offset + s.length;
+  }
+  if (end < padded_numel(unit)) out.emplace_back(end, padded_numel(unit) - end);
+  return out;
+}
+
+}  // namespace tessera::shard

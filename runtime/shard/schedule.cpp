@@ -1,0 +1,113 @@
+// The words of a schedule: names, the printed form, the hash of its collectives.
+
+#include "runtime/shard/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::shard {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m%d", in.micro) : std::string(); }
+
+const std::string& subject(const Schedule& schedule, const Instruction& in) {
+  static const std::string none;
+  if (in.unit >= 0) return schedule.units[at(in.unit)];
+  return in.module >= 0 ? schedule.modules[at(in.module)].name : none;
+}
+
+/// "s1", "g0": the slot within its kind.
+std::string slot_word(const Schedule& schedule, int slot) {
+  if (slot < 0) return {};
+  const Slot::Kind kind = schedule.slots[at(slot)].kind;
+  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot, [&](const Slot& s) { return s.kind == kind; });
+  return strfmt("%c%d", kind == Slot::Kind::param ? 's' : 'g', static_cast<int>(before));
+}
+
+/// "p0 = x + p0, last": what a reduced gradient x joins; "adds": a backward that keeps what is in its slots.
+std::string detail_word(const Schedule& schedule, const Instruction& in) {
+  if (in.op == Op::backward) return in.accumulates ? "adds" : "";
+  if (in.op != Op::reduce) return {};
+  std::string out;
+  if (schedule.num_partials > 0) {
+    out = strfmt("p%d = x", in.fold.target);
+    for (const int p : in.fold.fold) out += strfmt(" + p%d", p);
+  }
+  if (in.last_reduce) out += out.empty() ? "last" : ", last";
+  return out;
+}
+
+std::string label(const Schedule& schedule, const Instruction& in) {
+  std::string out = name_of(in.op);
+  for (const std::string& word : {subject(schedule, in), micro_word(in)}) {
+    if (!word.empty()) out += " " + word;
+  }
+  return out;
+}
+
+std::string pad(std::string word, std::size_t width) {
+  if (word.size() < width) word.resize(width, ' ');
+  return word;
+}
+
+}  // namespace
+
+const char* name_of(Op op) {
+  static constexpr std::array<const char*, 8> names{"gather", "release", "forward", "recompute", "backward", "reduce", "norm", "update"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+const char* name_of(StreamId stream) {
+  static constexpr std::array<const char*, num_streams> names{"compute", "gather", "reduce"};
+  return names[static_cast<std::size_t>(stream)];
+}
+
+int Schedule::grad_slot(int unit, int micro) const {
+  return grad_slots.empty() ? -1 : grad_slots[at(micro) * units.size() + at(unit)];
+}
+
+std::string text(const Schedule& schedule) {
+  constexpr std::size_t columns = 5;
+  std::vector<std::array<std::string, columns>> cells;
+  std::array<std::size_t, columns> width{9, 6, 2, 2, 0};
+  for (const Instruction& in : schedule.list) {
+    cells.push_back({name_of(in.op), subject(schedule, in), micro_word(in), slot_word(schedule, in.slot), detail_word(schedule, in)});
+    for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], cells.back()[c].size());
+  }
+  std::string out;
+  for (std::size_t i = 0; i < schedule.list.size(); ++i) {
+    std::string line;
+    for (std::size_t c = 0; c + 1 < columns; ++c) line += pad(cells[i][c], width[c] + 2);
+    line += "on " + pad(name_of(schedule.list[i].stream), 7 + 2);
+    if (width[columns - 1] > 0) line += pad(cells[i][columns - 1], width[columns - 1] + 2);
+    const std::vector<int>& after = schedule.list[i].after;
+    for (std::size_t d = 0; d < after.size(); ++d) {
+      line += (d == 0 ? "after " : ", ") + label(schedule, schedule.list[at(after[d])]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::uint64_t collective_hash(const Schedule& schedule) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a, 64 bits
+  const auto mix = [&hash](std::uint64_t word) {
+    for (int b = 0; b < 8; ++b) hash = (hash ^ ((word >> (8 * b)) & 0xff)) * 0x100000001b3ULL;
+  };
+  for (const Instruction& in : schedule.list) {
+    if (in.op != Op::gather && in.op != Op::reduce && in.op != Op::norm) continue;
+    mix(static_cast<std::uint64_t>(in.op));
+    mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));
+    mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.micro)));
+    if (in.unit < 0) continue;
+    for (const char c : schedule.units[at(in.unit)]) mix(static_cast<unsigned char>(c));
+  }
+  return hash;
+}
+
+}  // namespace tessera::shard
