@@ -1,0 +1,88 @@
+// The header rules of .bin token files, and the ids.
+
+#include "io/token_file.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <tuple>
+
+#include "io/file.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+constexpr std::size_t header_bytes = 256 * 4;
+
+Error refuse(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
+  return Error(ExitCode::data, path + " is no token file that can be read: " + rule, {}, to_do);
+}
+
+/// What else ends in .bin.
+const char* known_as(std::string_view bytes, std::int32_t magic) {
+  if (bytes.starts_with("BIN.TOK\n")) return "an LLMQ token file";
+  if (bytes.starts_with("MMIDIDX")) return "a Megatron index file";
+  if (magic == 20240522) return "an llm.c evaluation file";
+  if (magic == 20240326) return "an llm.c model file";
+  if (magic == 20240327) return "an llm.c debug state";
+  return nullptr;
+}
+
+template <class Id>
+void copy_as(const char* from, std::int64_t count, std::int32_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    Id id = 0;
+    std::memcpy(&id, from + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
+    out[i] = static_cast<std::int32_t>(id);
+  }
+}
+
+template <class Id>
+Id largest_as(const TokenFileLayout& layout) {
+  Id largest = 0;
+  for (std::int64_t i = 0; i < layout.count; ++i) {
+    Id id = 0;
+    std::memcpy(&id, layout.data + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
+    largest = std::max(largest, id);
+  }
+  return largest;
+}
+
+}  // namespace
+
+TokenFileLayout check_token_file(std::string_view bytes, const std::string& path) {
+  std::int32_t header[3] = {};
+  std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
+  const auto [magic, version, count] = std::tuple(header[0], header[1], header[2]);
+  if (const char* name = known_as(bytes, magic)) throw refuse(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
+  const bool gpt2 = magic == 20240520, llama = magic == 20240801;
+  if (bytes.size() >= sizeof header && !gpt2 && !llama)
+    throw refuse(path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
+                 "Give llm.c's token files (.bin)");
+  if (bytes.size() < header_bytes) throw refuse(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
+  const int expected = gpt2 ? 1 : 7;
+  if (version != expected) throw refuse(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
+  if (count <= 0) throw refuse(path, strfmt("its header says %d tokens", count));
+  const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + header_bytes, .count = count};
+  const std::uint64_t wanted = header_bytes + static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.width);
+  if (bytes.size() != wanted)
+    throw refuse(path, strfmt("it has %zu bytes, but %d tokens of %d bytes and the header make %llu: it is %s", bytes.size(), count,
+                              layout.width, static_cast<unsigned long long>(wanted), bytes.size() < wanted ? "truncated" : "too long"));
+  return layout;
+}
+
+std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path) {
+  if (layout.width == 2) return largest_as<std::uint16_t>(layout);
+  const auto largest = largest_as<std::uint32_t>(layout);
+  if (largest > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
+    throw refuse(path, strfmt("it holds the id %u, beyond 31 bits", largest));
+  return static_cast<std::int32_t>(largest);
+}
+
+void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out) {
+  const char* from = layout.data + static_cast<std::size_t>(first) * static_cast<std::size_t>(layout.width);
+  layout.width == 2 ? copy_as<std::uint16_t>(from, count, out) : copy_as<std::uint32_t>(from, count, out);
+}
+
+}  // namespace tessera::io

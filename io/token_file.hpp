@@ -1,0 +1,27 @@
+#pragma once
+// llm.c's .bin token files: a header of 256 int32, then the ids (docs/formats.md).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::io {
+
+/// Where the ids are in the bytes of a .bin file.
+struct TokenFileLayout {
+  int width = 2;                // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
+  const char* data = nullptr;   // count · width bytes, inside the bytes given
+  std::int64_t count = 0;
+};
+
+/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (told by name where known) or version,
+/// a count that is not positive, and a file shorter or longer than header and count say.
+[[nodiscard]] TokenFileLayout check_token_file(std::string_view bytes, const std::string& path);
+
+/// Largest id. Throws Error (data) at the first one beyond 31 bits.
+[[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
+
+/// Ids [first, first + count) to out. Nothing is checked.
+void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out);
+
+}  // namespace tessera::io
