@@ -1,0 +1,37 @@
+#pragma once
+// ConfigReader: a config.json read strictly: every value has the right type and a sane range, or the error names its key.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+class ConfigReader {
+ public:
+  /// Throws Error (usage): not JSON (with line and column), no object, a key twice, longer than 1 MiB.
+  ConfigReader(const std::string& text, std::string source);
+
+  /// A whole number in [low, high] under the first of `names` that is there and not null; names that are all there must agree.
+  /// Throws Error (usage) naming the key: absent without `fallback`, another type, out of range.
+  [[nodiscard]] std::int64_t integer(const std::vector<std::string>& names, std::int64_t low, std::int64_t high,
+                                     std::optional<std::int64_t> fallback = {}) const;
+  /// A finite number in [low, high].
+  [[nodiscard]] double number(const std::string& name, double low, double high, double fallback) const;
+  [[nodiscard]] bool boolean(const std::string& name, bool fallback) const;
+  [[nodiscard]] std::string text(const std::string& name, std::optional<std::string> fallback = {}) const;
+  /// There, and not null.
+  [[nodiscard]] bool has(const std::string& name) const;
+
+  /// Throws Error (usage) if `name` is there with any other value than `allowed` (or null): it would change the mathematics.
+  void only(const std::string& name, const nlohmann::json& allowed, const std::string& why) const;
+  /// The error for a value of `name` that cannot be used.
+  [[noreturn]] void refuse(const std::string& name, const std::string& what, const std::string& what_to_do = {}) const;
+
+ private:
+  nlohmann::json json_;
+  std::string source_;
+};
+
+}  // namespace tessera::models

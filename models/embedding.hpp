@@ -1,0 +1,35 @@
+#pragma once
+// Embedding: the first module, token table plus learned positions (absent for families that rotate instead).
+
+#include "models/module.hpp"
+#include "models/params.hpp"
+
+namespace tessera::models {
+
+struct EmbeddingSpec {
+  std::string tokens;     // name of the token table (V, C)
+  std::string positions;  // and of the position table (P, C); empty: none
+  std::int64_t vocab = 0, max_tokens = 0, channels = 0;
+  double std = 0.02;      // of fresh tables
+};
+
+class Embedding final : public Module {
+ public:
+  Embedding(const EmbeddingSpec& spec, std::vector<ParamSpec>& model);
+
+  [[nodiscard]] std::string name() const override { return "embed"; }
+  [[nodiscard]] std::span<const int> params() const override { return params_; }
+  [[nodiscard]] bool backward_reads_params() const override { return false; }
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape, DType, Phase) const override { return 0; }
+  /// A lookup has no products.
+  [[nodiscard]] double forward_flops(BatchShape) const override { return 0; }
+
+ private:
+  std::vector<int> params_;
+  int tokens_, positions_ = -1;
+};
+
+}  // namespace tessera::models

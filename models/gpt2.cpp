@@ -1,0 +1,78 @@
+// GPT-2 put together: what makes it GPT-2 and nothing else.
+#include "models/gpt2.hpp"
+
+#include <cmath>
+
+#include "models/attention.hpp"
+#include "models/block.hpp"
+#include "models/embedding.hpp"
+#include "models/head.hpp"
+#include "models/mlp.hpp"
+
+namespace tessera::models {
+namespace {
+
+std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std::vector<ParamSpec>& model) {
+  const std::string name = "h." + std::to_string(layer);
+  const double std = c.initializer_range;
+  const double std_out = std / std::sqrt(2.0 * static_cast<double>(c.layers));  // of what ends in the residual stream
+  constexpr WeightOrder order = WeightOrder::in_out;                            // Conv1D
+  ParamList params(model);
+
+  Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
+  auto attention = std::make_unique<Attention>(
+      AttentionSpec{
+          .heads = c.heads,
+          .kv_heads = c.heads,
+          .head_dim = c.hidden / c.heads,
+          .qkv = {name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std},
+          .out = {name + ".attn.c_proj", c.hidden, c.hidden, order, /*bias=*/true, std_out}},
+      params);
+  Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
+  auto mlp = std::make_unique<GeluMlp>(
+      GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.inner, order, /*bias=*/true, std},
+                  .down = {name + ".mlp.c_proj", c.inner, c.hidden, order, /*bias=*/true, std_out}},
+      params);
+  return std::make_unique<Block>(BlockParts{.name = name,
+                                            .channels = c.hidden,
+                                            .params = params.indices(),
+                                            .attention = Residual(norm_1, std::move(attention)),
+                                            .mlp = Residual(norm_2, std::move(mlp))});
+}
+
+}  // namespace
+
+Model make_gpt2(const Gpt2Config& c, DType dtype) {
+  Model m;
+  m.family = "gpt2";
+  m.hidden = c.hidden;
+  m.vocab = c.vocab;
+  m.max_tokens = c.max_tokens;
+  m.dtype = dtype;
+  m.modules.push_back(std::make_unique<Embedding>(EmbeddingSpec{.tokens = "wte.weight",
+                                                                .positions = "wpe.weight",
+                                                                .vocab = c.vocab,
+                                                                .max_tokens = c.max_tokens,
+                                                                .channels = c.hidden,
+                                                                .std = c.initializer_range},
+                                                  m.params));
+  constexpr int token_table = 0;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) m.modules.push_back(make_block(c, layer, m.params));
+  m.modules.push_back(std::make_unique<Head>(HeadSpec{.norm = {.prefix = "ln_f", .channels = c.hidden, .eps = c.norm_eps},
+                                                      .vocab = c.vocab,
+                                                      .channels = c.hidden,
+                                                      .tied_to = token_table},
+                                             m.params));
+  m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.inner) + c.vocab * c.hidden;
+  m.attention_width = c.layers * c.hidden;
+  return m;
+}
+
+std::string gpt2_canonical_name(const std::string& name) {
+  constexpr std::string_view prefix = "transformer.";
+  const std::string canonical = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+  const bool mask = canonical.ends_with(".attn.bias") || canonical.ends_with(".attn.masked_bias");  // buffers of old files
+  return mask || name == "lm_head.weight" ? "" : canonical;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,30 @@
+#pragma once
+// GPT-2 (model_type "gpt2"): its config and its composition. Names, order and initialisation are Hugging Face's.
+
+#include "models/config_reader.hpp"
+#include "models/module.hpp"
+
+namespace tessera::models {
+
+/// What a GPT-2 config.json says, checked.
+struct Gpt2Config {
+  std::int64_t vocab = 0;          // V
+  std::int64_t max_tokens = 0;     // n_positions
+  std::int64_t hidden = 0;         // H
+  std::int64_t layers = 0;         // L
+  std::int64_t heads = 0;          // head_dim = H / heads
+  std::int64_t inner = 0;          // width of the MLP; 4·H unless the config says otherwise
+  double norm_eps = 1e-5;
+  double initializer_range = 0.02;
+};
+
+/// Throws Error (usage) as models::make does; warns W010 where dropout is asked for.
+[[nodiscard]] Gpt2Config parse_gpt2(const ConfigReader& config);
+
+/// embed, h.0 … h.(L-1), head; the head's weight is the token table.
+[[nodiscard]] Model make_gpt2(const Gpt2Config& config, DType dtype);
+
+/// As models::canonical_name.
+[[nodiscard]] std::string gpt2_canonical_name(const std::string& name);
+
+}  // namespace tessera::models

@@ -1,0 +1,52 @@
+// What of a GPT-2 config.json is read, and what is refused because it would change the mathematics.
+#include "models/gpt2.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::models {
+namespace {
+
+void refuse_unsupported(const ConfigReader& config) {
+  config.only("scale_attn_weights", true, "attention without its 1/sqrt(head_dim)");
+  config.only("scale_attn_by_inverse_layer_idx", false, "scaling attention by the layer's index");
+  config.only("reorder_and_upcast_attn", false, "reordered attention");
+  config.only("add_cross_attention", false, "cross attention");
+  config.only("is_encoder_decoder", false, "an encoder");
+  config.only("tie_word_embeddings", true, "a GPT-2 with a head of its own");
+  config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
+  if (config.has("quantization_config")) config.refuse("quantization_config", "asks for quantized weights, which is not supported");
+  const std::string activation = config.text("activation_function", "gelu_new");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")  // two names of one function
+    config.refuse("activation_function", "is \"" + activation + "\", which is not supported (only \"gelu_new\", \"gelu_pytorch_tanh\")");
+}
+
+void warn_of_dropout(const ConfigReader& config) {
+  std::string asked;
+  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"})
+    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0) asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
+  if (!asked.empty()) log::warn(10, "dropout is not built: " + asked + " in the model's config.json; training at 0");
+}
+
+}  // namespace
+
+Gpt2Config parse_gpt2(const ConfigReader& config) {
+  // Far above any model there is, and low enough that no product of them overflows.
+  constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
+  Gpt2Config c;
+  c.vocab = config.integer({"vocab_size"}, 2, most_rows);
+  c.max_tokens = config.integer({"n_positions", "max_position_embeddings", "n_ctx"}, 1, most_rows);
+  c.hidden = config.integer({"n_embd", "hidden_size"}, 1, most_width);
+  c.layers = config.integer({"n_layer", "num_hidden_layers"}, 1, most_layers);
+  c.heads = config.integer({"n_head", "num_attention_heads"}, 1, c.hidden);
+  c.inner = config.integer({"n_inner"}, 1, 4 * most_width, 4 * c.hidden);
+  c.norm_eps = config.number("layer_norm_epsilon", 1e-12, 0.1, 1e-5);
+  c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
+  if (c.hidden % c.heads != 0)
+    config.refuse("n_head", strfmt("is %lld, which does not divide \"n_embd\" = %lld", static_cast<long long>(c.heads),
+                                   static_cast<long long>(c.hidden)));
+  refuse_unsupported(config);
+  warn_of_dropout(config);
+  return c;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,81 @@
+// Head: which kernels make loss, gradients and logits, and the workspace between them.
+#include "models/head.hpp"
+
+#include "kernels/gemm.hpp"
+
+namespace tessera::models {
+
+Head::Head(const HeadSpec& spec, ParamList list) : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list) {
+  weight_ = spec.tied_to >= 0 ? list.share(spec.tied_to)
+                              : list.add({.name = spec.weight, .shape = {vocab_, channels_},
+                                          .init = {Initializer::Kind::normal, spec.std}});
+  params_ = list.indices();
+}
+
+Head::Scratch Head::scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+  const std::int64_t rows = phase == Phase::logits ? shape.batch : shape.batch * shape.tokens;
+  Scratch s;
+  s.normed = carver.take(dtype, {rows, channels_});
+  if (phase == Phase::logits) return s;
+  if (phase == Phase::train) s.statistics = Norm::carve(carver, rows, dtype);
+  const std::size_t mark = carver.mark();
+  s.loss = carver.take_bytes(kernels::head_loss_workspace(rows, vocab_, dtype));
+  carver.rewind(mark);
+  if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
+  return s;
+}
+
+std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  Carver carver;
+  (void)scratch(carver, shape, dtype, phase);
+  return carver.bytes();
+}
+
+void Head::forward(const ForwardArgs& args) const {
+  switch (args.phase) {
+    case Phase::train: return;  // x is handed to backward
+    case Phase::eval: return forward_loss(args);
+    case Phase::logits: return forward_logits(args);
+  }
+}
+
+void Head::forward_loss(const ForwardArgs& args) const {
+  Carver carver(args.workspace);
+  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::eval);
+  const std::int64_t rows = args.shape.batch * args.shape.tokens;
+  norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
+  kernels::head_loss({.x = w.normed, .weight = at(args.params, weight_), .targets = args.batch->targets.reshape({rows}),
+                      .sums = args.batch->sums, .workspace = w.loss}, args.stream);
+}
+
+void Head::forward_logits(const ForwardArgs& args) const {
+  Carver carver(args.workspace);
+  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::logits);
+  const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
+  for (std::int64_t b = 0; b < args.shape.batch; ++b)
+    copy(x.rows((b + 1) * args.shape.tokens - 1, 1), w.normed.rows(b, 1), args.stream);
+  norm_.forward(args.params, w.normed, w.normed, {}, args.stream);
+  kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
+}
+
+void Head::backward(const BackwardArgs& args) const {
+  Carver carver(args.workspace);
+  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::train);
+  const Gradients grads{args.dparams, args.accumulate};
+  const std::int64_t rows = args.shape.batch * args.shape.tokens;
+  const TensorView x = args.x.reshape({rows, channels_}), dx = args.dx.reshape({rows, channels_});
+
+  norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
+  // The gradient of the normed x goes where dx will be; the norm's backward works in place.
+  kernels::head_loss({.x = w.normed, .weight = at(args.params, weight_), .targets = args.batch->targets.reshape({rows}),
+                      .sums = args.batch->sums, .workspace = w.loss, .loss_scale = args.batch->loss_scale, .dx = dx,
+                      .dweight = grads[weight_], .accumulate = grads.adds(weight_)}, args.stream);
+  norm_.backward({.params = args.params, .grads = grads, .x = x, .dy = dx, .dx = dx, .saved = w.statistics,
+                  .workspace = w.norm, .stream = args.stream});
+}
+
+double Head::forward_flops(BatchShape shape) const {
+  return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) * static_cast<double>(channels_);
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,50 @@
+#pragma once
+// Head: the last module, final norm, projection to the vocabulary and loss. In training, forward does nothing: backward makes
+// loss and gradients in one go, so logits exist only in pieces. The weight is its own, or that of the embedding (tied).
+
+#include "models/module.hpp"
+#include "models/norm.hpp"
+
+namespace tessera::models {
+
+struct HeadSpec {
+  NormSpec norm;
+  std::int64_t vocab = 0, channels = 0;
+  int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: an own one
+  std::string weight;  // name of the own one
+  double std = 0.02;   // of a fresh own one
+};
+
+class Head final : public Module {
+ public:
+  Head(const HeadSpec& spec, std::vector<ParamSpec>& model) : Head(spec, ParamList(model)) {}
+
+  [[nodiscard]] std::string name() const override { return "head"; }
+  [[nodiscard]] std::span<const int> params() const override { return params_; }
+  [[nodiscard]] bool train_forward_reads_params() const override { return false; }
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  /// Of evaluation. Training does this work and backward's in backward; the sum of the two is what counts.
+  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+
+ private:
+  Head(const HeadSpec& spec, ParamList list);
+
+  struct Scratch {
+    TensorView normed;      // (B·T, C); Phase::logits: (B, C)
+    Norm::Saved statistics; // train
+    TensorView loss, norm;  // bytes; norm's lies over loss's
+  };
+  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  void forward_loss(const ForwardArgs& args) const;
+  void forward_logits(const ForwardArgs& args) const;
+
+  std::int64_t vocab_, channels_;
+  Norm norm_;
+  int weight_;
+  std::vector<int> params_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,39 @@
+// Linear as matrix products: one forward, two backward.
+#include "models/linear.hpp"
+
+#include "kernels/bias.hpp"
+#include "kernels/gemm.hpp"
+
+namespace tessera::models {
+
+Linear::Linear(const LinearSpec& spec, ParamList& params) : in_(spec.in), out_(spec.out), order_(spec.order) {
+  const Shape shape = order_ == WeightOrder::in_out ? Shape{in_, out_} : Shape{out_, in_};
+  weight_ = params.add({.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}});
+  if (spec.bias) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {out_}, .decay = false});
+}
+
+void Linear::forward(const ForwardArgs& args) const {
+  kernels::gemm({.a = args.x,
+                 .b = at(args.params, weight_),
+                 .c = args.y,
+                 .trans_b = order_ == WeightOrder::out_in,
+                 .beta = args.write == Write::add ? 1.0 : 0.0,
+                 .bias = bias_ >= 0 ? at(args.params, bias_) : TensorView{}},
+                args.stream);
+}
+
+void Linear::backward(const BackwardArgs& args) const {
+  const bool in_out = order_ == WeightOrder::in_out;
+  // dW = xᵀ·dy, or its transpose dyᵀ·x
+  kernels::gemm({.a = in_out ? args.x : args.dy,
+                 .b = in_out ? args.dy : args.x,
+                 .c = args.grads[weight_],
+                 .trans_a = true,
+                 .beta = args.grads.adds(weight_) ? 1.0 : 0.0},
+                args.stream);
+  if (bias_ >= 0)
+    kernels::bias_backward({.dy = args.dy, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)}, args.stream);
+  kernels::gemm({.a = args.dy, .b = at(args.params, weight_), .c = args.dx, .trans_b = in_out}, args.stream);
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,58 @@
+#pragma once
+// Linear: y = x·W + b, with W stored either way. A building block: it knows its shapes and its place among the module's
+// parameters, and owns nothing.
+
+#include <string>
+
+#include "models/params.hpp"
+
+namespace tessera::models {
+
+/// in_out: W is (in, out), GPT-2's Conv1D.  out_in: W is (out, in), everybody else's Linear.
+enum class WeightOrder : unsigned char { in_out, out_in };
+
+/// What makes a Linear's parameters: names are prefix + ".weight" and ".bias".
+struct LinearSpec {
+  std::string prefix;
+  std::int64_t in = 0, out = 0;
+  WeightOrder order = WeightOrder::out_in;
+  bool bias = false;
+  double std = 0.02;  // of fresh weights; biases start at 0
+};
+
+class Linear {
+ public:
+  Linear(const LinearSpec& spec, ParamList& params);
+
+  struct ForwardArgs {
+    std::span<const TensorView> params;
+    TensorView x;  // (N, in)
+    TensorView y;  // (N, out)
+    Write write = Write::overwrite;
+    StreamView stream = host_stream;
+  };
+  void forward(const ForwardArgs& args) const;
+
+  struct BackwardArgs {
+    std::span<const TensorView> params;
+    Gradients grads;
+    TensorView x;   // (N, in)
+    TensorView dy;  // (N, out)
+    TensorView dx;  // (N, in), overwritten; may be x, which is read before
+    StreamView stream = host_stream;
+  };
+  /// Gradients of the parameters, then dx.
+  void backward(const BackwardArgs& args) const;
+
+  [[nodiscard]] std::int64_t in() const { return in_; }
+  [[nodiscard]] std::int64_t out() const { return out_; }
+  /// Of the forward pass, per row.
+  [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+
+ private:
+  std::int64_t in_, out_;
+  WeightOrder order_;
+  int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
+};
+
+}  // namespace tessera::models

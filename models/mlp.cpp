@@ -1,0 +1,52 @@
+// GeluMlp: saved is the value before GELU; GELU itself is made again in backward.
+#include "models/mlp.hpp"
+
+#include "kernels/gelu.hpp"
+
+namespace tessera::models {
+
+GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, params), down_(spec.down, params) {
+  TESSERA_ASSERT(up_.out() == down_.in());
+}
+
+std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
+  Carver carver;
+  (void)take_hidden(carver, shape, dtype);
+  return carver.bytes();
+}
+
+std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  if (phase != Phase::train) return 0;  // GELU in place
+  Carver carver;
+  (void)take_hidden(carver, shape, dtype);  // GELU
+  (void)take_hidden(carver, shape, dtype);  // backward: its gradient
+  return carver.bytes();
+}
+
+void GeluMlp::forward(const ForwardArgs& args) const {
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView after = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : before;
+
+  up_.forward({.params = args.params, .x = args.x, .y = before, .stream = args.stream});
+  kernels::gelu_forward({.x = before, .y = after}, args.stream);
+  down_.forward({.params = args.params, .x = after, .y = args.y, .write = Write::add, .stream = args.stream});
+}
+
+void GeluMlp::backward(const BackwardArgs& args) const {
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView after = take_hidden(carver, args.shape, args.x.dtype);
+  const TensorView d = take_hidden(carver, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
+
+  kernels::gelu_forward({.x = before, .y = after}, args.stream);
+  down_.backward({.params = args.params, .grads = args.grads, .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
+  kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
+  up_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
+}
+
+double GeluMlp::forward_flops(BatchShape shape) const {
+  return static_cast<double>(shape.batch * shape.tokens) * (up_.flops_per_row() + down_.flops_per_row());
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,32 @@
+#pragma once
+// The MLP of GPT-2 as a sublayer: down(gelu(up(x))). A gated one (SwiGLU) will be a class beside this.
+
+#include "models/linear.hpp"
+#include "models/sublayer.hpp"
+
+namespace tessera::models {
+
+struct GeluMlpSpec {
+  LinearSpec up;    // in C, out I
+  LinearSpec down;  // in I, out C
+};
+
+class GeluMlp final : public Sublayer {
+ public:
+  GeluMlp(const GeluMlpSpec& spec, ParamList& params);
+
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+
+ private:
+  [[nodiscard]] TensorView take_hidden(Carver& carver, BatchShape shape, DType dtype) const {
+    return carver.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+  }
+
+  Linear up_, down_;
+};
+
+}  // namespace tessera::models

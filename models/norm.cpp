@@ -1,0 +1,39 @@
+// Norm by the layer_norm kernels.
+#include "models/norm.hpp"
+
+#include "kernels/layer_norm.hpp"
+
+namespace tessera::models {
+
+Norm::Norm(const NormSpec& spec, ParamList& params) : channels_(spec.channels), eps_(spec.eps) {
+  weight_ = params.add(
+      {.name = spec.prefix + ".weight", .shape = {channels_}, .init = {Initializer::Kind::ones}, .decay = false});
+  bias_ = params.add({.name = spec.prefix + ".bias", .shape = {channels_}, .decay = false});
+}
+
+void Norm::forward(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
+                   StreamView stream) const {
+  kernels::layer_norm_forward({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .y = y,
+                               .mean = saved.mean, .rstd = saved.rstd, .eps = eps_}, stream);
+}
+
+void Norm::recompute(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
+                     StreamView stream) const {
+  kernels::layer_norm_apply({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .mean = saved.mean,
+                             .rstd = saved.rstd, .y = y}, stream);
+}
+
+void Norm::backward(const BackwardArgs& args) const {
+  // The kernel has one flag for both: where they differ, the one to overwrite starts at 0.
+  const bool adds = args.grads.adds(weight_) || args.grads.adds(bias_);
+  if (adds && !args.grads.adds(weight_)) clear(args.grads[weight_], args.stream);
+  if (adds && !args.grads.adds(bias_)) clear(args.grads[bias_], args.stream);
+  kernels::layer_norm_backward({.dy = args.dy, .x = args.x, .weight = at(args.params, weight_), .mean = args.saved.mean,
+                                .rstd = args.saved.rstd, .dx = args.dx, .add_to_dx = args.write == Write::add,
+                                .dweight = args.grads[weight_], .dbias = args.grads[bias_], .accumulate = adds,
+                                .workspace = args.workspace}, args.stream);
+}
+
+std::size_t Norm::workspace_bytes(DType dtype) const { return kernels::layer_norm_backward_workspace(channels_, dtype); }
+
+}  // namespace tessera::models

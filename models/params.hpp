@@ -1,0 +1,54 @@
+#pragma once
+// How building blocks address the parameters of the module they are part of: by position in Module::params().
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/param.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::models {
+
+/// y = f(x), or y += f(x) on a residual stream.
+enum class Write : unsigned char { overwrite, add };
+
+/// Gradients to make, in the order of the module's parameters.
+struct Gradients {
+  std::span<const TensorView> views;
+  std::span<const std::uint8_t> accumulate;  // add, or overwrite every element
+
+  [[nodiscard]] const TensorView& operator[](int i) const { return views[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] bool adds(int i) const { return accumulate[static_cast<std::size_t>(i)] != 0; }
+};
+
+/// The module's parameters while it is put together: appends to the model's list and hands out positions within the module.
+class ParamList {
+ public:
+  explicit ParamList(std::vector<ParamSpec>& model) : model_(model) {}
+
+  /// A parameter of the module's own. Returns its position in the module.
+  int add(ParamSpec spec) {
+    model_.push_back(std::move(spec));
+    return share(static_cast<int>(model_.size()) - 1);
+  }
+  /// A parameter of an earlier module, by its index in the model. Returns its position in this module.
+  int share(int index) {
+    indices_.push_back(index);
+    return static_cast<int>(indices_.size()) - 1;
+  }
+  [[nodiscard]] const std::vector<int>& indices() const { return indices_; }
+
+ private:
+  std::vector<ParamSpec>& model_;
+  std::vector<int> indices_;
+};
+
+[[nodiscard]] inline const TensorView& at(std::span<const TensorView> params, int i) { return params[static_cast<std::size_t>(i)]; }
+
+/// y = x, equal numbers of bytes that do not overlap.
+void copy(const TensorView& x, const TensorView& y, StreamView stream);
+/// Every element of y becomes 0.
+void clear(const TensorView& y, StreamView stream);
+
+}  // namespace tessera::models

@@ -1,0 +1,61 @@
+// Residual: norm outputs are not kept; backward makes them again from mean and rstd.
+#include "models/residual.hpp"
+
+namespace tessera::models {
+
+Residual::Saved Residual::saved(Carver& carver, BatchShape shape, DType dtype) const {
+  Saved s;
+  s.norm = Norm::carve(carver, shape.batch * shape.tokens, dtype);
+  s.sublayer = carver.take_bytes(sublayer_->saved_bytes(shape, dtype));
+  return s;
+}
+
+Residual::Scratch Residual::scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
+  Scratch s;
+  s.normed = carver.take(dtype, {shape.batch * shape.tokens, channels});
+  const std::size_t mark = carver.mark();
+  s.sublayer = carver.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
+  carver.rewind(mark);
+  if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
+  return s;
+}
+
+std::size_t Residual::saved_bytes(BatchShape shape, DType dtype) const {
+  Carver carver;
+  (void)saved(carver, shape, dtype);
+  return carver.bytes();
+}
+
+std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
+  Carver carver;
+  (void)scratch(carver, shape, channels, dtype, phase);
+  return carver.bytes();
+}
+
+void Residual::forward(const ForwardArgs& args) const {
+  const DType dtype = args.x.dtype;
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const Saved s = saved(saved_carver, args.shape, dtype);
+  const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, args.phase);
+
+  norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
+  copy(args.x, args.y, args.stream);
+  sublayer_->forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = w.normed, .y = args.y,
+                      .saved = s.sublayer, .workspace = w.sublayer, .stream = args.stream});
+}
+
+void Residual::backward(const BackwardArgs& args) const {
+  const DType dtype = args.x.dtype;
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const Saved s = saved(saved_carver, args.shape, dtype);
+  const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, Phase::train);
+
+  norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  sublayer_->backward({.shape = args.shape, .params = args.params, .grads = args.grads, .x = w.normed, .dy = args.dy,
+                       .dx = w.normed, .saved = s.sublayer, .workspace = w.sublayer, .stream = args.stream});
+  if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
+  norm_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = w.normed, .dx = args.dx,
+                  .write = Write::add, .saved = s.norm, .workspace = w.norm, .stream = args.stream});
+}
+
+}  // namespace tessera::models

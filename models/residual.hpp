@@ -1,0 +1,57 @@
+#pragma once
+// Residual: y = x + f(norm(x)), pre-norm, with any sublayer as f. Two of them are a transformer block.
+
+#include <memory>
+
+#include "models/norm.hpp"
+#include "models/sublayer.hpp"
+
+namespace tessera::models {
+
+class Residual {
+ public:
+  /// The sublayer's parameters must follow the norm's in the module.
+  Residual(Norm norm, std::unique_ptr<Sublayer> sublayer) : norm_(norm), sublayer_(std::move(sublayer)) {}
+
+  struct ForwardArgs {
+    Phase phase = Phase::train;
+    BatchShape shape;
+    std::span<const TensorView> params;
+    TensorView x, y;              // (B·T, C), y never x
+    TensorView saved, workspace;  // saved: as Sublayer's
+    StreamView stream = host_stream;
+  };
+  void forward(const ForwardArgs& args) const;
+
+  struct BackwardArgs {
+    BatchShape shape;
+    std::span<const TensorView> params;
+    Gradients grads;
+    TensorView x;       // (B·T, C), the forward's input
+    TensorView dy, dx;  // (B·T, C), may be the same
+    TensorView saved, workspace;
+    StreamView stream = host_stream;
+  };
+  void backward(const BackwardArgs& args) const;
+
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
+  [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
+
+ private:
+  struct Saved {
+    Norm::Saved norm;
+    TensorView sublayer;  // bytes
+  };
+  struct Scratch {
+    TensorView normed;              // (B·T, C); in backward its gradient later
+    TensorView sublayer, norm;      // bytes; norm's lies over sublayer's
+  };
+  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
+
+  Norm norm_;
+  std::unique_ptr<Sublayer> sublayer_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,46 @@
+#pragma once
+// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows (B·T, C) of
+// a module's workspace and adds to the residual stream.
+
+#include "models/carver.hpp"
+#include "models/module.hpp"
+#include "models/params.hpp"
+
+namespace tessera::models {
+
+class Sublayer {
+ public:
+  virtual ~Sublayer() = default;
+
+  struct ForwardArgs {
+    Phase phase = Phase::train;
+    BatchShape shape;
+    std::span<const TensorView> params;
+    TensorView x;      // (B·T, C), normed
+    TensorView y;      // (B·T, C): += f(x)
+    TensorView saved;  // saved_bytes; in the other phases scratch of the same size
+    TensorView workspace;
+    StreamView stream = host_stream;
+  };
+  virtual void forward(const ForwardArgs& args) const = 0;
+
+  struct BackwardArgs {
+    BatchShape shape;
+    std::span<const TensorView> params;
+    Gradients grads;
+    TensorView x;   // (B·T, C), the forward's input
+    TensorView dy;  // (B·T, C)
+    TensorView dx;  // (B·T, C), overwritten; may be x, which is read before
+    TensorView saved, workspace;
+    StreamView stream = host_stream;
+  };
+  virtual void backward(const BackwardArgs& args) const = 0;
+
+  [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
+  /// train: of forward and backward.
+  [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
+  /// As Module::forward_flops.
+  [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
+};
+
+}  // namespace tessera::models
