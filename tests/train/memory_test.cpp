@@ -1,0 +1,92 @@
+// Memory: measured = planned, to the byte, for every strategy; and the checks bite.
+
+#include <gtest/gtest.h>
+
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+namespace {
+
+const char* const strategies[] = {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
+
+TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
+  models::Model model = models::make(config_json({}), "test");
+  MadeTokens tokens(400, 37);
+  const io::Sampler sampler(40, true, 1);
+  for (const char* strategy : strategies)
+    for (const bool copies : {false, true})
+      for (const bool recompute : {false, true})
+        for (const std::int64_t accumulation : {1, 3}) {
+          Variant v{.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0, .global_batch = 8 * accumulation, .micro_batch = 2, .recompute = recompute, .copies = copies};
+          run_local(
+              v.world,
+              [&](World& world) {
+                train::Trainer trainer(world, options_of(model, v, 3));
+                trainer.arena().paint();
+                trainer.initialise();
+                for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
+                (void)trainer.evaluate(tokens, 9);
+                (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
+                std::size_t total = 0;
+                for (int c = 0; c < num_categories; ++c) {
+                  EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]) << name_of(static_cast<Category>(c));
+                  total += trainer.measured_memory()[c];
+                }
+                EXPECT_EQ(total, trainer.plan().costs.total);
+                EXPECT_EQ(trainer.broken_canary(), "");
+                for (const auto& slot : trainer.plan().slots) {
+                  if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm) continue;
+                  const std::size_t touched = trainer.arena().touched(slot.name);
+                  EXPECT_LE(touched, slot.bytes) << slot.name;
+                  EXPECT_GT(touched + 64, slot.bytes) << slot.name << " in " << v.str();  // less would be planned in vain
+                }
+              },
+              v.copies);
+        }
+}
+
+TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
+  models::Model model = models::make(config_json({}), "test");
+  const plan::RunPlan plan = [&] {
+    auto options = options_of(model, {.world = 1, .strategy = "0"}, 1);
+    return plan::make_plan(options.run);
+  }();
+  for (const auto& slot : plan.slots) {
+    auto slots = plan.slots;
+    for (auto& s : slots)
+      if (s.name == slot.name && s.bytes > 64) s.bytes -= 64;
+    if (slot.bytes <= 64) continue;
+    Arena arena(slots, {});
+    EXPECT_EQ(arena.broken_canary(), "");
+    std::fill_n(arena.data(slot.name), slot.bytes, std::byte{1});  // what a writer of the planned size does
+    EXPECT_EQ(arena.broken_canary(), slot.name);
+  }
+}
+
+TEST(Memory, FormulasOfZero) {
+  // Bytes of state per rank on four ranks that share no memory, A = 1: params + grads + optimizer, in padded elements.
+  models::Model model = models::make(config_json({}), "test");
+  const auto memory = [&](const char* strategy) {
+    auto options = options_of(model, {.world = 4, .strategy = strategy, .global_batch = 4}, 1);
+    options.run.topology = {Transport::mpi, 1};
+    return plan::make_plan(options.run);
+  };
+  const auto elements = [&](const plan::RunPlan& plan) {
+    std::int64_t padded = 0;
+    for (int u = 0; u < plan.layout.num_units(); ++u) padded += plan.layout.padded_numel(u);
+    return static_cast<std::size_t>(padded);
+  };
+  const auto bytes = [](const plan::RunPlan& plan, Category c) { return plan.costs.memory[static_cast<int>(c)]; };
+  for (const char* strategy : {"0", "1", "2", "3"}) {
+    const auto plan = memory(strategy);
+    const std::size_t p = elements(plan);
+    const bool z0 = strategy[0] == '0', z3 = strategy[0] == '3', full_grads = strategy[0] < '2';
+    EXPECT_EQ(bytes(plan, Category::optimizer), z0 ? 8 * p : 2 * p) << strategy;
+    EXPECT_EQ(bytes(plan, Category::params), z3 ? p : 4 * p) << strategy;
+    if (full_grads) EXPECT_EQ(bytes(plan, Category::grads), 4 * p) << strategy;
+    if (!full_grads) EXPECT_LT(bytes(plan, Category::grads), 4 * p) << strategy;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

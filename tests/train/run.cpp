@@ -1,0 +1,132 @@
+#include "tests/train/run.hpp"
+
+#include <cstring>
+#include <mutex>
+
+#include "kernels/threads.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::test {
+
+MadeTokens::MadeTokens(std::int64_t size, std::int32_t vocab) : ids_(static_cast<std::size_t>(size)) {
+  for (std::int64_t i = 0; i < size; ++i)
+    ids_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] % static_cast<std::uint32_t>(vocab));
+}
+
+void MadeTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out) const {
+  std::memcpy(out, ids_.data() + first, static_cast<std::size_t>(count) * sizeof(std::int32_t));
+}
+
+std::string config_json(const ModelShape& s) {
+  return strfmt(R"({"model_type": "gpt2", "n_layer": %d, "n_embd": %d, "n_head": %d, "vocab_size": %d, "n_positions": %d, "n_ctx": %d,
+      "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})",
+                s.layers, s.hidden, s.heads, s.vocab, s.positions, s.positions);
+}
+
+std::string Variant::str() const {
+  return strfmt("world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies %d node %d streams %d", world,
+                strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch), static_cast<long long>(tokens),
+                reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute, reproducible, reshard, copies, ranks_per_node,
+                static_cast<int>(streams));
+}
+
+train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
+  train::TrainerOptions options;
+  options.run.model = &model;
+  options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group, v.ranks_per_node > 0 ? v.ranks_per_node : v.world);
+  auto& policy = options.run.strategy.policy;
+  policy.reduce = v.reduce;
+  policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
+  policy.recompute = v.recompute;
+  policy.reproducible = v.reproducible;
+  policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
+  options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);
+  options.run.tokens = v.tokens;
+  options.adamw.weight_decay = v.weight_decay;
+  options.lr = {.kind = train::LrSchedule::Kind::cosine, .learning_rate = v.learning_rate, .warmup_steps = 1, .total_steps = steps + 1};
+  options.max_grad_norm = v.max_grad_norm;
+  options.seed = 5;
+  options.comm_streams = v.streams;
+  options.delay = v.delay;
+  return options;
+}
+
+namespace {
+/// Copies this rank's intervals of every unit to where they lie in the whole parameters.
+void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from, const std::vector<std::int64_t>& offsets, std::vector<float>& to) {
+  const std::int64_t begin = shard * layout.shard_numel(unit);
+  for (const auto& s : layout.segments(unit, shard))
+    std::memcpy(to.data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset, from + (s.unit_offset - begin),
+                static_cast<std::size_t>(s.length) * sizeof(float));
+}
+}  // namespace
+
+Outcome run(const RunInput& input, const Variant& variant) {
+  kernels::set_threads(1);
+  Outcome outcome;
+  std::int64_t total = 0;
+  for (const auto& param : input.model->params) {
+    outcome.param_offsets.push_back(total);
+    total += param.numel();
+  }
+  outcome.params.resize(static_cast<std::size_t>(total));
+  outcome.grads.resize(static_cast<std::size_t>(total));
+  const io::Sampler sampler(io::count_samples(input.tokens->size(), variant.tokens).samples, true, 11);
+
+  run_local(
+      variant.world,
+      [&](World& world) {
+        train::Trainer trainer(world, options_of(*input.model, variant, input.steps));
+        if (input.model_directory.empty()) {
+          trainer.initialise();
+        } else {
+          const auto shards = trainer.shards();
+          io::read_model(world, input.model_directory, input.model->params, trainer.plan().layout, shards,
+                         [&](const std::string& name) { return models::canonical_name(*input.model, name); });
+          trainer.parameters_changed();
+        }
+        for (int s = 0; s < input.steps; ++s) {
+          const auto report = trainer.step(*input.tokens, sampler, s * variant.global_batch, variant.global_batch);
+          if (input.after_step) input.after_step(trainer);
+          if (world.rank() != 0) continue;
+          outcome.losses.push_back(report.loss);
+          outcome.norms.push_back(report.grad_norm);
+          outcome.tokens.push_back(report.tokens);
+        }
+        const auto broken = trainer.broken_canary();
+        if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
+        if (trainer.writes_shards())
+          for (const auto& view : trainer.shards()) {
+            collect(trainer.plan().layout, view.unit, view.shard, view.data, outcome.param_offsets, outcome.params);
+            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(), outcome.param_offsets, outcome.grads);
+          }
+        if (input.evaluate) {
+          const auto report = trainer.evaluate(*input.tokens, 7);
+          const std::vector<std::int32_t> prompt = {1, 2, 3};
+          const auto ids = trainer.generate(prompt, 5, 0.7, 3);
+          if (world.rank() == 0) {
+            outcome.eval_loss = report.loss;
+            outcome.generated = ids;
+          }
+        }
+      },
+      variant.copies, variant.ranks_per_node);
+  return outcome;
+}
+
+std::string difference(const Outcome& a, const Outcome& b) {
+  const auto bits = [](const char* what, const auto& x, const auto& y) -> std::string {
+    if (x.size() != y.size()) return strfmt("%s: %zu and %zu of them", what, x.size(), y.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (std::memcmp(&x[i], &y[i], sizeof(x[i])) != 0)
+        return strfmt("%s[%zu]: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
+    return {};
+  };
+  for (const auto& text : {bits("loss", a.losses, b.losses), bits("grad_norm", a.norms, b.norms), bits("gradient", a.grads, b.grads),
+                           bits("parameter", a.params, b.params), bits("token", a.generated, b.generated),
+                           bits("eval", std::vector{a.eval_loss}, std::vector{b.eval_loss})})
+    if (!text.empty()) return text;
+  return {};
+}
+
+}  // namespace tessera::test

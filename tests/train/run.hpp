@@ -1,0 +1,70 @@
+#pragma once
+// A short run of a small model under one variant, on ranks that are threads; what it left, put together from the shards.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::test {
+
+/// A token stream that counts through a fixed pseudo-random sequence.
+class MadeTokens : public io::TokenStream {
+ public:
+  MadeTokens(std::int64_t size, std::int32_t vocab);
+  explicit MadeTokens(std::vector<std::int32_t> ids) : ids_(std::move(ids)) {}
+  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()); }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override;
+
+ private:
+  std::vector<std::int32_t> ids_;
+};
+
+struct ModelShape {
+  int layers = 2, hidden = 24, heads = 3, vocab = 37, positions = 16;
+};
+[[nodiscard]] std::string config_json(const ModelShape& shape);
+
+/// Everything that may vary in a run; what it must not change, tests say.
+struct Variant {
+  int world = 1;
+  std::string strategy = "3";
+  int group = 0;               // shard group, 0: the strategy's default
+  std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
+  shard::Reduce reduce = shard::Reduce::each;
+  int prefetch = 1;
+  bool recompute = false, reproducible = false, reshard = true;
+  bool copies = false;         // no shared memory between the threads
+  int ranks_per_node = 0;
+  Stream::Mode streams = Stream::Mode::threaded;
+  Delay delay;
+  double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;
+  [[nodiscard]] std::string str() const;
+};
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::int64_t> tokens;
+  std::vector<float> params, grads;  // whole, in canonical order: after the last step; of the last step
+  std::vector<std::int64_t> param_offsets;  // where each parameter starts in the two
+  std::vector<std::int32_t> generated;
+  double eval_loss = 0;
+};
+
+struct RunInput {
+  const models::Model* model = nullptr;
+  const io::TokenStream* tokens = nullptr;
+  int steps = 3;
+  std::string model_directory;  // start from its weights; "": initialise
+  bool evaluate = false;
+  std::function<void(train::Trainer&)> after_step;  // on every rank
+};
+
+[[nodiscard]] train::TrainerOptions options_of(const models::Model& model, const Variant& variant, int steps);
+[[nodiscard]] Outcome run(const RunInput& input, const Variant& variant);
+
+/// Empty if the two are the same bits; else what differs first.
+[[nodiscard]] std::string difference(const Outcome& a, const Outcome& b);
+
+}  // namespace tessera::test
