@@ -62,6 +62,8 @@ plan::RunPlan Trainer::Parts::make_plan() {
   options.run.rank = world.rank();
   options.run.topology = world.topology();
   plan::RunPlan result = plan::make_plan(options.run);
+  for (auto& slot : result.slots)
+    if (slot.name == options.shortened_slot) slot.bytes -= 64;
   world.agree("the configuration", fingerprint(options, result));
   return result;
 }

@@ -28,6 +28,7 @@ struct TrainerOptions {
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
   Delay delay;                 // a slow transport
+  std::string shortened_slot;  // this slot of the arena is 64 bytes short: its canary must notice
 };
 
 /// Of one optimizer step; the same on every rank but for the seconds.

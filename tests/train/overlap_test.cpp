@@ -1,0 +1,77 @@
+// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the two, and the ends that
+// nothing can hide. Inequalities of medians, generous to a noisy machine; the overlap itself is read from the trace as well.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+namespace {
+
+struct Timing {
+  double step = 0;       // median seconds
+  int gathers = 0, reduces = 0;
+  double hidden = 0;     // share of the communication's spans that lies under compute spans, last step
+};
+
+double overlap_of(const std::vector<train::TraceSpan>& spans) {
+  double total = 0, hidden = 0;
+  for (const auto& comm : spans) {
+    if (comm.lane == 0) continue;
+    total += comm.end_s - comm.begin_s;
+    for (const auto& work : spans)
+      if (work.lane == 0 && work.name.rfind("wait", 0) != 0)
+        hidden += std::max(0.0, std::min(comm.end_s, work.end_s) - std::max(comm.begin_s, work.begin_s));
+  }
+  return total > 0 ? hidden / total : 0;
+}
+
+Timing measure(const Delay& delay, const char* strategy) {
+  models::Model model = models::make(config_json({.layers = 6, .hidden = 192, .heads = 4, .vocab = 256, .positions = 96}), "test");
+  MadeTokens tokens(4000, 256);
+  Timing timing;
+  run_local(2, [&](World& world) {
+    Variant v{.world = 2, .strategy = strategy, .global_batch = 4, .micro_batch = 2, .tokens = 96, .delay = delay};
+    train::Trainer trainer(world, options_of(model, v, 20));
+    trainer.initialise();
+    const io::Sampler sampler(40, true, 1);
+    std::vector<double> seconds;
+    for (int s = 0; s < 7; ++s) {
+      if (s == 6) trainer.start_trace(1);
+      seconds.push_back(trainer.step(tokens, sampler, s * 4, 4).seconds);
+    }
+    const auto spans = trainer.take_trace();
+    if (world.rank() != 0) return;
+    std::sort(seconds.begin(), seconds.end());
+    timing.step = seconds[seconds.size() / 2];
+    timing.hidden = overlap_of(spans);
+    for (const auto& instruction : trainer.plan().train.list) {
+      timing.gathers += instruction.op == shard::Op::gather;
+      timing.reduces += instruction.op == shard::Op::reduce;
+    }
+  }, /*copies=*/true);
+  return timing;
+}
+
+TEST(Overlap, AStepTakesTheLongerOfComputeAndCommunication) {
+  for (const char* strategy : {"2", "3"}) {
+    const double compute = measure({}, strategy).step;
+    for (const double share : {0.3, 3.0}) {  // communication well below compute, and well above
+      const Timing probe = measure({.gather_s = 1e-4, .reduce_s = 1e-4}, strategy);
+      const double each = share * compute / (probe.gathers + probe.reduces);
+      const Timing slow = measure({.gather_s = each, .reduce_s = each}, strategy);
+      const double communication = each * (slow.gathers + slow.reduces);
+      const double bound = 1.10 * (std::max(compute, communication) + 2 * each) + 5e-3;  // 5 ms: the scheduler of a busy machine
+      RecordProperty("step_over_bound", std::to_string(slow.step / bound));
+      std::printf("ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n", strategy,
+                  1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
+      EXPECT_LE(slow.step, bound) << strategy << " share " << share;
+      if (share < 1) EXPECT_GT(slow.hidden, 0.5) << strategy;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
