@@ -25,6 +25,7 @@ struct ConfigNode {
 /// Limits that no configuration of ours meets.
 inline constexpr std::size_t max_config_bytes = 1u << 20;
 inline constexpr int max_config_depth = 32;
+inline constexpr std::size_t max_config_entries = 4096;  // of one map
 
 /// Reads a configuration file: JSON if its name ends in .json, else YAML 1.1 as libyaml reads it. An empty file is an empty map.
 /// Null is an empty plain scalar, `~`, `null`, `Null` or `NULL`. Throws Error (data) if the file cannot be read, else Error (usage)

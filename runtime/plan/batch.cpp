@@ -1,0 +1,95 @@
+// The batch equation solved for what is missing.
+
+#include "runtime/plan/batch.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::plan {
+
+namespace {
+
+using Count = std::optional<std::int64_t>;
+
+constexpr std::int64_t default_micro_batch = 8;
+
+void require_positive(const Count& value, const char* option) {
+  if (value && *value < 1)
+    throw Error(ExitCode::usage, strfmt("%s is %lld", option, static_cast<long long>(*value)), {}, "Give a number of at least 1");
+}
+
+/// a·b, or usage error: a batch beyond 64 bits.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) throw Error(ExitCode::usage, "the global batch overflows 64 bits", {}, "Give smaller numbers");
+  return result;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+/// "micro 4 x accumulation 5 x ranks 8 = 160"
+std::string right_side(std::int64_t micro, std::int64_t accumulation, int world, std::int64_t made) {
+  return strfmt("micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(micro), static_cast<long long>(accumulation),
+                world, static_cast<long long>(made));
+}
+
+/// All three are given and do not agree: the equation, and the three ways out.
+[[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
+  const std::int64_t made = product(product(micro, accumulation), world);
+  throw Error(ExitCode::usage,
+              strfmt("global_batch_size %lld != ", static_cast<long long>(global)) + right_side(micro, accumulation, world, made),
+              "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
+              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
+                     static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
+}
+
+/// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6 steps).
+std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int world) {
+  const std::int64_t micro = ceil_div(global, product(accumulation, world));
+  const std::int64_t steps = ceil_div(global, product(micro, world));
+  if (steps == accumulation) return micro;
+  throw Error(ExitCode::usage,
+              strfmt("no micro-batch makes %lld accumulation steps of global_batch_size %lld on %d ranks",
+                     static_cast<long long>(accumulation), static_cast<long long>(global), world),
+              "--global_batch_size, --gradient_accumulation_steps",
+              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the two",
+                     static_cast<long long>(steps), static_cast<long long>(product(product(micro, accumulation), world))));
+}
+
+}  // namespace
+
+BatchPlan::Range BatchPlan::range(int a, int r, std::int64_t samples) const {
+  TESSERA_ASSERT(a >= 0 && a < accumulation && r >= 0 && r < world && samples >= 0 && samples <= global_batch,
+                 "step %d of rank %d, %lld samples", a, r, static_cast<long long>(samples));
+  const std::int64_t micro = static_cast<std::int64_t>(a) * world + r;
+  const std::int64_t first = std::min(micro * micro_batch, samples);
+  return {first, std::min(micro_batch, samples - first)};
+}
+
+BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation, int world) {
+  TESSERA_ASSERT(world >= 1, "a world of %d", world);
+  require_positive(global_batch, "global_batch_size");
+  require_positive(micro_batch, "per_device_train_batch_size");
+  require_positive(accumulation, "gradient_accumulation_steps");
+
+  std::int64_t micro = micro_batch.value_or(default_micro_batch);
+  std::int64_t global = 0, steps = 0;
+  if (!global_batch) {
+    steps = accumulation.value_or(1);
+    global = product(product(micro, steps), world);
+  } else {
+    global = *global_batch;
+    if (accumulation && !micro_batch) micro = solve_micro(global, *accumulation, world);
+    steps = ceil_div(global, product(micro, world));
+    if (accumulation && steps != *accumulation) refuse(global, micro, *accumulation, world);
+  }
+  (void)product(product(micro, steps), world);  // range() multiplies
+  if (steps > std::numeric_limits<int>::max())
+    throw Error(ExitCode::usage, "more than 2^31 accumulation steps", {}, "Give a larger micro-batch or a smaller global batch");
+  return {.global_batch = global, .micro_batch = micro, .world = world, .accumulation = static_cast<int>(steps)};
+}
+
+}  // namespace tessera::plan
