@@ -1,0 +1,379 @@
+// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the order, and the
+// few dependencies that the order of each stream does not give.
+
+#include "runtime/shard/builder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "runtime/base/error.hpp"
+#include "runtime/shard/residency.hpp"
+#include "runtime/shard/slot_classes.hpp"
+
+namespace tessera::shard {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> out = a;
+  for (const int u : b) {
+    if (std::find(out.begin(), out.end(), u) == out.end()) out.push_back(u);
+  }
+  return out;
+}
+
+/// The list as it grows. Keeps for every instruction what is known to have run before it (on this rank), so that a dependency
+/// that follows from others is left out.
+class List {
+ public:
+  explicit List(Schedule& schedule) : s_(schedule) {}
+
+  /// Appends; `wants` are instructions that must have run (-1: none). Returns its index.
+  int add(Instruction in, std::vector<int> wants, std::vector<std::pair<int, int>> reads = {}) {
+    const int index = static_cast<int>(s_.list.size());
+    const auto stream = static_cast<std::size_t>(in.stream);
+    Known known = last_[stream] >= 0 ? known_[at(last_[stream])] : Known{-1, -1, -1};
+    std::sort(wants.begin(), wants.end(), std::greater<>());
+    for (const int w : wants) {
+      if (w < 0 || known[static_cast<std::size_t>(s_.list[at(w)].stream)] >= w) continue;
+      in.after.push_back(w);
+      for (std::size_t k = 0; k < known.size(); ++k) known[k] = std::max(known[k], known_[at(w)][k]);
+    }
+    std::reverse(in.after.begin(), in.after.end());
+    known[stream] = index;
+    known_.push_back(known);
+    last_[stream] = index;
+    s_.list.push_back(std::move(in));
+    s_.reads.push_back(std::move(reads));
+    return index;
+  }
+  [[nodiscard]] int last(StreamId stream) const { return last_[static_cast<std::size_t>(stream)]; }
+
+ private:
+  using Known = std::array<int, num_streams>;  // by stream: the latest instruction that has run
+  Schedule& s_;
+  std::vector<Known> known_;
+  Known last_{-1, -1, -1};
+};
+
+class Builder {
+ public:
+  enum class Kind : unsigned char { train, forward_only };
+
+  Builder(const ScheduleInput& input, Kind kind) : in_(input), kind_(kind), list_(s_) {
+    check();
+    const bool cut = in_.mesh.size(Axis::shard) > 1;
+    gathers_ = cut;
+    s_.units = in_.units;
+    s_.modules = in_.modules;
+    s_.num_micro = training() ? in_.num_micro : 1;
+    s_.recompute = training() && in_.policy.recompute;
+    s_.params_in_place = cut && in_.params_in_place;
+    s_.params_resident = !cut || !in_.policy.shard_params || !in_.policy.reshard_after_forward || s_.params_in_place;
+    make_visits();
+    make_param_slots();
+    if (training()) make_grad_slots();
+  }
+
+  Schedule train() {
+    for (int t = 0; t < static_cast<int>(visits_.size()); ++t) {
+      emit_gathers(t);
+      emit_reduces();
+      emit_visit(t);
+      emit_releases(t);
+    }
+    emit_reduces();
+    const int norm = emit_norm();
+    for (int u = 0; u < num_units(); ++u) {
+      if (!has_grad(u)) continue;
+      list_.add({.op = Op::update, .stream = StreamId::compute, .unit = u}, {norm});
+    }
+    return std::move(s_);
+  }
+
+  Schedule forward(bool with_loss) {
+    for (int t = 0; t < static_cast<int>(visits_.size()); ++t) {
+      emit_gathers(t);
+      emit_visit(t);
+      emit_releases(t);
+    }
+    if (with_loss) emit_norm();
+    return std::move(s_);
+  }
+
+ private:
+  [[nodiscard]] bool training() const { return kind_ == Kind::train; }
+  [[nodiscard]] int num_units() const { return static_cast<int>(in_.units.size()); }
+  [[nodiscard]] int num_modules() const { return static_cast<int>(in_.modules.size()); }
+  [[nodiscard]] bool has_grad(int unit) const { return last_contributor_[at(unit)] >= 0; }
+  /// Gradients of several micro-batches meet in the slot, and are reduced once.
+  [[nodiscard]] bool reduces_once() const { return in_.num_micro == 1 || in_.policy.reduce == Reduce::last; }
+
+  void check() const {
+    if (in_.num_micro < 1 || in_.modules.empty()) throw std::logic_error("a schedule needs a module and a micro-batch");
+    if (in_.unit_numel.size() != in_.units.size()) throw std::logic_error("a schedule needs the size of every unit");
+    if (in_.policy.forward_prefetch < 0 || in_.policy.backward_prefetch < 0) throw std::logic_error("a prefetch depth below 0");
+    if (in_.policy.reproducible && in_.policy.reduce == Reduce::last) {
+      throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
+    }
+    for (const ModuleUse& m : in_.modules) {
+      for (const auto* units : {&m.forward_units, &m.backward_units, &m.grad_units}) {
+        for (const int u : *units) {
+          if (u < 0 || u >= num_units()) throw std::logic_error(strfmt("module %s names unit %d", m.name.c_str(), u));
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] bool recomputes(int module) const { return s_.recompute && in_.modules[at(module)].recomputable; }
+
+  void make_visits() {
+    for (int m = 0; m < s_.num_micro; ++m) {
+      for (int i = 0; i < num_modules(); ++i) visits_.push_back({i, m, true, union_of({}, in_.modules[at(i)].forward_units)});
+      if (!training()) continue;
+      for (int i = num_modules() - 1; i >= 0; --i) {
+        const ModuleUse& use = in_.modules[at(i)];
+        visits_.push_back({i, m, false, union_of(recomputes(i) ? use.forward_units : std::vector<int>{}, use.backward_units)});
+      }
+    }
+    last_contributor_.assign(at(num_units()), -1);
+    first_contributor_ = last_contributor_;
+    if (!training()) return;
+    for (int i = 0; i < num_modules(); ++i) {  // backward walks down: the lowest module contributes last
+      for (const int u : in_.modules[at(i)].grad_units) {
+        if (last_contributor_[at(u)] < 0) last_contributor_[at(u)] = i;
+        first_contributor_[at(u)] = i;
+      }
+    }
+  }
+
+  /// Appends num_slots slots and returns their numbers; a slot's units are filled in as they come.
+  std::vector<int> new_slots(Slot::Kind kind, int num_slots) {
+    std::vector<int> numbers;
+    for (int k = 0; k < num_slots; ++k) {
+      numbers.push_back(static_cast<int>(s_.slots.size()));
+      s_.slots.push_back({kind, {}});
+    }
+    return numbers;
+  }
+
+  void occupy(int slot, int unit) {
+    std::vector<int>& units = s_.slots[at(slot)].units;
+    const auto place = std::lower_bound(units.begin(), units.end(), unit);
+    if (place == units.end() || *place != unit) units.insert(place, unit);
+  }
+
+  void make_param_slots() {
+    const int ahead = std::max(in_.policy.forward_prefetch, in_.policy.backward_prefetch);
+    if (s_.params_resident) {
+      for (int u = 0; u < num_units(); ++u) param_classes_.push_back({{u}, 1});
+    } else {
+      std::vector<SlotDemand> demands;
+      for (int u = 0; u < num_units(); ++u) demands.push_back({u, in_.unit_numel[at(u)], {}});
+      const int places = static_cast<int>(visits_.size()) / s_.num_micro;  // every micro-batch is like the first
+      for (int t = 0; t < places; ++t) {
+        for (const int u : visits_[at(t)].units) demands[at(u)].places.push_back(t);
+      }
+      std::erase_if(demands, [](const SlotDemand& d) { return d.places.empty(); });
+      param_classes_ = make_slot_classes(std::move(demands), std::min(ahead, num_units()));
+    }
+    std::vector<std::vector<int>> slots;
+    for (const SlotClass& c : param_classes_) slots.push_back(new_slots(Slot::Kind::param, c.num_slots));
+    slot_of_.assign(at(num_units()), -1);
+    if (s_.params_resident) {
+      for (int u = 0; u < num_units(); ++u) {
+        slot_of_[at(u)] = slots[at(u)].front();
+        occupy(slot_of_[at(u)], u);
+      }
+    }
+    if (!gathers_) return;
+    stays_ = plan_residency(visits_, num_units(), param_classes_, slots, {in_.policy.forward_prefetch, in_.policy.backward_prefetch});
+    for (const Stay& stay : stays_) occupy(stay.slot, stay.unit);
+    gather_index_.assign(stays_.size(), -1);
+    release_index_.assign(stays_.size(), -1);
+    gather_of_.assign(at(num_units()), -1);
+    leaving_.resize(visits_.size());
+    for (int k = 0; k < static_cast<int>(stays_.size()); ++k) leaving_[at(stays_[at(k)].last_read)].push_back(k);
+  }
+
+  void make_grad_slots() {
+    const bool cut = in_.mesh.size(Axis::shard) > 1;
+    s_.grads_resident = cut ? !in_.policy.shard_grads || (in_.num_micro > 1 && reduces_once()) : reduces_once();
+    s_.num_partials = 1;
+    if (s_.grads_resident && reduces_once()) {
+      s_.num_partials = 0;
+    } else if (in_.policy.reproducible) {
+      for (int a = in_.num_micro; a > 1; a /= 2) ++s_.num_partials;
+    }
+    grad_class_.assign(at(num_units()), -1);
+    grad_slots_of_.clear();
+    if (s_.grads_resident) {
+      for (int u = 0; u < num_units(); ++u) {
+        if (!has_grad(u)) continue;
+        grad_class_[at(u)] = static_cast<int>(grad_slots_of_.size());
+        grad_slots_of_.push_back(new_slots(Slot::Kind::grad, 1));
+      }
+    } else {
+      for (const SlotClass& c : make_slot_classes(grad_demands(), 0)) {
+        for (const int u : c.units) grad_class_[at(u)] = static_cast<int>(grad_slots_of_.size());
+        grad_slots_of_.push_back(new_slots(Slot::Kind::grad, c.num_slots));
+      }
+    }
+    grad_busy_.assign(s_.slots.size(), false);
+    grad_reader_.assign(s_.slots.size(), -1);
+    s_.grad_slots.assign(at(s_.num_micro) * in_.units.size(), -1);
+  }
+
+  /// A gradient needs its slot from its first contribution to its last, and while the next module runs: that hides the reduce.
+  [[nodiscard]] std::vector<SlotDemand> grad_demands() const {
+    std::vector<SlotDemand> demands;
+    for (int u = 0; u < num_units(); ++u) {
+      if (!has_grad(u)) continue;
+      SlotDemand demand{u, in_.unit_numel[at(u)], {}};
+      const int n = num_modules();
+      for (int place = n - 1 - first_contributor_[at(u)]; place <= n - last_contributor_[at(u)]; ++place) demand.places.push_back(place);
+      demands.push_back(std::move(demand));
+    }
+    return demands;
+  }
+
+  void emit_gathers(int visit) {
+    while (next_stay_ < stays_.size() && stays_[next_stay_].gathered_before == visit) {
+      const Stay& stay = stays_[next_stay_];
+      const int micro = s_.params_resident ? -1 : visits_[at(stay.first_read)].micro;
+      const int freed = stay.evicts >= 0 ? release_index_[at(stay.evicts)] : -1;
+      gather_index_[next_stay_] =
+          list_.add({.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot}, {freed});
+      ++next_stay_;
+      // From its first read on, the unit is where this gather puts it.
+      pending_.push_back(next_stay_ - 1);
+    }
+    for (const std::size_t k : pending_) {
+      if (stays_[k].first_read != visit) continue;
+      gather_of_[at(stays_[k].unit)] = gather_index_[k];
+      slot_of_[at(stays_[k].unit)] = stays_[k].slot;
+    }
+    std::erase_if(pending_, [&](std::size_t k) { return stays_[k].first_read == visit; });
+  }
+
+  void emit_releases(int visit) {
+    if (!gathers_ || s_.params_resident) return;
+    for (const int k : leaving_[at(visit)]) {
+      const Stay& stay = stays_[at(k)];
+      release_index_[at(k)] = list_.add(
+          {.op = Op::release, .stream = StreamId::compute, .unit = stay.unit, .micro = visits_[at(visit)].micro, .slot = stay.slot}, {});
+    }
+  }
+
+  /// One instruction of a visit, after the gathers of what it reads and `wants`.
+  int emit_module(Op op, const Visit& visit, const std::vector<int>& units, std::vector<int> wants, bool accumulates = false) {
+    std::vector<std::pair<int, int>> reads;
+    for (const int u : units) {
+      reads.emplace_back(u, slot_of_[at(u)]);
+      if (gathers_) wants.push_back(gather_of_[at(u)]);
+    }
+    return list_.add({.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
+                     std::move(wants), std::move(reads));
+  }
+
+  void emit_visit(int t) {
+    const Visit& visit = visits_[at(t)];
+    const ModuleUse& use = in_.modules[at(visit.module)];
+    const std::vector<int> forward_units = union_of({}, use.forward_units);
+    if (visit.forward) {
+      emit_module(Op::forward, visit, forward_units, {});
+      return;
+    }
+    if (recomputes(visit.module)) emit_module(Op::recompute, visit, forward_units, {});
+    std::vector<int> wants;
+    for (const int u : use.grad_units) {
+      if (first_contributor_[at(u)] == visit.module) wants.push_back(take_grad_slot(u, visit.micro));
+    }
+    const bool accumulates = visit.micro > 0 && in_.policy.reduce == Reduce::last;
+    backward_ = emit_module(Op::backward, visit, union_of({}, use.backward_units), std::move(wants), accumulates);
+    for (const int u : union_of({}, use.grad_units)) {
+      if (last_contributor_[at(u)] == visit.module) complete_.emplace_back(u, visit.micro);
+    }
+  }
+
+  /// Gives the gradient of (unit, micro) its slot: of the free ones of its class, the one read longest ago. Returns the reduce that
+  /// read it last, or -1.
+  int take_grad_slot(int unit, int micro) {
+    int best = -1;
+    for (const int s : grad_slots_of_[at(grad_class_[at(unit)])]) {
+      if (grad_busy_[at(s)] && !s_.grads_resident) continue;
+      if (best < 0 || grad_reader_[at(s)] < grad_reader_[at(best)]) best = s;
+    }
+    TESSERA_ASSERT(best >= 0, "no gradient slot for unit %d", unit);
+    grad_busy_[at(best)] = true;
+    occupy(best, unit);
+    s_.grad_slots[at(micro) * in_.units.size() + at(unit)] = best;
+    return grad_reader_[at(best)];
+  }
+
+  /// How the gradient of micro-batch a joins the partials: the running sum, or the binary counter.
+  [[nodiscard]] Fold fold_of(int a) const {
+    Fold fold;
+    if (s_.num_partials == 0) return fold;
+    if (!in_.policy.reproducible) {
+      if (a > 0) fold.fold.push_back(0);
+      return fold;
+    }
+    for (; (a >> fold.target) & 1; ++fold.target) fold.fold.push_back(fold.target);  // a's trailing ones
+    if (a + 1 < in_.num_micro) return fold;
+    for (int p = fold.target + 1; p < s_.num_partials; ++p) {  // what is left of the counter, which now stands at a + 1
+      if (((a + 1) >> p) & 1) fold.fold.push_back(p);
+    }
+    fold.target = 0;
+    return fold;
+  }
+
+  void emit_reduces() {
+    for (const auto& [unit, micro] : complete_) {
+      const bool last = micro + 1 == in_.num_micro;
+      if (in_.policy.reduce == Reduce::last && !last) continue;
+      const int slot = s_.grad_slot(unit, micro);
+      grad_reader_[at(slot)] = list_.add({.op = Op::reduce, .stream = StreamId::reduce, .unit = unit, .micro = micro, .slot = slot,
+                                          .fold = fold_of(micro), .last_reduce = last},
+                                         {backward_});
+      grad_busy_[at(slot)] = false;
+    }
+    complete_.clear();
+  }
+
+  /// After every reduce (its own stream) and all that compute has added to the loss.
+  int emit_norm() { return list_.add({.op = Op::norm, .stream = StreamId::reduce}, {list_.last(StreamId::compute)}); }
+
+  const ScheduleInput& in_;
+  Kind kind_;
+  Schedule s_;
+  List list_;
+  bool gathers_ = false;  // the shard axis has more than one rank
+  std::vector<Visit> visits_;
+  std::vector<int> first_contributor_, last_contributor_;  // unit → module, in the order of backward; -1: none
+  std::vector<SlotClass> param_classes_;
+  std::vector<Stay> stays_;
+  std::size_t next_stay_ = 0;
+  std::vector<std::size_t> pending_;               // stays gathered, not yet read
+  std::vector<int> gather_index_, release_index_;  // stay → instruction
+  std::vector<std::vector<int>> leaving_;          // visit → stays that end with it
+  std::vector<int> gather_of_, slot_of_;           // unit → its gather in force, its parameter slot
+  std::vector<int> grad_class_;                    // unit → index into grad_slots_of_
+  std::vector<std::vector<int>> grad_slots_of_;
+  std::vector<bool> grad_busy_;                    // slot → holds a gradient that is not reduced yet
+  std::vector<int> grad_reader_;                   // slot → the reduce that read it last
+  std::vector<std::pair<int, int>> complete_;      // (unit, micro) whose gradient the last visit completed
+  int backward_ = -1;                              // the instruction that did
+};
+
+}  // namespace
+
+Schedule build_train(const ScheduleInput& input) { return Builder(input, Builder::Kind::train).train(); }
+
+Schedule build_forward(const ScheduleInput& input, bool with_loss) {
+  return Builder(input, Builder::Kind::forward_only).forward(with_loss);
+}
+
+}  // namespace tessera::shard

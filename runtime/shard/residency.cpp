@@ -1,0 +1,113 @@
+// A walk over the visits with the slots' occupants, evicting what is needed last.
+
+#include "runtime/shard/residency.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::shard {
+namespace {
+
+constexpr int never = std::numeric_limits<int>::max();
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Walk {
+ public:
+  Walk(const std::vector<Visit>& visits, int num_units, const std::vector<SlotClass>& classes, const std::vector<std::vector<int>>& slots,
+       PrefetchDepth depth)
+      : visits_(visits), depth_(depth), stay_of_(at(num_units), -1), slots_of_(at(num_units), nullptr), needs_(at(num_units)) {
+    int num_slots = 0;
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      for (const int u : classes[c].units) slots_of_[at(u)] = &slots[c];
+      for (const int s : slots[c]) num_slots = std::max(num_slots, s + 1);
+    }
+    occupant_.assign(at(num_slots), -1);
+    for (int t = 0; t < static_cast<int>(visits.size()); ++t) {
+      for (const int u : visits[at(t)].units) needs_[at(u)].push_back(t);
+    }
+  }
+
+  std::vector<Stay> run() {
+    for (now_ = 0; now_ < static_cast<int>(visits_.size()); ++now_) {
+      while (!ahead_.empty() && ahead_.front() <= now_) ahead_.pop_front();
+      for (const int u : visits_[at(now_)].units) {
+        if (stay_of_[at(u)] < 0) TESSERA_ASSERT(gather(u, now_), "no slot for unit %d", u);
+      }
+      for (const int u : visits_[at(now_)].units) {
+        stays_[at(stay_of_[at(u)])].last_read = now_;
+        needs_[at(u)].pop_front();
+      }
+      look_ahead();
+    }
+    return std::move(stays_);
+  }
+
+ private:
+  [[nodiscard]] int next_need(int unit) const { return needs_[at(unit)].empty() ? never : needs_[at(unit)].front(); }
+
+  [[nodiscard]] bool read_now(int unit) const {
+    const auto& units = visits_[at(now_)].units;
+    return std::find(units.begin(), units.end(), unit) != units.end();
+  }
+
+  void look_ahead() {
+    int distance = 0;
+    for (int t = now_ + 1; t < static_cast<int>(visits_.size()); ++t) {
+      const Visit& visit = visits_[at(t)];
+      if (visit.units.empty()) continue;
+      const int depth = visit.forward ? depth_.forward : depth_.backward;
+      if (++distance > depth) return;
+      for (const int u : visit.units) {
+        if (stay_of_[at(u)] >= 0) continue;
+        if (static_cast<int>(ahead_.size()) >= depth || !gather(u, t)) return;
+        ahead_.push_back(t);
+      }
+    }
+  }
+
+  /// False if every slot holds a unit that is read now or needed no later than `first_read`.
+  bool gather(int unit, int first_read) {
+    int best = -1, best_need = first_read;
+    for (const int s : *slots_of_[at(unit)]) {
+      const int stay = occupant_[at(s)];
+      if (stay < 0) {
+        best = s;
+        break;
+      }
+      const int other = stays_[at(stay)].unit;
+      if (!read_now(other) && next_need(other) > best_need) {
+        best = s;
+        best_need = next_need(other);
+      }
+    }
+    if (best < 0) return false;
+    const int evicted = occupant_[at(best)];
+    if (evicted >= 0) stay_of_[at(stays_[at(evicted)].unit)] = -1;
+    occupant_[at(best)] = stay_of_[at(unit)] = static_cast<int>(stays_.size());
+    stays_.push_back({unit, best, now_, first_read, first_read, evicted});
+    return true;
+  }
+
+  const std::vector<Visit>& visits_;
+  PrefetchDepth depth_;
+  int now_ = 0;
+  std::vector<int> stay_of_;   // unit → its stay, -1: not in a slot
+  std::vector<int> occupant_;  // slot → the stay there
+  std::vector<const std::vector<int>*> slots_of_;
+  std::vector<std::deque<int>> needs_;  // unit → visits that will read it
+  std::deque<int> ahead_;               // first reads of gathers issued ahead, ascending
+  std::vector<Stay> stays_;
+};
+
+}  // namespace
+
+std::vector<Stay> plan_residency(const std::vector<Visit>& visits, int num_units, const std::vector<SlotClass>& classes,
+                                 const std::vector<std::vector<int>>& slots, PrefetchDepth depth) {
+  return Walk(visits, num_units, classes, slots, depth).run();
+}
+
+}  // namespace tessera::shard

@@ -1,0 +1,76 @@
+// Least memory over all ways to cut the units, sorted by size, into classes of neighbours: dynamic programming.
+
+#include "runtime/shard/slot_classes.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::shard {
+namespace {
+
+/// Runs of equal size, largest first: a class takes whole runs.
+std::vector<std::vector<SlotDemand>> runs_of_equal_size(std::vector<SlotDemand> demands) {
+  std::stable_sort(demands.begin(), demands.end(), [](const SlotDemand& a, const SlotDemand& b) { return a.numel > b.numel; });
+  std::vector<std::vector<SlotDemand>> runs;
+  for (SlotDemand& d : demands) {
+    if (runs.empty() || runs.back().front().numel != d.numel) runs.emplace_back();
+    runs.back().push_back(std::move(d));
+  }
+  return runs;
+}
+
+/// How many of the units added so far meet at one place.
+class Crowd {
+ public:
+  explicit Crowd(int num_places) : count_(static_cast<std::size_t>(num_places), 0) {}
+  void add(const SlotDemand& demand) {
+    ++units_;
+    for (const int place : demand.places) most_ = std::max(most_, ++count_[static_cast<std::size_t>(place)]);
+  }
+  [[nodiscard]] int slots(int extra) const { return std::min(units_, most_ + extra); }
+
+ private:
+  std::vector<int> count_;
+  int units_ = 0, most_ = 0;
+};
+
+struct Cut {
+  std::int64_t cost = std::numeric_limits<std::int64_t>::max();
+  std::size_t first = 0;  // run that opens the last class
+  int slots = 0;          // of the last class
+};
+
+}  // namespace
+
+std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands, int extra) {
+  int num_places = 0;
+  for (const SlotDemand& d : demands) {
+    if (!d.places.empty()) num_places = std::max(num_places, d.places.back() + 1);
+  }
+  const auto runs = runs_of_equal_size(std::move(demands));
+  std::vector<Cut> best(runs.size() + 1);  // best[n]: of the first n runs
+  best[0].cost = 0;
+  for (std::size_t first = 0; first < runs.size(); ++first) {
+    const std::int64_t largest = runs[first].front().numel;
+    Crowd crowd(num_places);
+    for (std::size_t n = first + 1; n <= runs.size() && 2 * runs[n - 1].front().numel >= largest; ++n) {
+      for (const SlotDemand& d : runs[n - 1]) crowd.add(d);
+      const std::int64_t cost = best[first].cost + crowd.slots(extra) * largest;
+      if (cost < best[n].cost) best[n] = {cost, first, crowd.slots(extra)};
+    }
+  }
+  std::vector<SlotClass> out;
+  for (std::size_t n = runs.size(); n > 0; n = best[n].first) {
+    SlotClass group;
+    group.num_slots = best[n].slots;
+    for (std::size_t r = best[n].first; r < n; ++r) {
+      for (const SlotDemand& d : runs[r]) group.units.push_back(d.unit);
+    }
+    std::sort(group.units.begin(), group.units.end());
+    out.push_back(std::move(group));
+  }
+  std::sort(out.begin(), out.end(), [](const SlotClass& a, const SlotClass& b) { return a.units.front() < b.units.front(); });
+  return out;
+}
+
+}  // namespace tessera::shard
