@@ -1,7 +1,9 @@
 #pragma once
 // AdamW (Loshchilov, Hutter 2019) as PyTorch's: decoupled decay, bias correction, eps outside the square root.
 //   g = clip·grad;  p *= 1 - lr·wd;  m = m + (1-β1)·(g - m);  v = β2·v + (1-β2)·g²;  p -= (lr/c1)·m / (√v/√c2 + eps)
-// in fp32, each operation rounded once, fused multiply-adds written as such: the same bits on every instruction set and device.
+// in fp32; lr/c1, 1-lr·wd, 1-β1, 1-β2 are made in double and rounded once (1-β2 from a float β2 is wrong by 1e-5). The sequence, each
+// operation rounded once: m = fma(1-β1, g-m, m);  v = fma(1-β2, g·g, β2·v);  p = fma(-lr/c1, m/(√v/√c2 + eps), p·(1-lr·wd)):
+// the same bits on every instruction set and device, for any number of threads.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -10,9 +12,9 @@ namespace tessera::kernels {
 
 /// What changes from step to step, read from memory when the kernel runs. c1 = 1-β1^t, c2 = 1-β2^t.
 struct AdamWScalars {
-  float learning_rate = 0, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F, weight_decay = 0;
-  float bias_correction1 = 1, sqrt_bias_correction2 = 1;
-  float clip = 1;  // multiplies the gradient
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double bias_correction1 = 1, sqrt_bias_correction2 = 1;
+  double clip = 1;  // multiplies the gradient
 };
 
 struct AdamWArgs {

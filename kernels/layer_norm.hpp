@@ -32,8 +32,9 @@ struct LayerNormBackwardArgs {
   bool accumulate = false;   // add to dweight, dbias, or overwrite them
   TensorView workspace;      // layer_norm_backward_workspace bytes
 };
+/// Rows are summed into dweight and dbias by blocks that depend on N alone: the same bits for any number of threads.
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream);
-/// Bytes; depends on the threads of this rank (kernels/threads.hpp).
+/// Bytes, for any number of rows and threads.
 [[nodiscard]] std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype);
 
 }  // namespace tessera::kernels

@@ -1,0 +1,37 @@
+// AdamW: shapes, the constants of the step, threads, dispatch.
+#include "kernels/adamw.hpp"
+
+#include "kernels/host/adamw.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+constexpr std::int64_t grain = 4096;  // elements
+}
+
+void adamw(const AdamWArgs& args, StreamView) {
+  const std::int64_t n = args.param.numel();
+  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n && args.grad.numel() == n, "param %lld, grad %lld elements",
+                 static_cast<long long>(n), static_cast<long long>(args.grad.numel()));
+  TESSERA_ASSERT(args.scalars != nullptr);
+  const AdamWScalars& s = *args.scalars;
+  const host::AdamWStep step{
+      .keep = args.decay ? static_cast<float>(1 - s.learning_rate * s.weight_decay) : 1.0F,
+      .rate = static_cast<float>(s.learning_rate / s.bias_correction1),
+      .beta2 = static_cast<float>(s.beta2),
+      .blend1 = static_cast<float>(1 - s.beta1),
+      .blend2 = static_cast<float>(1 - s.beta2),
+      .sqrt_correction2 = static_cast<float>(s.sqrt_bias_correction2),
+      .eps = static_cast<float>(s.eps),
+      .clip = static_cast<float>(s.clip),
+  };
+  const float* grad = args.grad.as<float>();
+  float *param = args.param.as<float>(), *m = args.exp_avg.as<float>(), *v = args.exp_avg_sq.as<float>();
+  const auto& table = host::adamw();
+  host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+    table.step(step, grad + begin, param + begin, m + begin, v + begin, end - begin);
+  });
+}
+
+}  // namespace tessera::kernels

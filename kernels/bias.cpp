@@ -1,0 +1,35 @@
+// Column sums and addition: shapes, threads, dispatch. Threads split the columns, so their number changes no bit.
+#include "kernels/bias.hpp"
+
+#include "kernels/host/bias.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels {
+
+void bias_backward(const BiasBackwardArgs& args, StreamView) {
+  TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s", args.dy.shape.str().c_str(),
+                 args.dbias.shape.str().c_str());
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1];
+  host::by_dtype(args.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* dy = args.dy.as<T>();
+    T* dbias = args.dbias.as<T>();
+    const auto& table = host::bias<T>();
+    host::parallel_ranges(columns, 64, [&](std::int64_t begin, std::int64_t end) {
+      table.column_sums(dy + begin, rows, columns, end - begin, dbias + begin, args.accumulate);
+    });
+  });
+}
+
+void add(const AddArgs& args, StreamView) {
+  TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
+  host::by_dtype(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = args.x.as<T>();
+    T* y = args.y.as<T>();
+    const auto& table = host::bias<T>();
+    host::parallel_ranges(args.x.numel(), 8192, [&](std::int64_t begin, std::int64_t end) { table.add(x + begin, y + begin, end - begin); });
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,16 @@
+#pragma once
+// Table of the normal initialiser: one thread.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+struct Init {
+  /// Elements [4·first, 4·(first + groups)) of the sequence of `key`, times std (kernels/init.hpp has the definition).
+  void (*normal)(std::uint64_t key, std::uint64_t first, std::int64_t groups, double std, float* out);
+};
+TESSERA_TABLE_PLAIN(Init, init)
+
+}  // namespace tessera::kernels::host

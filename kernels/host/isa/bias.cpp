@@ -1,0 +1,48 @@
+// Column sums and element-wise addition.
+#include "kernels/host/bias.hpp"
+
+#include <cstddef>
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+template <class T>
+void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, T* out, bool from_out) {
+  if (!from_out)
+    for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
+  std::int64_t row = 0;
+  for (; row + 8 <= rows; row += 8) {  // eight rows for one load and store of the sums, still added in order
+    const T* p = x + row * stride;
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) {
+      T sum = out[c];
+      sum += p[c];
+      sum += p[c + stride];
+      sum += p[c + 2 * stride];
+      sum += p[c + 3 * stride];
+      sum += p[c + 4 * stride];
+      sum += p[c + 5 * stride];
+      sum += p[c + 6 * stride];
+      sum += p[c + 7 * stride];
+      out[c] = sum;
+    }
+  }
+  for (; row < rows; ++row) {
+    const T* p = x + row * stride;
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) out[c] += p[c];
+  }
+}
+
+template <class T>
+void add(const T* x, T* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+}  // namespace
+
+const Bias<float> bias_f32 = {column_sums<float>, add<float>};
+const Bias<double> bias_f64 = {column_sums<double>, add<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,0 +1,102 @@
+// LayerNorm, row by row: a row stays in the first cache between its passes.
+#include "kernels/host/layer_norm.hpp"
+
+#include "kernels/host/isa/math.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+inline float square_root(float x) { return __builtin_sqrtf(x); }
+inline double square_root(double x) { return __builtin_sqrt(x); }
+
+/// Σ f(i) in four interleaved sums per vector lane: one sum would wait for its own additions.
+template <class T, class F>
+inline T sum_of(std::int64_t n, const F& f) {
+  T a = 0, b = 0, c = 0, d = 0;
+  const std::int64_t quarter = n / 4;
+#pragma omp simd reduction(+ : a, b, c, d)
+  for (std::int64_t i = 0; i < quarter; ++i) {
+    a += f(i);
+    b += f(i + quarter);
+    c += f(i + 2 * quarter);
+    d += f(i + 3 * quarter);
+  }
+  for (std::int64_t i = 4 * quarter; i < n; ++i) a += f(i);
+  return (a + b) + (c + d);
+}
+
+template <class T>
+inline void apply_row(const T* x, const T* weight, const T* bias, T* y, T mean, T rstd, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = madd((x[i] - mean) * rstd, weight[i], bias[i]);
+}
+
+template <class T>
+void forward(const LayerNormRows<T>& args) {
+  const std::int64_t n = args.channels;
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    const T* x = args.x + row * n;
+    const T mean = sum_of<T>(n, [=](std::int64_t i) { return x[i]; }) / static_cast<T>(n);
+    const T variance = sum_of<T>(n, [=](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); }) / static_cast<T>(n);
+    const T rstd = T(1) / square_root(variance + args.eps);
+    if (args.mean) args.mean[row] = mean;
+    if (args.rstd) args.rstd[row] = rstd;
+    apply_row(x, args.weight, args.bias, args.y + row * n, mean, rstd, n);
+  }
+}
+
+template <class T>
+void apply(const LayerNormRows<T>& args) {
+  const std::int64_t n = args.channels;
+  for (std::int64_t row = 0; row < args.rows; ++row)
+    apply_row(args.x + row * n, args.weight, args.bias, args.y + row * n, args.mean[row], args.rstd[row], n);
+}
+
+template <bool Add, class T>
+inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
+  const std::int64_t n = args.channels;
+  const T *x = args.x + row * n, *dy = args.dy + row * n, *weight = args.weight;
+  T *dx = args.dx + row * n, *dweight = args.dweight, *dbias = args.dbias;
+  const T mean = args.mean[row], rstd = args.rstd[row];
+  T sum = 0, sum_hat = 0;
+#pragma omp simd reduction(+ : sum, sum_hat)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T hat = (x[i] - mean) * rstd, d = dy[i], scaled = d * weight[i];
+    dweight[i] = madd(d, hat, dweight[i]);
+    dbias[i] += d;
+    sum += scaled;
+    sum_hat = madd(scaled, hat, sum_hat);
+  }
+  const T a = sum / static_cast<T>(n), b = sum_hat / static_cast<T>(n);
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T hat = (x[i] - mean) * rstd;
+    const T d = rstd * (madd(dy[i], weight[i], -a) - hat * b);
+    dx[i] = Add ? dx[i] + d : d;
+  }
+}
+
+template <class T>
+void backward(const LayerNormGradRows<T>& args) {
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    if (args.add_to_dx) backward_row<true>(args, row);
+    else backward_row<false>(args, row);
+  }
+}
+
+template <class T>
+void fold(const T* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, T* out, bool from_out) {
+  for (std::int64_t part = 0; part < count; ++part) {
+    const T* p = parts + part * stride;
+    const bool start = part == 0 && !from_out;
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) out[i] = start ? p[i] : out[i] + p[i];
+  }
+}
+
+}  // namespace
+
+const LayerNorm<float> layer_norm_f32 = {forward<float>, apply<float>, backward<float>, fold<float>};
+const LayerNorm<double> layer_norm_f64 = {forward<double>, apply<double>, backward<double>, fold<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

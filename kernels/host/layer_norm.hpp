@@ -1,0 +1,37 @@
+#pragma once
+// Table of the LayerNorm kernels: ranges of rows, one thread.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+template <class T>
+struct LayerNormRows {
+  const T *x, *weight, *bias;
+  T *y, *mean, *rstd;  // forward: mean and rstd may be null; apply: read
+  std::int64_t rows, channels;
+  T eps;
+};
+
+template <class T>
+struct LayerNormGradRows {
+  const T *dy, *x, *weight, *mean, *rstd;
+  T* dx;
+  T *dweight, *dbias;  // added to
+  std::int64_t rows, channels;
+  bool add_to_dx;
+};
+
+template <class T>
+struct LayerNorm {
+  void (*forward)(const LayerNormRows<T>&);
+  void (*apply)(const LayerNormRows<T>&);
+  void (*backward)(const LayerNormGradRows<T>&);
+  /// out[c] (+)= parts[0·stride + c] + parts[1·stride + c] + …, in order; `from_out`: starts with out.
+  void (*fold)(const T* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, T* out, bool from_out);
+};
+TESSERA_TABLE(LayerNorm, layer_norm)
+
+}  // namespace tessera::kernels::host

@@ -1,0 +1,110 @@
+// LayerNorm: shapes, threads, dispatch. The sums over rows are taken in blocks that do not depend on the number of threads.
+#include "kernels/layer_norm.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/layer_norm.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+constexpr std::int64_t grain = 8;        // rows
+constexpr std::int64_t most_blocks = 64; // of rows in backward, each with its partial dweight and dbias
+constexpr std::int64_t least_rows = 16;  // in a block
+
+struct Extent {
+  std::int64_t rows = 0, channels = 0;
+};
+
+Extent extent(const TensorView& x, const TensorView& weight) {
+  TESSERA_ASSERT(x.shape.rank() == 2 && x.shape[1] > 0 && weight.numel() == x.shape[1], "x %s, weight %s", x.shape.str().c_str(),
+                 weight.shape.str().c_str());
+  return {x.shape[0], x.shape[1]};
+}
+
+template <class T>
+T* optional(const TensorView& view) {
+  return view ? view.as<T>() : nullptr;
+}
+
+/// The rows [begin, end) of a whole.
+template <class T>
+host::LayerNormRows<T> rows_of(const host::LayerNormRows<T>& whole, std::int64_t begin, std::int64_t end) {
+  host::LayerNormRows<T> part = whole;
+  part.x += begin * whole.channels;
+  part.y += begin * whole.channels;
+  if (part.mean) part.mean += begin;
+  if (part.rstd) part.rstd += begin;
+  part.rows = end - begin;
+  return part;
+}
+
+}  // namespace
+
+void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
+  const auto [rows, channels] = extent(args.x, args.weight);
+  TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape);
+  TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
+  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+    using T = decltype(zero);
+    const host::LayerNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(), optional<T>(args.mean),
+                                       optional<T>(args.rstd), n, c, static_cast<T>(args.eps)};
+    const auto& table = host::layer_norm<T>();
+    host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
+  });
+}
+
+void layer_norm_apply(const LayerNormApplyArgs& args, StreamView) {
+  const auto [rows, channels] = extent(args.x, args.weight);
+  TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows && args.rstd.numel() == rows);
+  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+    using T = decltype(zero);
+    const host::LayerNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
+                                       args.mean.as<T>(), args.rstd.as<T>(), n, c, T(0)};
+    const auto& table = host::layer_norm<T>();
+    host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
+  });
+}
+
+std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype) {
+  return static_cast<std::size_t>(2 * most_blocks * channels) * size_of(dtype);
+}
+
+namespace {
+
+template <class T>
+void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t channels) {
+  const auto& table = host::layer_norm<T>();
+  const std::int64_t height = std::max(least_rows, (rows + most_blocks - 1) / most_blocks);
+  const std::int64_t blocks = (rows + height - 1) / height, stride = 2 * channels;
+  T* const partial = static_cast<T*>(args.workspace.data);
+  host::parallel_parts(blocks, [&](std::int64_t block) {
+    const std::int64_t row = block * height, first = row * channels;
+    T* const dweight = partial + block * stride;
+    std::fill_n(dweight, stride, T(0));
+    table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<T>() + row,
+                    args.rstd.as<T>() + row, args.dx.as<T>() + first, dweight, dweight + channels, std::min(height, rows - row),
+                    channels, args.add_to_dx});
+  });
+  if (blocks == 0 && !args.accumulate) {
+    std::fill_n(args.dweight.as<T>(), channels, T(0));
+    std::fill_n(args.dbias.as<T>(), channels, T(0));
+  }
+  table.fold(partial, blocks, stride, channels, args.dweight.as<T>(), args.accumulate);
+  table.fold(partial + channels, blocks, stride, channels, args.dbias.as<T>(), args.accumulate);
+}
+
+}  // namespace
+
+void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView) {
+  const auto [rows, channels] = extent(args.x, args.weight);
+  TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.mean.numel() == rows && args.rstd.numel() == rows);
+  TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
+  TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype), "workspace of %zu bytes",
+                 args.workspace.nbytes());
+  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,121 @@
+// The binary-counter sum by blocks that stay in the first cache, so that every part is read once; norms; fill.
+#include "kernels/reduce.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "kernels/host/parallel.hpp"
+#include "kernels/host/reduce.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+constexpr std::size_t most_parts = 4096;
+constexpr std::size_t block_numel = 512;
+constexpr int levels = std::bit_width(most_parts);
+
+/// The tree over one block of elements. Scratch holds the two halves of each level.
+class BlockTree {
+ public:
+  BlockTree(std::span<const float* const> parts, const host::Reduce& table) : parts_(parts), table_(table) {}
+
+  void sum(std::size_t offset, std::size_t count, float* out) {
+    offset_ = offset;
+    count_ = static_cast<std::int64_t>(count);
+    // Subtrees from the smallest, at the end, to the largest, at the start.
+    std::size_t end = parts_.size();
+    const float* sum = nullptr;
+    for (std::size_t rest = end; rest != 0; rest &= rest - 1) {
+      const int level = std::countr_zero(rest);
+      const std::size_t first = end - (std::size_t{1} << level);
+      const bool last = first == 0;
+      float* const to = last && !sum ? out : subtree_.data();
+      const float* tree = subtree(first, level, to);
+      if (sum) {
+        float* const into = last ? out : folded_.data();
+        table_.sum2(tree, sum, into, count_);
+        sum = into;
+      } else if (!last && tree == subtree_.data()) {
+        std::memcpy(folded_.data(), tree, count * sizeof(float));
+        sum = folded_.data();
+      } else {
+        sum = tree;
+      }
+      end = first;
+    }
+    if (sum != out) std::memmove(out, sum, count * sizeof(float));
+  }
+
+ private:
+  const float* part(std::size_t i) const { return parts_[i] + offset_; }
+
+  /// The sum of 2^level parts from `first`, in `to`; or where it lies already.
+  const float* subtree(std::size_t first, int level, float* to) {
+    if (level == 0) return part(first);
+    if (level == 1) {
+      table_.sum2(part(first), part(first + 1), to, count_);
+    } else if (level == 2) {
+      table_.sum4(part(first), part(first + 1), part(first + 2), part(first + 3), to, count_);
+    } else {
+      const std::size_t half = std::size_t{1} << (level - 1);
+      const auto at = static_cast<std::size_t>(level - 3);
+      const float* left = subtree(first, level - 1, halves_[at][0].data());
+      const float* right = subtree(first + half, level - 1, halves_[at][1].data());
+      table_.sum2(left, right, to, count_);
+    }
+    return to;
+  }
+
+  using Block = std::array<float, block_numel>;
+  std::span<const float* const> parts_;
+  const host::Reduce& table_;
+  std::size_t offset_ = 0;
+  std::int64_t count_ = 0;
+  alignas(64) Block subtree_, folded_;
+  alignas(64) std::array<std::array<Block, 2>, levels - 3> halves_;
+};
+
+}  // namespace
+
+void sum_tree(const SumTreeArgs& args, StreamView) {
+  TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
+  const auto& table = host::reduce();
+  const auto n = static_cast<std::int64_t>(args.count);
+  const auto parts = args.parts;
+  if (parts.size() == 1) {
+    if (args.out != parts[0]) std::memmove(args.out, parts[0], args.count * sizeof(float));
+    return;
+  }
+  if (parts.size() == 2) return table.sum2(parts[0], parts[1], args.out, n);
+  if (parts.size() == 4) return table.sum4(parts[0], parts[1], parts[2], parts[3], args.out, n);
+  BlockTree tree(parts, table);
+  for (std::size_t offset = 0; offset < args.count; offset += block_numel)
+    tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
+}
+
+void add_to(const float* x, float* y, std::size_t count, StreamView) {
+  host::reduce().sum2(x, y, y, static_cast<std::int64_t>(count));
+}
+
+void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView) {
+  TESSERA_ASSERT(count % norm_block == 0, "%zu elements", count);
+  static_assert(norm_block == 128, "host/isa/reduce.cpp sums blocks of 128");
+  constexpr std::size_t batch = 64;
+  std::array<double, batch> sums;
+  for (std::size_t block = 0, blocks = count / norm_block; block < blocks; block += batch) {
+    const std::size_t now = std::min(batch, blocks - block);
+    host::reduce().squares(x + block * norm_block, static_cast<std::int64_t>(now), sums.data());
+    for (std::size_t i = 0; i < now; ++i) sum.add(sums[i]);
+  }
+}
+
+void fill(float* x, std::size_t count, float value, StreamView) {
+  const auto& table = host::reduce();
+  host::parallel_ranges(static_cast<std::int64_t>(count), 16384,
+                        [&](std::int64_t begin, std::int64_t end) { table.fill(x + begin, end - begin, value); });
+}
+
+}  // namespace tessera::kernels
