@@ -1,0 +1,113 @@
+// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads.
+
+#include "kernels/attention.hpp"
+
+#include <atomic>
+
+#include "kernels/host/attention.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+std::size_t per_task_bytes(std::int64_t elements, DType dtype) {
+  return (static_cast<std::size_t>(elements) * size_of(dtype) + alignment - 1) / alignment * alignment;
+}
+
+void check_shape(const AttentionShape& s) {
+  TESSERA_ASSERT(s.batch >= 0 && s.tokens >= 0 && s.kv_heads > 0 && s.head_dim > 0);
+  TESSERA_ASSERT(s.heads > 0 && s.heads % s.kv_heads == 0, "%lld heads on %lld", static_cast<long long>(s.heads),
+                 static_cast<long long>(s.kv_heads));
+}
+
+void check_view(const TensorView& view, std::int64_t numel, DType dtype) {
+  TESSERA_ASSERT(view && view.numel() == numel && view.dtype == dtype, "%s %s, %lld elements expected", name_of(view.dtype),
+                 view.shape.str().c_str(), static_cast<long long>(numel));
+}
+
+/// Calls f(task, workspace) for every task, on whichever thread is free: no task's result depends on another.
+template <class T, class F>
+void run_tasks(std::int64_t tasks, const TensorView& workspace, std::size_t per_task, const F& f) {
+  // Aligned by hand, so that any workspace will do.
+  auto address = reinterpret_cast<std::uintptr_t>(workspace.data);
+  char* const base = static_cast<char*>(workspace.data) + (alignment - address % alignment) % alignment;
+  std::atomic<std::int64_t> next{0};
+  const std::int64_t parts = tasks < threads() ? tasks : threads();
+  host::parallel_parts(parts, [&](std::int64_t part) {
+    T* const own = reinterpret_cast<T*>(base + static_cast<std::size_t>(part) * per_task);
+    for (std::int64_t task = next.fetch_add(1); task < tasks; task = next.fetch_add(1)) f(task, own);
+  });
+}
+
+}  // namespace
+
+std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype) {
+  const auto elements = host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).forward;
+  return static_cast<std::size_t>(threads()) * per_task_bytes(elements, dtype) + alignment;
+}
+
+std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype) {
+  const auto elements = host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).backward;
+  return static_cast<std::size_t>(threads()) * per_task_bytes(elements, dtype) + alignment;
+}
+
+void attention_forward(const AttentionForwardArgs& args, StreamView) {
+  const AttentionShape& s = args.shape;
+  check_shape(s);
+  const std::int64_t rows = s.batch * s.tokens;
+  if (rows == 0) return;
+  const DType dtype = args.qkv.dtype;
+  check_view(args.qkv, rows * (s.heads + 2 * s.kv_heads) * s.head_dim, dtype);
+  check_view(args.out, rows * s.heads * s.head_dim, dtype);
+  if (args.lse) check_view(args.lse, rows * s.heads, dtype);
+  TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype));
+  const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).forward, dtype);
+  // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
+  const std::int64_t pairs = s.batch * s.kv_heads, team = threads();
+  const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + host::attention_q_block - 1) / host::attention_q_block);
+  const std::int64_t wanted = pairs >= 4 * team || team == 1 ? 1 : (4 * team + pairs - 1) / pairs;
+  const std::int64_t slices = wanted < blocks ? wanted : blocks;
+  host::by_dtype(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const host::AttentionProblem<T> problem{
+        .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
+        .scale = static_cast<T>(args.scale), .qkv = args.qkv.as<T>(), .out = nullptr, .dout = nullptr, .out_w = args.out.as<T>(),
+        .lse = args.lse ? args.lse.as<T>() : nullptr, .dqkv = nullptr};
+    const auto& kernel = host::attention<T>();
+    run_tasks<T>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
+      const std::int64_t pair = task / slices, slice = task % slices;
+      kernel.forward(problem, pair / s.kv_heads, pair % s.kv_heads, blocks * slice / slices, blocks * (slice + 1) / slices,
+                     workspace);
+    });
+  });
+}
+
+void attention_backward(const AttentionBackwardArgs& args, StreamView) {
+  const AttentionShape& s = args.shape;
+  check_shape(s);
+  const std::int64_t rows = s.batch * s.tokens, width = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  if (rows == 0) return;
+  const DType dtype = args.qkv.dtype;
+  check_view(args.qkv, rows * width, dtype);
+  check_view(args.dqkv, rows * width, dtype);
+  check_view(args.out, rows * s.heads * s.head_dim, dtype);
+  check_view(args.dout, rows * s.heads * s.head_dim, dtype);
+  check_view(args.lse, rows * s.heads, dtype);
+  TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype));
+  const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).backward, dtype);
+  host::by_dtype(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const host::AttentionProblem<T> problem{
+        .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
+        .scale = static_cast<T>(args.scale), .qkv = args.qkv.as<T>(), .out = args.out.as<T>(), .dout = args.dout.as<T>(),
+        .out_w = nullptr, .lse = args.lse.as<T>(), .dqkv = args.dqkv.as<T>()};
+    const auto& kernel = host::attention<T>();
+    run_tasks<T>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
+      kernel.backward(problem, task / s.kv_heads, task % s.kv_heads, workspace);
+    });
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,47 @@
+#pragma once
+// Causal attention on one thread: one task is a key/value head of a sequence, with all query heads that read it (or, forward, a
+// slice of their query blocks). Who runs which task is kernels/attention.cpp's business; no result depends on it.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+/// Rows of a query block and of a key/value tile; multiples of every register tile (vec.hpp), and the first divides the second.
+inline constexpr std::int64_t attention_q_block = 48, attention_kv_tile = 96;
+
+template <class T>
+struct AttentionProblem {
+  std::int64_t batch, tokens, heads, kv_heads, head_dim;
+  T scale;
+  const T* qkv;   // (B, T, (nh + 2·nk)·d)
+  const T* out;   // (B, T, nh·d); backward
+  const T* dout;  // (B, T, nh·d); backward
+  T* out_w;       // (B, T, nh·d), written by forward
+  T* lse;         // (B, nh, T); null: not wanted
+  T* dqkv;        // (B, T, (nh + 2·nk)·d), written by backward
+};
+
+template <class T>
+struct Attention {
+  /// Query blocks [first, last) of the group's heads, counted head by head.
+  void (*forward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
+                  T* workspace);
+  void (*backward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, T* workspace);
+};
+TESSERA_TABLE(Attention, attention)
+
+/// Elements of the workspace of one task, the same for every instruction set.
+struct AttentionWorkspace {
+  std::int64_t forward = 0, backward = 0;
+};
+[[nodiscard]] constexpr AttentionWorkspace attention_workspace(std::int64_t tokens, std::int64_t head_dim, std::size_t element) {
+  constexpr std::int64_t m = attention_q_block, n = attention_kv_tile;
+  const std::int64_t pad = static_cast<std::int64_t>(128 / element);  // columns of the widest register tile
+  const std::int64_t t = (tokens + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;
+  const std::int64_t scores = m * (n + pad), rows = 64;               // rows: m of one number each, rounded up
+  return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows, .backward = 5 * t * d + 5 * m * d + 2 * scores + 2 * rows};
+}
+
+}  // namespace tessera::kernels::host

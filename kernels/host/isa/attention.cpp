@@ -1,0 +1,231 @@
+// Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles. Keys and
+// values are packed once per task; the upper triangle is skipped by register tiles, so little more than the causal half is computed.
+
+#include "kernels/host/attention.hpp"
+#include "kernels/host/isa/attention_tiles.hpp"
+#include "kernels/host/isa/math.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+constexpr std::int64_t q_block = attention_q_block, kv_tile = attention_kv_tile;
+static_assert(kv_tile % q_block == 0 && q_block % tile_rows == 0 && kv_tile % tile_rows == 0);
+static_assert(kv_tile % tile_cols<float> == 0 && kv_tile % tile_cols<double> == 0);
+template <class T>
+constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(T));  // off a power of two
+
+/// Where the heads of one sequence lie, and how wide they are when padded to register tiles.
+template <class T>
+struct Heads {
+  const AttentionProblem<T>& p;
+  std::int64_t b, kv_head;
+  std::int64_t group = p.heads / p.kv_heads;
+  std::int64_t ld = (p.heads + 2 * p.kv_heads) * p.head_dim;  // of qkv
+  std::int64_t ld_out = p.heads * p.head_dim;
+  std::int64_t width = round_up(p.head_dim, tile_cols<T>);
+  std::int64_t keys = round_up(p.tokens, kv_tile);
+  std::int64_t blocks = (p.tokens + q_block - 1) / q_block;
+
+  [[nodiscard]] std::int64_t q(std::int64_t g, std::int64_t t) const {
+    return (b * p.tokens + t) * ld + (kv_head * group + g) * p.head_dim;
+  }
+  [[nodiscard]] std::int64_t k(std::int64_t t) const { return (b * p.tokens + t) * ld + (p.heads + kv_head) * p.head_dim; }
+  [[nodiscard]] std::int64_t v(std::int64_t t) const { return k(t) + p.kv_heads * p.head_dim; }
+  [[nodiscard]] std::int64_t out(std::int64_t g, std::int64_t t) const {
+    return (b * p.tokens + t) * ld_out + (kv_head * group + g) * p.head_dim;
+  }
+  [[nodiscard]] std::int64_t lse(std::int64_t g) const { return (b * p.heads + kv_head * group + g) * p.tokens; }
+  [[nodiscard]] CausalTile tile(std::int64_t row, std::int64_t key) const {
+    return {.rows = smaller(q_block, p.tokens - row), .columns = smaller(kv_tile, p.tokens - key), .offset = row - key};
+  }
+};
+
+/// Hands out consecutive pieces of the workspace.
+template <class T>
+struct Pieces {
+  T* next;
+  T* take(std::int64_t n) {
+    T* const piece = next;
+    next += n;
+    return piece;
+  }
+};
+
+template <class T>
+constexpr T infinity = static_cast<T>(__builtin_inf());
+
+template <class T>
+inline T largest(const T* x, std::int64_t n) {  // n: whole registers
+  Vec<T> m = load<T>(x);
+  for (std::int64_t c = vec_width<T>; c < n; c += vec_width<T>) {
+    const Vec<T> v = load<T>(x + c);
+    m = v > m ? v : m;
+  }
+  T result = m[0];
+  for (int i = 1; i < vec_width<T>; ++i) result = m[i] > result ? m[i] : result;
+  return result;
+}
+
+/// S -> exp(S - running max), the running maxima and sums, and the output so far brought to the new maximum.
+template <class T>
+inline void online_softmax(const CausalTile& tile, T* s, T* max, T* sum, T* o, std::int64_t width) {
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    T* const x = s + r * score_stride<T>;
+    const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
+    for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = -infinity<T>;
+    const T tile_max = largest(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
+    T row_sum = 0;
+#pragma omp simd reduction(+ : row_sum)
+    for (std::int64_t c = 0; c < end; ++c) {
+      x[c] = exp(x[c] - new_max);
+      row_sum += x[c];
+    }
+    const T shrink = exp(old_max - new_max);
+    sum[r] = sum[r] * shrink + row_sum;
+    max[r] = new_max;
+    if (shrink == 1 || old_max == -infinity<T>) continue;
+    T* const row = o + r * width;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) row[c] *= shrink;
+  }
+}
+
+template <class T>
+void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const T* keys, const T* values, Pieces<T> pieces) {
+  const AttentionProblem<T>& p = h.p;
+  const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
+  T* const q = pieces.take(q_block * d);
+  T* const o = pieces.take(q_block * h.width);
+  T* const s = pieces.take(q_block * score_stride<T>);
+  T* const max = pieces.take(64);
+  T* const sum = pieces.take(64);
+  for (std::int64_t r = 0; r < q_block; ++r) max[r] = -infinity<T>, sum[r] = 0;
+  pack_a<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, (rows + tile_rows - 1) / tile_rows, q);
+  for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
+    const CausalTile tile = h.tile(row, key);
+    multiply_scores(tile, q, keys + key * d, d, s, score_stride<T>);
+    online_softmax(tile, s, max, sum, o, h.width);
+    const T* const v = values + key * tile_cols<T>;
+    if (key == 0) multiply_rows<false>(tile, s, score_stride<T>, v, h.keys, o, h.width);
+    else multiply_rows<true>(tile, s, score_stride<T>, v, h.keys, o, h.width);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T* const to = p.out_w + h.out(g, row + r);
+    const T* const from = o + r * h.width;
+    const T inverse = 1 / sum[r];
+#pragma omp simd
+    for (std::int64_t c = 0; c < d; ++c) to[c] = from[c] * inverse;
+    if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log is not made for NaN
+  }
+}
+
+template <class T>
+void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
+             T* workspace) {
+  const Heads<T> h{p, b, kv_head};
+  // A slice within one head needs no keys behind its last row.
+  const std::int64_t head = first / h.blocks;
+  const bool one_head = (last - 1) / h.blocks == head;
+  const std::int64_t used = one_head ? smaller(p.tokens, (last - head * h.blocks) * q_block) : p.tokens;
+  Pieces<T> pieces{workspace};
+  T* const keys = pieces.take(h.keys * p.head_dim);
+  T* const values = pieces.take(h.keys * h.width);
+  pack_b_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
+  pack_b<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, T(1), h.keys, values);
+  for (std::int64_t i = first; i < last; ++i) forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
+}
+
+/// What the backward pass packs once per task, and what it sums up there.
+template <class T>
+struct KeySide {
+  T *keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
+  T *dk, *dv;                   // (keys, width)
+};
+
+/// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
+template <class T>
+inline void softmax_backward(const CausalTile& tile, const T* lse, const T* delta, T* s, T* dp) {
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    T* const x = s + r * score_stride<T>;
+    T* const y = dp + r * score_stride<T>;
+    const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
+    const T row_lse = lse[r], row_delta = delta[r];
+#pragma omp simd
+    for (std::int64_t c = 0; c < end; ++c) {
+      x[c] = exp(x[c] - row_lse);
+      y[c] = x[c] * (y[c] - row_delta);
+    }
+    for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = y[c] = 0;
+  }
+}
+
+template <class T>
+void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side, Pieces<T> pieces) {
+  const AttentionProblem<T>& p = h.p;
+  const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row), strips = (rows + tile_rows - 1) / tile_rows;
+  T* const q_a = pieces.take(q_block * d);
+  T* const q_b = pieces.take(q_block * h.width);
+  T* const do_a = pieces.take(q_block * d);
+  T* const do_b = pieces.take(q_block * h.width);
+  T* const dq = pieces.take(q_block * h.width);
+  T* const s = pieces.take(q_block * score_stride<T>);
+  T* const dp = pieces.take(q_block * score_stride<T>);
+  T* const delta = pieces.take(64);
+  const Source<T> q{p.qkv + h.q(g, row), h.ld, rows, d}, dout{p.dout + h.out(g, row), h.ld_out, rows, d};
+  pack_a(q, p.scale, strips, q_a);
+  pack_b(q, p.scale, q_block, q_b);
+  pack_a(dout, T(1), strips, do_a);
+  pack_b(dout, T(1), q_block, do_b);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T *x = p.out + h.out(g, row + r), *y = p.dout + h.out(g, row + r);
+    T dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t c = 0; c < d; ++c) dot += x[c] * y[c];
+    delta[r] = dot;
+  }
+  for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
+    const CausalTile tile = h.tile(row, key);
+    multiply_scores(tile, q_a, key_side.keys_t + key * d, d, s, score_stride<T>);
+    multiply_scores(tile, do_a, key_side.values_t + key * d, d, dp, score_stride<T>);
+    softmax_backward(tile, p.lse + h.lse(g) + row, delta, s, dp);
+    multiply_columns(tile, s, score_stride<T>, do_b, q_block, key_side.dv + key * h.width, h.width);
+    multiply_columns(tile, dp, score_stride<T>, q_b, q_block, key_side.dk + key * h.width, h.width);
+    const T* const k = key_side.keys + key * tile_cols<T>;
+    if (key == 0) multiply_rows<false>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
+    else multiply_rows<true>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T* const to = p.dqkv + h.q(g, row + r);
+    for (std::int64_t c = 0; c < d; ++c) to[c] = p.scale * dq[r * h.width + c];
+  }
+}
+
+template <class T>
+void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, T* workspace) {
+  const Heads<T> h{p, b, kv_head};
+  const std::int64_t d = p.head_dim, sums = h.keys * h.width;
+  Pieces<T> pieces{workspace};
+  const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d), .values_t = pieces.take(h.keys * d), .keys = pieces.take(sums),
+                            .dk = pieces.take(sums), .dv = pieces.take(sums)};
+  const Source<T> k{p.qkv + h.k(0), h.ld, p.tokens, d}, v{p.qkv + h.v(0), h.ld, p.tokens, d};
+  pack_b_transposed(k, key_side.keys_t);
+  pack_b_transposed(v, key_side.values_t);
+  pack_b(k, T(1), h.keys, key_side.keys);
+  for (std::int64_t i = 0; i < sums; ++i) key_side.dk[i] = key_side.dv[i] = 0;
+  // One order whatever the threads: head by head, block by block.
+  for (std::int64_t g = 0; g < h.group; ++g) {
+    for (std::int64_t i = 0; i < h.blocks; ++i) backward_block(h, g, i * q_block, key_side, pieces);
+  }
+  for (std::int64_t t = 0; t < p.tokens; ++t) {
+    T *dk = p.dqkv + h.k(t), *dv = p.dqkv + h.v(t);
+    for (std::int64_t c = 0; c < d; ++c) dk[c] = key_side.dk[t * h.width + c];
+    for (std::int64_t c = 0; c < d; ++c) dv[c] = key_side.dv[t * h.width + c];
+  }
+}
+
+}  // namespace
+
+const Attention<float> attention_f32 = {forward<float>, backward<float>};
+const Attention<double> attention_f64 = {forward<double>, backward<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

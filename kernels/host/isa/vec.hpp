@@ -1,0 +1,100 @@
+#pragma once
+// Vec: one register of numbers (GCC vector extension), as wide as the instruction set this source is compiled for, and the
+// register tile of a matrix product made of it. Only for sources under host/isa.
+
+#include <cstdint>
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace tessera::kernels::host::TESSERA_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int vec_bytes = 64;
+inline constexpr int tile_rows = 12;  // 24 accumulators of 32 registers
+#elif defined(__AVX2__)
+inline constexpr int vec_bytes = 32;
+inline constexpr int tile_rows = 6;  // 12 accumulators of 16 registers
+#else
+inline constexpr int vec_bytes = 16;
+inline constexpr int tile_rows = 6;
+#endif
+
+template <class T>
+struct VecOf {
+  typedef T type __attribute__((vector_size(vec_bytes)));
+};
+template <class T>
+using Vec = typename VecOf<T>::type;
+
+/// Numbers in a register, and columns of a register tile.
+template <class T>
+inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int tile_cols = 2 * vec_width<T>;
+
+template <class T>
+[[gnu::always_inline]] inline Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T>
+[[gnu::always_inline]] inline void store(T* p, const Vec<T>& v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+template <class T>
+[[gnu::always_inline]] inline Vec<T> splat(T x) {
+  return x - Vec<T>{};  // minus zero: the compiler folds it, not so plus zero
+}
+
+/// a·b + c: fused where the instruction set has it, else two operations.
+template <class T>
+[[gnu::always_inline]] inline Vec<T> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<T>& c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
+  else return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
+  else return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// The A of a register tile: element (row, k) is data[row·row_stride + k·k_stride].
+template <class T>
+struct TileA {
+  const T* data;
+  std::int64_t row_stride, k_stride;
+};
+
+/// C = A·B, or C += A·B: tile_rows × tile_cols, depth k. Row k of B is b + k·tile_cols; row r of C is c + r·ldc.
+template <bool Add, class T>
+inline void multiply_tile(const TileA<T>& a, const T* b, std::int64_t depth, T* c, std::int64_t ldc) {
+  constexpr int w = vec_width<T>;
+  Vec<T> low[tile_rows], high[tile_rows];
+#pragma GCC unroll 16
+  for (int r = 0; r < tile_rows; ++r) low[r] = high[r] = Vec<T>{};
+  const T* p = a.data;
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const Vec<T> b_low = load<T>(b), b_high = load<T>(b + w);
+#pragma GCC unroll 16
+    for (int r = 0; r < tile_rows; ++r) {
+      const Vec<T> x = splat<T>(p[r * a.row_stride]);
+      low[r] = multiply_add<T>(x, b_low, low[r]);
+      high[r] = multiply_add<T>(x, b_high, high[r]);
+    }
+    p += a.k_stride;
+    b += tile_cols<T>;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < tile_rows; ++r) {
+    T* const row = c + r * ldc;
+    store<T>(row, Add ? load<T>(row) + low[r] : low[r]);
+    store<T>(row + w, Add ? load<T>(row + w) + high[r] : high[r]);
+  }
+}
+
+}  // namespace tessera::kernels::host::TESSERA_ISA
