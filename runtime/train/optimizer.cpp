@@ -6,13 +6,13 @@ namespace tessera::train {
 
 void AdamW::begin(std::int64_t step, double learning_rate) {
   const auto t = static_cast<double>(step);
-  scalars_.learning_rate = static_cast<float>(learning_rate);
-  scalars_.beta1 = static_cast<float>(options_.beta1);
-  scalars_.beta2 = static_cast<float>(options_.beta2);
-  scalars_.eps = static_cast<float>(options_.eps);
-  scalars_.weight_decay = static_cast<float>(options_.weight_decay);
-  scalars_.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.beta1, t));
-  scalars_.sqrt_bias_correction2 = static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, t)));
+  scalars_.learning_rate = learning_rate;
+  scalars_.beta1 = options_.beta1;
+  scalars_.beta2 = options_.beta2;
+  scalars_.eps = options_.eps;
+  scalars_.weight_decay = options_.weight_decay;
+  scalars_.bias_correction1 = 1.0 - std::pow(options_.beta1, t);
+  scalars_.sqrt_bias_correction2 = std::sqrt(1.0 - std::pow(options_.beta2, t));
 }
 
 void AdamW::update(std::span<const shard::UpdateView> pieces, StreamView stream) {
