@@ -1,0 +1,13 @@
+#pragma once
+// The second half of the table's rows: internal to the table.
+
+#include <span>
+
+#include "jobs/options/table.hpp"
+
+namespace tessera::jobs {
+
+/// Options that are refused by name, or accepted without effect.
+[[nodiscard]] std::span<const OptionSpec> later_rows();
+
+}  // namespace tessera::jobs

@@ -1,0 +1,106 @@
+// Rows of the option table that users' habits bring along: not built (refused by name, but for values that ask for nothing
+// that is missing), or without effect here (accepted, and said).
+#include "jobs/options/rows.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr Status not_built = Status::not_built;
+constexpr Status no_effect = Status::no_effect;
+constexpr const char* off = "false|none|no|0";
+
+const OptionSpec rows[] = {
+    // Without effect.
+    {.name = "reduce_bucket_size", .type = Type::size, .group = "Accepted without effect", .help = "the unit is the bucket",
+     .matches = "DeepSpeed reduce_bucket_size", .status = no_effect},
+    {.name = "prefetch_bucket_size", .type = Type::size, .group = "Accepted without effect",
+     .help = "the unit is the bucket; see forward_prefetch", .matches = "DeepSpeed stage3_prefetch_bucket_size", .status = no_effect},
+    {.name = "optim", .type = Type::choice, .fallback = "adamw", .words = "adamw|adamw_torch|adamw_torch_fused",
+     .group = "Accepted without effect", .help = "AdamW is the optimizer", .matches = "HF --optim", .status = no_effect},
+    {.name = "check_nan", .type = Type::flag, .fallback = "true", .group = "Accepted without effect",
+     .help = "non-finite losses and gradients always end the run (exit 5)", .status = no_effect},
+    {.name = "color", .type = Type::choice, .fallback = "never", .words = "auto|always|never", .group = "Accepted without effect",
+     .help = "lines are plain", .status = no_effect},
+    {.name = "progress", .type = Type::choice, .fallback = "lines", .words = "lines|bar|none", .group = "Accepted without effect",
+     .help = "progress is lines; --quiet for none", .status = no_effect},
+    {.name = "use_cpu", .type = Type::flag, .fallback = "true", .group = "Accepted without effect", .help = "this build computes on the CPU",
+     .matches = "accelerate use_cpu", .status = no_effect},
+    {.name = "report_to", .type = Type::list, .fallback = "jsonl", .words = "jsonl ...", .group = "Not built yet",
+     .help = "logging.jsonl is always written; tensorboard, csv, html are not built", .matches = "HF --report_to", .status = not_built,
+     .fine = "jsonl|none"},
+
+    // Model and data.
+    {.name = "model_type", .words = "FAMILY", .group = "Not built yet", .help = "the config names its family", .status = not_built, .fine = "gpt2"},
+    {.name = "torch_dtype", .aliases = "dtype", .group = "Not built yet", .help = "parameters are float32", .status = not_built,
+     .fine = "float32|fp32|auto"},
+    {.name = "init_scheme", .group = "Not built yet", .help = "initialisation is the family's", .status = not_built, .fine = "default"},
+    {.name = "attn_impl", .group = "Not built yet", .help = "attention is tiled (flash-style)", .status = not_built, .fine = "auto|flash"},
+    {.name = "rope_scaling", .group = "Not built yet", .help = "rotary positions", .status = not_built, .fine = "none"},
+    {.name = "max_model_len", .type = Type::integer, .group = "Not built yet", .help = "longer positions than the model's", .status = not_built},
+    {.name = "columns", .group = "Not built yet", .help = "renaming of columns", .status = not_built},
+    {.name = "truncation_strategy", .group = "Not built yet", .help = "text is one stream cut into samples", .status = not_built, .fine = "split"},
+    {.name = "packing", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "packing of conversations", .status = not_built, .fine = off},
+    {.name = "packing_strategy", .group = "Not built yet", .help = "binpack, sequential", .status = not_built},
+    {.name = "template", .group = "Not built yet", .help = "chat templates", .status = not_built, .fine = "none"},
+    {.name = "system", .group = "Not built yet", .help = "system prompt", .status = not_built},
+    {.name = "loss_scale", .group = "Not built yet", .help = "every token counts", .status = not_built, .fine = "default|all"},
+    {.name = "dataset_num_proc", .type = Type::integer, .group = "Not built yet", .help = "parallel preprocessing", .status = not_built, .fine = "1"},
+    {.name = "streaming", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "streamed data", .status = not_built, .fine = off},
+    {.name = "strict", .type = Type::flag, .fallback = "true", .group = "Not built yet", .help = "bad data always ends the run", .status = not_built, .fine = "true"},
+
+    // Parallel.
+    {.name = "offload_params", .aliases = "offload_param", .words = "none|cpu|disk", .group = "Not built yet", .help = "parameters in host memory or on disk",
+     .matches = "accelerate fsdp_offload_params; DeepSpeed offload_param", .status = not_built, .fine = off},
+    {.name = "offload_optimizer", .words = "none|cpu|disk", .group = "Not built yet", .help = "optimizer state in host memory or on disk",
+     .matches = "DeepSpeed offload_optimizer", .status = not_built, .fine = off},
+    {.name = "mixed_precision", .fallback = "no", .words = "no|bf16|fp16", .group = "Not built yet", .help = "computation is float32",
+     .matches = "accelerate mixed_precision", .status = not_built, .fine = "no|none|fp32|float32"},
+    {.name = "bf16", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "mixed_precision bf16", .matches = "HF --bf16", .status = not_built, .fine = off},
+    {.name = "fp16", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "mixed_precision fp16", .matches = "HF --fp16", .status = not_built, .fine = off},
+
+    // Tuning and alignment.
+    {.name = "stage", .fallback = "pt", .words = "pt|sft|dpo|kto|rm", .group = "Not built yet", .help = "training is on plain text (pt)", .status = not_built, .fine = "pt"},
+    {.name = "tuner_type", .aliases = "train_type", .fallback = "full", .words = "full|lora", .group = "Not built yet", .help = "every parameter is trained (full)",
+     .matches = "ms-swift --tuner_type", .status = not_built, .fine = "full"},
+    {.name = "lora_rank", .type = Type::integer, .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "lora_alpha", .type = Type::real, .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "lora_dropout", .type = Type::real, .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "target_modules", .type = Type::list, .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "target_regex", .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "modules_to_save", .type = Type::list, .group = "Not built yet", .help = "LoRA", .status = not_built},
+    {.name = "use_rslora", .type = Type::flag, .group = "Not built yet", .help = "LoRA", .status = not_built, .fine = off},
+    {.name = "lorap_lr_ratio", .type = Type::real, .group = "Not built yet", .help = "LoRA+", .status = not_built},
+    {.name = "adapters", .type = Type::list, .group = "Not built yet", .help = "adapters to load", .status = not_built},
+    {.name = "freeze_parameters", .type = Type::list, .group = "Not built yet", .help = "frozen parameters", .status = not_built},
+    {.name = "rlhf_type", .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "beta", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "loss_type", .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "label_smoothing", .type = Type::real, .group = "Not built yet", .help = "smoothed targets", .status = not_built, .fine = "0|0.0"},
+    {.name = "rpo_alpha", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "ref_model", .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "precompute_ref_log_probs", .type = Type::flag, .group = "Not built yet", .help = "alignment", .status = not_built, .fine = off},
+    {.name = "desirable_weight", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "undesirable_weight", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = not_built},
+    {.name = "center_rewards_coefficient", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = not_built},
+
+    // Run.
+    {.name = "save_steps", .type = Type::integer, .group = "Not built yet", .help = "checkpoints during a run; the model is written at the end",
+     .matches = "ms-swift --save_steps", .status = not_built, .fine = "0"},
+    {.name = "save_strategy", .words = "no|steps|epoch", .group = "Not built yet", .help = "checkpoints during a run", .status = not_built, .fine = "no"},
+    {.name = "save_total_limit", .type = Type::integer, .group = "Not built yet", .help = "checkpoints to keep", .status = not_built},
+    {.name = "save_only_model", .type = Type::flag, .fallback = "true", .group = "Not built yet", .help = "only the model is written", .status = not_built, .fine = "true"},
+    {.name = "max_shard_size", .type = Type::size, .group = "Not built yet", .help = "several safetensors files", .status = not_built},
+    {.name = "resume_from_checkpoint", .words = "auto|PATH", .group = "Not built yet", .help = "going on from a checkpoint", .status = not_built, .fine = off},
+    {.name = "async_save", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "checkpoints beside the steps", .status = not_built, .fine = off},
+    {.name = "time_limit", .type = Type::duration, .group = "Not built yet", .help = "stopping in time with a checkpoint", .status = not_built},
+    {.name = "log_level", .words = "info", .group = "Not built yet", .help = "levels of logging; see quiet", .status = not_built, .fine = "info"},
+    {.name = "log_ranks", .type = Type::list, .group = "Not built yet", .help = "logs of other ranks", .status = not_built, .fine = "0"},
+    {.name = "profile_memory", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "memory over time", .status = not_built, .fine = off},
+};
+
+}  // namespace
+
+std::span<const OptionSpec> later_rows() { return rows; }
+
+}  // namespace tessera::jobs

@@ -1,0 +1,197 @@
+// Options to strategy, batch and trainer options.
+#include "jobs/run/setup.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+#include "io/json_file.hpp"
+#include "jobs/run/shapes.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+std::string option_sources(const Options& options, std::initializer_list<const char*> names) {
+  std::string text;
+  for (const char* name : names) {
+    if (!options.given(name)) continue;
+    text += (text.empty() ? "--" : "; --") + std::string(name) + ": " + options.value(name).source.text;
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_options(const Options& options) {
+  if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last") {
+    throw Error(ExitCode::usage, "--reproducible reduces each micro-batch, but --reduce_gradients is last",
+                option_sources(options, {"reproducible", "reduce_gradients"}), "Drop one of the two");
+  }
+  if (options.given("val_dataset") && options.given("split_dataset_ratio") && options.real("split_dataset_ratio") > 0) {
+    throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both say what to validate on",
+                option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
+  }
+  const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
+  for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
+    const std::string text = options.text(name);
+    if (!validates && options.given(name) && text != "0" && text != "none" && text != "false") {
+      throw options.refuse(name, std::string("--") + name + " needs validation data", "Give --val_dataset, or --split_dataset_ratio 0.1");
+    }
+  }
+  if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
+    throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
+  }
+}
+
+WorldOptions world_options(const Options& options) {
+  WorldOptions result;
+  const std::string comm = options.text("comm");
+  result.comm = comm == "mpi" ? WorldOptions::Comm::mpi : comm == "node" ? WorldOptions::Comm::node : WorldOptions::Comm::automatic;
+  result.comm_timeout_s = options.seconds("comm_timeout");
+  result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));
+  return result;
+}
+
+ModelConfig read_model_config(const Options& options, World* world) {
+  if (options.has("shape")) {
+    if (options.has("model")) {
+      throw Error(ExitCode::usage, "--shape and --model both name a model", option_sources(options, {"shape", "model"}), "Keep one of the two");
+    }
+    return {shape_config(options.text("shape")), "--shape " + options.text("shape"), ""};
+  }
+  if (!options.has("model")) {
+    throw Error(ExitCode::usage, "no model is named", "--model", "Give --model DIR (with a config.json), or --model CONFIG.json");
+  }
+  const std::filesystem::path given = options.text("model");
+  ModelConfig config;
+  const auto read = [&] {
+    std::error_code ignored;
+    const bool directory = std::filesystem::is_directory(given, ignored);
+    config.path = (directory ? given / "config.json" : given).string();
+    config.text = io::read_text(config.path, 16u << 20);
+  };
+  if (world == nullptr) {
+    read();
+  } else {
+    world->together([&] {
+      if (world->rank() == 0) read();
+    });
+    config.path = world->from_root(config.path);
+    config.text = world->from_root(config.text);
+  }
+  const std::filesystem::path parent = std::filesystem::path(config.path).parent_path();
+  config.directory = parent.empty() ? "." : parent.string();
+  return config;
+}
+
+std::int64_t sequence_length(const Options& options, const models::Model& model) {
+  const std::int64_t tokens = options.maybe_integer("max_length").value_or(model.max_tokens);
+  if (tokens > model.max_tokens) {
+    throw options.refuse("max_length", strfmt("max_length %lld is longer than the model's %lld positions", static_cast<long long>(tokens),
+                                              static_cast<long long>(model.max_tokens)),
+                         strfmt("Set it to at most %lld", static_cast<long long>(model.max_tokens)));
+  }
+  return tokens;
+}
+
+void apply_policy(const Options& options, shard::ShardPolicy& policy) {
+  policy.reshard_after_forward = options.flag("reshard_after_forward");
+  policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
+  policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
+  policy.recompute = options.text("gradient_checkpointing") == "full";
+  policy.reproducible = options.flag("reproducible");
+}
+
+shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
+  const std::string word = options.text("sharding_strategy");
+  const std::string group_word = options.text("shard_group_size");
+  const int group = group_word.empty() ? 0 : group_word == "node" ? ranks_per_node : static_cast<int>(*parse_integer(group_word));
+  if (group > 1 && word == "zero0") {
+    throw options.refuse("shard_group_size", "ZeRO-0 shards nothing, so it has no shard group", "Drop it, or choose another strategy");
+  }
+  if (group > world) {
+    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
+                         "Give a divisor of the number of ranks");
+  }
+  if (options.flag("reproducible") && (world & (world - 1)) != 0) {
+    throw options.refuse("reproducible", strfmt("--reproducible needs a power of two of ranks, not %d", world),
+                         "Start 1, 2, 4, 8, ... ranks, or drop it");
+  }
+  shard::Strategy strategy;
+  try {
+    strategy = shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.line(), option_sources(options, {"sharding_strategy", "shard_group_size", "ranks_per_node"}));
+  }
+  apply_policy(options, strategy.policy);
+  return strategy;
+}
+
+plan::BatchPlan batch_of(const Options& options, int world) {
+  const auto global = options.maybe_integer("global_batch_size"), micro = options.maybe_integer("per_device_train_batch_size"),
+             accumulation = options.maybe_integer("gradient_accumulation_steps");
+  if (global && micro && accumulation) {
+    const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
+    if (needed != *accumulation) {
+      throw Error(ExitCode::usage,
+                  strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(*global),
+                         static_cast<long long>(*micro), static_cast<long long>(*accumulation), world, static_cast<long long>(per_pass * *accumulation)),
+                  option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
+                  strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
+    }
+  }
+  return plan::solve_batch(global, micro, accumulation, world);
+}
+
+plan::RunSpec run_spec(const Options& options, const models::Model& model, int world, const Topology& topology) {
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  spec.topology = topology;
+  spec.batch = batch_of(options, world);
+  spec.tokens = sequence_length(options, model);
+  spec.eval_batch = options.maybe_integer("per_device_eval_batch_size").value_or(0);
+  return spec;
+}
+
+RunLength::Span RunLength::span(std::int64_t step, std::int64_t global_batch) const {
+  const std::int64_t epoch = step / steps_per_epoch, within = step % steps_per_epoch * global_batch;
+  return {epoch * samples + within, std::min(global_batch, samples - within)};
+}
+
+RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
+  RunLength length{samples, (samples + global_batch - 1) / global_batch, 0};
+  const std::int64_t max_steps = options.integer("max_steps");
+  length.total_steps = max_steps > 0 ? max_steps : static_cast<std::int64_t>(std::ceil(options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
+  if (length.total_steps < 1) throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
+  return length;
+}
+
+train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {
+  train::LrSchedule lr;
+  lr.kind = train::parse_lr_kind(options.text("lr_scheduler_type"));
+  lr.learning_rate = options.real("learning_rate");
+  lr.min_lr = options.real("min_lr");
+  if (lr.min_lr > lr.learning_rate) {
+    throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate), "Lower it");
+  }
+  lr.total_steps = total_steps;
+  const std::int64_t warmup = options.integer("warmup_steps");
+  lr.warmup_steps = warmup > 0 ? warmup : static_cast<std::int64_t>(std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
+  lr.decay_steps = options.maybe_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
+  return lr;
+}
+
+train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world, std::int64_t total_steps) {
+  train::TrainerOptions result;
+  result.run = run_spec(options, model, world.size(), world.topology());
+  result.run.rank = world.rank();
+  result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"), options.real("weight_decay")};
+  result.lr = lr_schedule(options, total_steps);
+  result.max_grad_norm = options.real("max_grad_norm");
+  result.seed = static_cast<std::uint64_t>(options.integer("seed"));
+  return result;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,74 @@
+#pragma once
+// From options to what a run is made of: model, strategy, batch, trainer options, data. No collective but where a World is asked for.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "io/dataset.hpp"
+#include "jobs/options/options.hpp"
+#include "models/module.hpp"
+#include "runtime/comm/world.hpp"
+#include "runtime/plan/plan.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::jobs {
+
+/// A model's config.json and where it stands.
+struct ModelConfig {
+  std::string text;       // byte for byte
+  std::string path;       // "models/tiny/config.json", or "--shape gpt2"
+  std::string directory;  // where model.safetensors would be; "" for a built-in shape
+};
+/// Of --model or --shape; rank 0 reads and the others are told (`world` null: read here). Throws Error (usage: none given; data).
+[[nodiscard]] ModelConfig read_model_config(const Options& options, World* world);
+
+/// Sequence length T: --max_length, else the model's longest. Throws Error (usage) beyond the model's.
+[[nodiscard]] std::int64_t sequence_length(const Options& options, const models::Model& model);
+
+/// Strategy with its policy, of all sharding options. Throws Error (usage) with the option and its source.
+[[nodiscard]] shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node);
+
+/// The policy's knobs that options set on any strategy.
+void apply_policy(const Options& options, shard::ShardPolicy& policy);
+
+/// Solved batch equation; contradictions name the options and the three ways out.
+[[nodiscard]] plan::BatchPlan batch_of(const Options& options, int world);
+
+/// What the planner needs; topology and world given.
+[[nodiscard]] plan::RunSpec run_spec(const Options& options, const models::Model& model, int world, const Topology& topology);
+
+/// Refuses options that contradict one another, as far as that shows before any file is read.
+void check_options(const Options& options);
+
+[[nodiscard]] WorldOptions world_options(const Options& options);
+
+/// Training and validation tokens, opened on every rank (the files are mapped, not copied).
+struct RunData {
+  std::vector<io::DatasetFile> train_files, val_files;
+  std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
+  io::SampleCount train_count, val_count;
+};
+/// Collective. Throws Error (data) on every rank alike: what open_dataset refuses; ids beyond the vocabulary; fewer tokens than one sample.
+[[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens);
+
+/// How long a run is.
+struct RunLength {
+  std::int64_t samples = 0;          // of an epoch
+  std::int64_t steps_per_epoch = 0;  // the last one may be partial
+  std::int64_t total_steps = 0;
+  /// First sample index (counting on over epochs) and number of samples of 0-based step `step`.
+  struct Span {
+    std::int64_t first = 0, count = 0;
+  };
+  [[nodiscard]] Span span(std::int64_t step, std::int64_t global_batch) const;
+};
+[[nodiscard]] RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch);
+
+[[nodiscard]] train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps);
+
+/// Everything the Trainer wants.
+[[nodiscard]] train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world,
+                                                    std::int64_t total_steps);
+
+}  // namespace tessera::jobs

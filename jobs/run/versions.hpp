@@ -1,0 +1,24 @@
+#pragma once
+// What this program is and was built with.
+
+#include <string>
+
+namespace tessera::jobs {
+
+[[nodiscard]] const char* program_version();   // "0.1.0"
+[[nodiscard]] const char* program_commit();    // "24e3a75" or "24e3a75-dirty"; "unknown" outside a git checkout
+[[nodiscard]] const char* compiler();          // "GNU 12.2.0, Release"
+/// "Open MPI 4.1.4"; asks the library, works before MPI_Init.
+[[nodiscard]] std::string mpi_version();
+/// "multiple", … of the initialised MPI; "not initialised".
+[[nodiscard]] std::string mpi_thread_level();
+/// The file that OpenBLAS was loaded from; "" if it is linked statically.
+[[nodiscard]] std::string blas_library();
+/// True if that is the pthread build, whose threads fight with ours.
+[[nodiscard]] bool blas_is_pthread();
+/// One line: "tessera 0.1.0 (24e3a75) | Open MPI 4.1.4 | OpenBLAS … | avx512".
+[[nodiscard]] std::string version_line();
+/// What `--version` prints.
+[[nodiscard]] std::string version_text();
+
+}  // namespace tessera::jobs
