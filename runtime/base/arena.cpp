@@ -11,6 +11,8 @@ namespace tessera {
 namespace {
 constexpr unsigned char canary = 0xA5, paint_pattern = 0xC3;
 
+bool has_canary(const ArenaSlot& slot) { return slot.placement == Placement::own || slot.placement == Placement::peers_read; }
+
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
@@ -37,10 +39,10 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share) : slots_(std::mov
     if (slot.placement == Placement::own) {
       data_[i] = next;
       next += round_up(slot.bytes + canary_bytes, alignment);
-    } else {
+    } else if (slot.placement != Placement::transport) {
       data_[i] = share(slot, slot.bytes + (slot.placement == Placement::peers_read ? canary_bytes : 0));
     }
-    if (slot.placement != Placement::node) std::memset(data_[i] + slot.bytes, canary, canary_bytes);
+    if (has_canary(slot)) std::memset(data_[i] + slot.bytes, canary, canary_bytes);
   }
 }
 
@@ -59,7 +61,7 @@ std::byte* Arena::data(std::string_view name) const { return data_[find(name)]; 
 
 std::string Arena::broken_canary() const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].placement == Placement::node) continue;
+    if (!has_canary(slots_[i])) continue;
     for (std::size_t k = 0; k < canary_bytes; ++k)
       if (data_[i][slots_[i].bytes + k] != std::byte{canary}) return slots_[i].name;
   }
@@ -68,7 +70,7 @@ std::string Arena::broken_canary() const {
 
 void Arena::paint() {
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].category != Category::params && slots_[i].category != Category::optimizer)
+    if (has_canary(slots_[i]) && slots_[i].category != Category::params && slots_[i].category != Category::optimizer)
       std::memset(data_[i], paint_pattern, slots_[i].bytes);
 }
 

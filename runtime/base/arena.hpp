@@ -19,6 +19,7 @@ enum class Placement : unsigned char {
   own,         // this rank's alone
   peers_read,  // this rank's, in memory that the ranks of its node read in place
   node,        // one for all ranks of the group on the node; bytes are this rank's interval
+  transport,   // allocated by a communicator for itself when it is made; counted here, and not handed out
 };
 
 /// A named slot. `bytes` is what this rank is charged for.

@@ -5,6 +5,7 @@
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/units.hpp"
 #include "runtime/shard/builder.hpp"
+#include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 #include "runtime/shard/verify.hpp"
 
@@ -39,7 +40,15 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
   const auto price = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t bytes) {
     if (mesh.size(axis) > 1) add_traffic(sum, traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(bytes)));
   };
+  const auto price_words = [&](TrafficCount& sum, Axis axis) {
+    const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units());
+    if (mesh.size(axis) > 1) add_traffic(sum, words_traffic(spec.topology, mesh, axis, spec.rank, words));
+  };
   for (const auto& instruction : plan.train.list) {
+    if (instruction.op == shard::Op::norm) {
+      price_words(costs.shard_axis, Axis::shard);
+      price_words(costs.replicate_axis, Axis::replicate);
+    }
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
     const std::int64_t padded = plan.layout.padded_numel(instruction.unit) * 4, chunk = plan.layout.shard_numel(instruction.unit) * 4;
     if (instruction.op == shard::Op::gather) {

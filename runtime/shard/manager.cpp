@@ -23,7 +23,7 @@ ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_ca
   stage(parts_.replicate_axis, replicate_staging_name);
   if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
-  words_.resize(2 * ExactSum::num_words + 2 + units_.size());
+  words_.resize(norm_words(Axis::shard, parts_.layout->num_units()));
 }
 
 float* ShardManager::slot(const Schedule& schedule, int slot) const {

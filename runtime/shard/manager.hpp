@@ -58,6 +58,10 @@ class ShardManager {
   /// Sums over the world: loss, tokens and correct of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
   /// lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
+  /// 64-bit words that norm sums over the shard axis and over the replicate axis.
+  [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units) {
+    return ExactSum::num_words + 2 + (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
+  }
   /// The pieces of this rank's shard of a unit; grad is complete after its last reduce. Stable over the run.
   [[nodiscard]] std::span<const UpdateView> update_views(int unit) const { return units_[static_cast<std::size_t>(unit)].views; }
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.

@@ -69,6 +69,8 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     if (in.mesh.size(axis) == 1) return;
     const std::size_t bytes = staging_bytes(in.topology, in.mesh, axis, in.rank, fp32_bytes(numel));
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
+    const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
+    if (inside > 0) slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});
   };
   add(shard_staging_name, Axis::shard, padded);
   add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards());

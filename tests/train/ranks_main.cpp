@@ -1,0 +1,96 @@
+// Run by mpirun: trains on real MPI ranks and compares, bit for bit, with the same run on ranks that are threads; bytes sent with the plan's.
+//   train_ranks TRANSPORT RANKS_PER_NODE      TRANSPORT: mpi | node;  RANKS_PER_NODE 0: as the hosts are
+// Exits 0 if all is equal, else says what differs.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+namespace {
+
+/// What one rank can say of a run, as text: losses and norms in full, and a hash of its shards.
+std::string one_rank(World& world, const models::Model& model, const MadeTokens& tokens, const Variant& v, bool check_traffic) {
+  train::Trainer trainer(world, options_of(model, v, 3));
+  trainer.initialise();
+  const io::Sampler sampler(40, true, 11);
+  std::string text;
+  for (int s = 0; s < 3; ++s) {
+    const auto report = trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
+    text += strfmt("%a %a ", report.loss, report.grad_norm);
+  }
+  if (check_traffic)
+    for (const auto axis : {Axis::shard, Axis::replicate}) {
+      const auto counted = trainer.traffic(axis);
+      const auto& planned = axis == Axis::shard ? trainer.plan().costs.shard_axis : trainer.plan().costs.replicate_axis;
+      if (counted.within_node != 3 * planned.within_node || counted.across_nodes != 3 * planned.across_nodes)
+        world.abort(Error(ExitCode::internal, strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis), static_cast<unsigned long long>(counted.within_node),
+                                                     static_cast<unsigned long long>(counted.across_nodes), static_cast<unsigned long long>(3 * planned.within_node),
+                                                     static_cast<unsigned long long>(3 * planned.across_nodes)), v.str()));
+    }
+  const std::string broken = trainer.broken_canary();
+  if (!broken.empty()) world.abort(Error(ExitCode::internal, "canary of slot " + broken + " is broken", v.str()));
+  text += strfmt("%016llx", static_cast<unsigned long long>(trainer.state_hash()));
+  const auto eval = trainer.evaluate(tokens, 7);
+  return text + strfmt(" %a", eval.loss);
+}
+
+std::vector<Variant> variants(int world) {
+  std::vector<Variant> all;
+  for (const char* strategy : {"0", "1", "2", "3"})
+    for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
+      all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
+  for (int group = 2; group < world; ++group)
+    if (world % group == 0)
+      for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
+        all.push_back({.world = world, .strategy = strategy, .group = group, .global_batch = 2 * world - 1});
+  return all;
+}
+
+int compare(World& world, const models::Model& model, const MadeTokens& tokens) {
+  int wrong = 0;
+  for (const Variant& v : variants(world.size())) {
+    const auto said = world.to_root(one_rank(world, model, tokens, v, true));
+    if (world.rank() == 0) {
+      std::vector<std::string> expected(static_cast<std::size_t>(world.size()));
+      run_local(world.size(), [&](World& local) {
+        expected[static_cast<std::size_t>(local.rank())] = one_rank(local, model, tokens, v, false);
+      });
+      for (std::size_t r = 0; r < said.size(); ++r)
+        if (said[r] != expected[r]) {
+          std::printf("rank %zu differs, %s\n  mpi   %s\n  local %s\n", r, v.str().c_str(), said[r].c_str(), expected[r].c_str());
+          ++wrong;
+        }
+    }
+    world.barrier();
+  }
+  if (world.rank() == 0) std::printf("%zu variants on %d ranks, transport %s: %d differences\n", variants(world.size()).size(), world.size(), name_of(world.topology().transport), wrong);
+  return static_cast<int>(world.max(wrong));
+}
+
+}  // namespace
+}  // namespace tessera::test
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  if (argc != 3) return 2;
+  const std::string transport = argv[1];
+  kernels::set_threads(1);
+  WorldOptions options;
+  options.comm = transport == "node" ? WorldOptions::Comm::node : WorldOptions::Comm::mpi;
+  options.ranks_per_node = std::atoi(argv[2]);
+  options.comm_timeout_s = 60;
+  try {
+    const auto world = bootstrap(options);
+    const models::Model model = models::make(test::config_json({}), "test");
+    const test::MadeTokens tokens(400, 37);
+    return test::compare(*world, model, tokens) == 0 ? 0 : 1;
+  } catch (const Error& error) {
+    log::error_here(error.line());
+    return static_cast<int>(error.code());
+  }
+}
