@@ -1,0 +1,389 @@
+// The replay: two steps in list order, which is one legal interleaving, with the contents of every buffer followed; and for every two
+// uses of a buffer that conflict, the proof that no interleaving can turn them around. Together: every interleaving is like this one.
+
+#include "runtime/shard/verify.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "runtime/base/error.hpp"
+#include "runtime/shard/happens_before.hpp"
+#include "runtime/shard/verify_form.hpp"
+
+namespace tessera::shard {
+namespace {
+
+constexpr int num_steps = 2;
+constexpr std::size_t most_violations = 64;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Micro-batches summed in a buffer, as disjoint intervals [first, last).
+class MicroSet {
+ public:
+  /// False if one of them is in already.
+  bool add(const MicroSet& other) {
+    for (const auto& part : other.parts_) {
+      auto next = std::lower_bound(parts_.begin(), parts_.end(), part);
+      if (next != parts_.end() && next->first < part.second) return false;
+      if (next != parts_.begin() && std::prev(next)->second > part.first) return false;
+      next = parts_.insert(next, part);
+      if (std::next(next) != parts_.end() && next->second == std::next(next)->first) {
+        next->second = std::next(next)->second;
+        next = std::prev(parts_.erase(std::next(next)));
+      }
+      if (next != parts_.begin() && std::prev(next)->second == next->first) {
+        std::prev(next)->second = next->second;
+        parts_.erase(next);
+      }
+    }
+    return true;
+  }
+  static MicroSet of(int first, int last) {
+    MicroSet out;
+    if (first < last) out.parts_.emplace_back(first, last);
+    return out;
+  }
+  [[nodiscard]] bool empty() const { return parts_.empty(); }
+  void clear() { parts_.clear(); }
+  friend bool operator==(const MicroSet&, const MicroSet&) = default;
+
+ private:
+  std::vector<std::pair<int, int>> parts_;
+};
+
+/// The last uses of a buffer, as events.
+struct Uses {
+  int writer = -1;
+  std::array<int, num_streams> readers{-1, -1, -1};  // since, by stream
+};
+
+struct ParamSlot : Uses {
+  int unit = -1;      // in it; -1: free
+  int gathered = -1;  // the step whose parameters it holds
+};
+
+struct GradSlot : Uses {
+  int unit = -1;
+  int micro = -1;          // latest that contributed
+  int contributions = 0;   // of that micro-batch
+  bool reduced = false;    // in place
+  MicroSet micros;         // complete ones and `micro`
+};
+
+struct Partial : Uses {
+  MicroSet micros;
+};
+
+struct UnitState {
+  Uses master;
+  int updates = 0;
+  int contributors = 0;      // modules
+  bool complete = false;     // its gradient holds every micro-batch
+  int grad_slot = -1;        // where, if reduced in place
+  std::vector<Partial> partials;
+};
+
+class Replay {
+ public:
+  Replay(const Schedule& schedule, const Mesh& mesh)
+      : s_(schedule),
+        hb_(schedule, mesh, num_steps),
+        cut_(mesh.size(Axis::shard) > 1),
+        params_(schedule.slots.size()),
+        grads_(schedule.slots.size()),
+        units_(schedule.units.size()) {
+    for (UnitState& u : units_) u.partials.resize(at(s_.num_partials));
+    for (const ModuleUse& m : s_.modules) {
+      for (const int u : distinct(m.grad_units)) ++units_[at(u)].contributors;
+    }
+    if (!s_.params_resident) return;
+    for (std::size_t k = 0; k < s_.slots.size(); ++k) {
+      if (s_.slots[k].kind == Slot::Kind::param && !s_.slots[k].units.empty()) params_[k].unit = s_.slots[k].units.front();
+    }
+  }
+
+  std::vector<Violation> run() {
+    const int length = static_cast<int>(s_.list.size());
+    for (step_ = 0; step_ < num_steps; ++step_) {
+      norm_ = last_module_ = -1;
+      for (now_ = 0; now_ < length && out_.size() < most_violations; ++now_) {
+        event_ = step_ * length + now_;
+        instruction(s_.list[at(now_)]);
+      }
+      end_of_step();
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static std::vector<int> distinct(std::vector<int> units) {
+    std::sort(units.begin(), units.end());
+    units.erase(std::unique(units.begin(), units.end()), units.end());
+    return units;
+  }
+
+  void fail(const std::string& what) { out_.push_back({now_, label(s_, now_) + " " + what}); }
+  [[nodiscard]] std::string name(int event) const { return label(s_, event % static_cast<int>(s_.list.size())); }
+  [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].c_str(); }
+
+  void ordered_after(int event, Peer peer, const char* buffer) {
+    if (event < 0 || (event == event_ && peer == Peer::self) || hb_.before(event, peer, event_)) return;
+    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == Peer::self ? "" : " of a peer", buffer));
+  }
+  void read(Uses& buffer, const char* what) {
+    ordered_after(buffer.writer, Peer::self, what);
+    buffer.readers[static_cast<std::size_t>(s_.list[at(now_)].stream)] = event_;
+  }
+  void write(Uses& buffer, const char* what) {
+    ordered_after(buffer.writer, Peer::self, what);
+    for (int& reader : buffer.readers) {
+      ordered_after(reader, Peer::self, what);
+      reader = -1;
+    }
+    buffer.writer = event_;
+  }
+
+  void instruction(const Instruction& in) {
+    switch (in.op) {
+      case Op::gather: return gather(in);
+      case Op::release: return release(in);
+      case Op::forward:
+      case Op::recompute: return use(s_.modules[at(in.module)].forward_units);
+      case Op::backward:
+        use(s_.modules[at(in.module)].backward_units);
+        return contribute(in);
+      case Op::reduce: return reduce(in);
+      case Op::norm: return norm();
+      case Op::update: return update(in);
+    }
+  }
+
+  void gather(const Instruction& in) {
+    ParamSlot& slot = params_[at(in.slot)];
+    if (s_.params_resident ? slot.unit != in.unit : slot.unit >= 0) fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
+    write(slot, "its slot");
+    if (!s_.params_in_place) read(units_[at(in.unit)].master, "its master shard");
+    slot.unit = in.unit;
+    slot.gathered = step_;
+  }
+
+  void release(const Instruction& in) {
+    ParamSlot& slot = params_[at(in.slot)];
+    if (s_.params_resident) fail("frees a slot that is the unit's own for the run");
+    if (slot.unit != in.unit) fail(strfmt("frees slot %d, where %s is", in.slot, unit_name(slot.unit)));
+    write(slot, "its slot");
+    slot.unit = -1;
+  }
+
+  void use(const std::vector<int>& wanted) {
+    last_module_ = event_;
+    std::vector<int> given;
+    for (const auto& [unit, index] : s_.reads[at(now_)]) {
+      given.push_back(unit);
+      ParamSlot& slot = params_[at(index)];
+      if (slot.unit != unit) fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
+      const bool needs_gather = cut_ || !s_.params_resident;
+      if (needs_gather && slot.gathered != step_) fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
+      read(slot, "a unit it reads");
+      if (s_.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
+    }
+    if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size()) fail("is not given the units it reads");
+  }
+
+  void contribute(const Instruction& in) {
+    for (const int unit : distinct(s_.modules[at(in.module)].grad_units)) {
+      const int index = s_.grad_slot(unit, in.micro);
+      if (index < 0 || at(index) >= grads_.size() || s_.slots[at(index)].kind != Slot::Kind::grad ||
+          !std::binary_search(s_.slots[at(index)].units.begin(), s_.slots[at(index)].units.end(), unit)) {
+        fail(strfmt("has no slot for the gradient of %s", unit_name(unit)));
+        continue;
+      }
+      GradSlot& slot = grads_[at(index)];
+      write(slot, "its gradient slot");
+      const bool holds = slot.unit == unit && !slot.reduced;
+      if (holds && slot.micro == in.micro) {
+        ++slot.contributions;
+      } else if (in.accumulates) {
+        const bool before_it = holds && slot.contributions == units_[at(unit)].contributors && slot.micros == MicroSet::of(0, in.micro);
+        if (!before_it) fail(strfmt("adds to the gradient of %s, which is not that of the micro-batches before", unit_name(unit)));
+        slot.unit = unit;
+        slot.micro = in.micro;
+        slot.contributions = 1;
+        slot.micros = MicroSet::of(0, in.micro + 1);
+      } else {
+        if (slot.unit >= 0) fail(strfmt("overwrites the gradient of %s m%d", unit_name(slot.unit), slot.micro));
+        slot.unit = unit;
+        slot.micro = in.micro;
+        slot.contributions = 1;
+        slot.reduced = false;
+        slot.micros = MicroSet::of(in.micro, in.micro + 1);
+      }
+    }
+  }
+
+  void reduce(const Instruction& in) {
+    GradSlot& slot = grads_[at(in.slot)];
+    UnitState& unit = units_[at(in.unit)];
+    if (slot.unit != in.unit || slot.micro != in.micro || slot.reduced) {
+      fail(strfmt("reads slot %d, where the gradient of %s m%d is", in.slot, unit_name(slot.unit), slot.micro));
+    } else if (slot.contributions != unit.contributors) {
+      fail(strfmt("comes after %d of %d contributions", slot.contributions, unit.contributors));
+    }
+    const MicroSet all = MicroSet::of(0, s_.num_micro);
+    if (s_.num_partials == 0) {
+      write(slot, "its gradient slot");
+      slot.reduced = true;
+      unit.complete = slot.micros == all;
+      unit.grad_slot = in.slot;
+      if (!in.fold.fold.empty() || in.fold.target != 0) fail("folds partials, and there are none");
+    } else {
+      read(slot, "its gradient slot");
+      slot.unit = -1;
+      unit.complete = fold(in, unit, slot.micros);
+    }
+    if (in.last_reduce != unit.complete) fail(in.last_reduce ? "is called the last and leaves micro-batches out" : "is the last and not called so");
+  }
+
+  /// True if every micro-batch is in the result.
+  bool fold(const Instruction& in, UnitState& unit, const MicroSet& reduced) {
+    MicroSet sum = reduced;
+    for (const int p : in.fold.fold) {
+      Partial& partial = unit.partials[at(p)];
+      write(partial, "a partial");
+      if (partial.micros.empty()) fail(strfmt("folds partial %d, which is empty", p));
+      if (!sum.add(partial.micros)) fail(strfmt("counts a micro-batch of partial %d twice", p));
+      partial.micros.clear();
+    }
+    Partial& target = unit.partials[at(in.fold.target)];
+    write(target, "a partial");
+    if (!target.micros.empty()) fail(strfmt("overwrites partial %d", in.fold.target));
+    target.micros = sum;
+    return in.fold.target == 0 && sum == MicroSet::of(0, s_.num_micro);
+  }
+
+  /// The reduced gradient of a unit.
+  Uses& gradient(UnitState& unit) {
+    return s_.num_partials > 0 ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
+  }
+
+  void norm() {
+    if (norm_ >= 0) fail("comes twice");
+    ordered_after(last_module_, Peer::self, "the loss");
+    for (std::size_t u = 0; u < units_.size() && !s_.grad_slots.empty(); ++u) {
+      if (units_[u].contributors == 0) continue;
+      if (!units_[u].complete) {
+        fail(strfmt("comes before the gradient of %s is complete", unit_name(static_cast<int>(u))));
+      } else {
+        read(gradient(units_[u]), "a gradient");
+      }
+    }
+    norm_ = event_;
+  }
+
+  void update(const Instruction& in) {
+    UnitState& unit = units_[at(in.unit)];
+    if (norm_ < 0) fail("comes before norm");
+    ordered_after(norm_, Peer::self, "the clip factor");
+    if (!unit.complete) return fail("has no complete gradient");
+    read(gradient(unit), "its gradient");
+    if (s_.params_resident) {
+      for (std::size_t k = 0; k < s_.slots.size(); ++k) {
+        if (s_.slots[k].kind == Slot::Kind::param && params_[k].unit == in.unit) overwrite_interval(params_[k]);
+      }
+    }
+    write(unit.master, "its master shard");
+    ++unit.updates;
+    unit.complete = false;
+    if (s_.num_partials > 0) {
+      for (Partial& p : unit.partials) {
+        if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves a partial out");
+        p.micros.clear();
+      }
+    } else {
+      grads_[at(unit.grad_slot)].unit = -1;
+    }
+  }
+
+  /// The master shard is this rank's interval of the unit's own slot; in place, peers read it there.
+  void overwrite_interval(ParamSlot& slot) {
+    if (s_.params_in_place) {
+      for (const int reader : slot.readers) ordered_after(reader, Peer::shard, "its interval");
+    }
+    write(slot, "its slot");
+    slot.gathered = -1;
+  }
+
+  void end_of_step() {
+    const auto end = [&](const std::string& what) { out_.push_back({-1, "end of the step: " + what}); };
+    for (std::size_t k = 0; k < params_.size(); ++k) {
+      if (!s_.params_resident && params_[k].unit >= 0) end(strfmt("%s is still gathered", unit_name(params_[k].unit)));
+    }
+    if (s_.grad_slots.empty()) return;
+    if (norm_ < 0) end("no norm");
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const int wanted = units_[u].contributors > 0 ? step_ + 1 : 0;
+      if (units_[u].updates != wanted) end(strfmt("%s has been updated %d times in %d steps", s_.units[u].c_str(), units_[u].updates, step_ + 1));
+    }
+    for (const GradSlot& slot : grads_) {
+      if (slot.unit >= 0) end(strfmt("the gradient of %s has not been used", unit_name(slot.unit)));
+    }
+  }
+
+  const Schedule& s_;
+  HappensBefore hb_;
+  bool cut_;  // the shard axis has more than one rank
+  int step_ = 0, now_ = 0, event_ = 0;
+  int norm_ = -1, last_module_ = -1;  // events of this step
+  std::vector<ParamSlot> params_;     // by slot
+  std::vector<GradSlot> grads_;       // by slot
+  std::vector<UnitState> units_;
+  std::vector<Violation> out_;
+};
+
+}  // namespace
+
+std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh) {
+  std::vector<Violation> form = verify_form(schedule);
+  if (!form.empty() || schedule.list.empty()) return form;
+  return Replay(schedule, mesh).run();
+}
+
+void require_safe(const Schedule& schedule, const Mesh& mesh) {
+  const std::vector<Violation> violations = verify(schedule, mesh);
+  if (violations.empty()) return;
+  std::string what = strfmt("the schedule on %s is not safe (%zu violations):", mesh.str().c_str(), violations.size());
+  for (std::size_t k = 0; k < std::min<std::size_t>(violations.size(), 5); ++k) {
+    what += strfmt("\n  %d: %s", violations[k].instruction, violations[k].what.c_str());
+  }
+  throw std::logic_error(what);
+}
+
+Peak peak(const Schedule& schedule, const std::vector<std::int64_t>& unit_numel) {
+  std::vector<std::int64_t> size(schedule.slots.size(), 0);
+  std::vector<bool> alive(schedule.slots.size(), false);
+  Peak now;
+  const auto total = [&](std::size_t k) -> std::int64_t& { return schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads; };
+  const auto set = [&](std::size_t k, bool value) {
+    if (alive[k] != value) total(k) += value ? size[k] : -size[k];
+    alive[k] = value;
+  };
+  for (std::size_t k = 0; k < schedule.slots.size(); ++k) {
+    for (const int u : schedule.slots[k].units) size[k] = std::max(size[k], unit_numel[at(u)]);
+    set(k, schedule.slots[k].kind == Slot::Kind::param ? schedule.params_resident : schedule.grads_resident);
+  }
+  Peak most = now;
+  for (const Instruction& in : schedule.list) {
+    if (in.op == Op::gather) set(at(in.slot), true);
+    if (in.op == Op::release) set(at(in.slot), false);
+    if (in.op == Op::backward) {
+      for (const int u : schedule.modules[at(in.module)].grad_units) set(at(schedule.grad_slot(u, in.micro)), true);
+    }
+    most = {std::max(most.params, now.params), std::max(most.grads, now.grads)};
+    if (in.op == Op::reduce && !schedule.grads_resident) set(at(in.slot), false);
+  }
+  return most;
+}
+
+}  // namespace tessera::shard
