@@ -13,8 +13,7 @@ constexpr double cubic = 0.044715;
 template <class T>
 inline T exp_minus_2u(T x) {
   const T u2 = x * static_cast<T>(two_sqrt_2_over_pi) * madd(x * x, static_cast<T>(cubic), T(1));
-  const T low = u2 < T(-80) ? T(-80) : u2;
-  return exp(-(low > T(80) ? T(80) : low));
+  return exp_bounded(-clamp_magnitude(u2, T(80)));
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #include "kernels/host/layer_norm.hpp"
 
 #include "kernels/host/isa/math.hpp"
+#include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
@@ -9,20 +10,22 @@ namespace {
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 
-/// Σ f(i) in four interleaved sums per vector lane: one sum would wait for its own additions.
+/// Σ f(x[i]) in four registers of sums: one would wait for its own additions.
 template <class T, class F>
-inline T sum_of(std::int64_t n, const F& f) {
-  T a = 0, b = 0, c = 0, d = 0;
-  const std::int64_t quarter = n / 4;
-#pragma omp simd reduction(+ : a, b, c, d)
-  for (std::int64_t i = 0; i < quarter; ++i) {
-    a += f(i);
-    b += f(i + quarter);
-    c += f(i + 2 * quarter);
-    d += f(i + 3 * quarter);
+inline T sum_of(const T* x, std::int64_t n, const F& f) {
+  constexpr int w = vec_width<T>;
+  Vec<T> sums[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * w <= n; i += 4 * w) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) sums[j] += f(load<T>(x + i + j * w));
   }
-  for (std::int64_t i = 4 * quarter; i < n; ++i) a += f(i);
-  return (a + b) + (c + d);
+  for (; i + w <= n; i += w) sums[0] += f(load<T>(x + i));
+  const Vec<T> all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  T sum = 0;
+  for (int j = 0; j < w; ++j) sum += all[j];
+  for (; i < n; ++i) sum += f(x[i]);
+  return sum;
 }
 
 template <class T>
@@ -36,8 +39,8 @@ void forward(const LayerNormRows<T>& args) {
   const std::int64_t n = args.channels;
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const T* x = args.x + row * n;
-    const T mean = sum_of<T>(n, [=](std::int64_t i) { return x[i]; }) / static_cast<T>(n);
-    const T variance = sum_of<T>(n, [=](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); }) / static_cast<T>(n);
+    const T mean = sum_of<T>(x, n, [](auto v) { return v; }) / static_cast<T>(n);
+    const T variance = sum_of<T>(x, n, [=](auto v) { return (v - mean) * (v - mean); }) / static_cast<T>(n);
     const T rstd = T(1) / square_root(variance + args.eps);
     if (args.mean) args.mean[row] = mean;
     if (args.rstd) args.rstd[row] = rstd;

@@ -1,5 +1,5 @@
 #pragma once
-// exp, log, sigmoid and fused multiply-add for host/isa sources: no branches, no calls, so that loops of them vectorise.
+// exp, log and fused multiply-add for host/isa sources: no branches, no calls, so that loops of them vectorise.
 // Internal linkage throughout: each instruction set has its own.
 
 #include <cstdint>
@@ -52,10 +52,12 @@ struct Real;
 template <>
 struct Real<float> {
   using Bits = std::uint32_t;
+  using Signed = std::int32_t;
+  static constexpr Signed all_but_sign = 0x7fffffff;
   static constexpr int mantissa_bits = 23;
   static constexpr Bits bias = 127;
   static constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer, left in the low bits
-  static constexpr float exp_low = -87.0F, exp_high = 88.72F;
+  static constexpr float exp_limit = 87.0F;
   static constexpr float ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
   static constexpr Bits sqrt_half = 0x3f3504f3;
   static constexpr int log_terms = 5;
@@ -63,10 +65,12 @@ struct Real<float> {
 template <>
 struct Real<double> {
   using Bits = std::uint64_t;
+  using Signed = std::int64_t;
+  static constexpr Signed all_but_sign = 0x7fffffffffffffff;
   static constexpr int mantissa_bits = 52;
   static constexpr Bits bias = 1023;
   static constexpr double magic = 6755399441055744.0;  // 1.5·2^52
-  static constexpr double exp_low = -708.0, exp_high = 709.78;
+  static constexpr double exp_limit = 708.0;
   static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
   static constexpr Bits sqrt_half = 0x3fe6a09e667f3bcd;
   static constexpr int log_terms = 11;
@@ -97,22 +101,34 @@ inline T exp_tail(T r) {
   }
 }
 
-/// e^x within 2 ulp; 0 below exp_low (where the result would be near the smallest normal number), inf above exp_high; NaN of NaN.
+/// x with its magnitude cut to `limit`; of NaN as well. By integers, for which compilers know a minimum that has no branch.
 template <class T>
-inline T exp(T x) {
+inline T clamp_magnitude(T x, T limit) {
+  using Signed = typename Real<T>::Signed;
+  constexpr Signed rest = Real<T>::all_but_sign;
+  const Signed bits = bits_as<Signed>(x), magnitude = bits & rest, most = bits_as<Signed>(limit);
+  return bits_as<T>((magnitude < most ? magnitude : most) | (bits & ~rest));
+}
+
+/// e^x within 2 ulp for |x| <= exp_limit; anything else gives nonsense.
+template <class T>
+inline T exp_bounded(T x) {
   using R = Real<T>;
   using Bits = typename R::Bits;
-  T y = x < R::exp_low ? R::exp_low : x;
-  y = y > R::exp_high ? R::exp_high : y;
-  const T shifted = madd(y, static_cast<T>(1.4426950408889634074), R::magic);
+  const T shifted = madd(x, static_cast<T>(1.4426950408889634074), R::magic);
   const T n = shifted - R::magic;
-  const T r = madd(n, -R::ln2_low, madd(n, -R::ln2_high, y));
+  const T r = madd(n, -R::ln2_low, madd(n, -R::ln2_high, x));
   const T p = madd(r * r, exp_tail(r), r) + T(1);
-  // 2^(n-1), then doubled: n may be one more than the largest exponent.
-  const T scale = bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + ((R::bias - 1) << R::mantissa_bits));
-  const T result = p * scale * T(2);
-  const T low = x < R::exp_low ? T(0) : result;
-  return x > R::exp_high ? static_cast<T>(__builtin_inff()) : low;
+  return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
+}
+
+/// e^x within 2 ulp; 0 below -exp_limit (where the result would be near the smallest normal number), inf above it; NaN of NaN.
+template <class T>
+inline T exp(T x) {
+  constexpr T limit = Real<T>::exp_limit;
+  const T result = exp_bounded(clamp_magnitude(x, limit));
+  const T beyond = x < T(0) ? T(0) : x + static_cast<T>(__builtin_inff());
+  return x >= -limit && x <= limit ? result : beyond;
 }
 
 /// Natural logarithm within 2 ulp or so of x, normal and positive; anything else gives nonsense.
@@ -131,12 +147,6 @@ inline T log(T x) {
   for (int k = R::log_terms - 2; k >= 1; --k) p = madd(p, s2, T(2) / static_cast<T>(2 * k + 1));
   const T tail = s * s2 * p;
   return madd(e, R::ln2_high, madd(e, R::ln2_low, tail) + T(2) * s);
-}
-
-/// 1/(1 + e^-x), accurate relatively for negative x too.
-template <class T>
-inline T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
 }
 
 }  // namespace
