@@ -1,5 +1,6 @@
 #include "runtime/base/exact_sum.hpp"
 
+#include <bit>
 #include <cmath>
 
 namespace tessera {
@@ -9,20 +10,22 @@ constexpr int lowest_bit = -1088;  // weight of digit 0 is 2^lowest_bit; a multi
 }
 
 void ExactSum::add(double x) {
-  if (x == 0) return;
-  if (!std::isfinite(x)) {
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const int field = static_cast<int>(bits >> 52 & 0x7ff);
+  if (field == 0x7ff) {
     ++words_[num_digits];
     return;
   }
-  int exponent = 0;
-  const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(x, &exponent), 53));  // x = mantissa · 2^(exponent-53)
-  const int shift = exponent - 53 - lowest_bit;                                             // ≥ 0
+  // x = ±mantissa · 2^(exponent-1075); subnormal numbers have the exponent of the smallest normal ones and no hidden bit.
+  const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
+  const std::uint64_t mantissa = field == 0 ? fraction : fraction | std::uint64_t{1} << 52;
+  const int shift = (field == 0 ? 1 : field) - 1075 - lowest_bit;  // 14 … 2059
   const auto digit = static_cast<std::size_t>(shift / 32);
-  const bool negative = mantissa < 0;
-  const auto magnitude = static_cast<unsigned __int128>(negative ? -mantissa : mantissa) << (shift % 32);
-  for (int i = 0; i < 3; ++i) {
+  const auto magnitude = static_cast<unsigned __int128>(mantissa) << (shift % 32);
+  const std::int64_t flip = -static_cast<std::int64_t>(bits >> 63);  // (p ^ flip) - flip is ±p
+  for (std::size_t i = 0; i < 3; ++i) {
     const auto part = static_cast<std::int64_t>(static_cast<std::uint32_t>(magnitude >> (32 * i)));
-    words_[digit + static_cast<std::size_t>(i)] += negative ? -part : part;
+    words_[digit + i] += (part ^ flip) - flip;
   }
 }
 
