@@ -1,0 +1,62 @@
+// A reader of safetensors, .bin and .txt that trusts its files: these are ours.
+#include "golden.hpp"
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace tessera::test {
+namespace {
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error("cannot read " + path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<float> decode(const std::string& dtype, const char* data, std::size_t bytes) {
+  const std::size_t size = dtype == "F32" ? 4 : 2;
+  std::vector<float> out(bytes / size);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(size == 4 ? reinterpret_cast<char*>(&bits) : reinterpret_cast<char*>(&bits) + 2, data + i * size, size);
+    std::memcpy(&out[i], &bits, 4);
+  }
+  return out;
+}
+
+}  // namespace
+
+Golden read_golden(const std::string& name) {
+  const std::string folder = std::string(TESSERA_TEST_DATA) + "/golden/" + name + "/";
+  Golden g;
+  g.config = slurp(folder + "config.json");
+  g.expected = nlohmann::json::parse(slurp(folder + "golden.json"));
+
+  const std::string file = slurp(folder + "model.safetensors");
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  const nlohmann::json header = nlohmann::json::parse(file.substr(8, length));
+  for (const auto& [key, entry] : header.items()) {
+    if (key == "__metadata__") continue;
+    const std::size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+    g.weights[key] = decode(entry["dtype"], file.data() + 8 + length + begin, end - begin);
+  }
+
+  const std::string token_file = g.expected["tokens"], bytes = slurp(folder + token_file);
+  if (token_file.ends_with(".txt")) {
+    for (const char c : bytes) g.tokens.push_back(static_cast<unsigned char>(c));
+  } else {
+    for (std::size_t i = 1024; i + 1 < bytes.size(); i += 2) {
+      std::uint16_t id = 0;
+      std::memcpy(&id, bytes.data() + i, 2);
+      g.tokens.push_back(id);
+    }
+  }
+  return g;
+}
+
+}  // namespace tessera::test

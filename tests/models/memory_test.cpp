@@ -1,0 +1,99 @@
+// What modules ask for: bounds of the memory kept per token, and that no module touches a byte more (Runner's guards) or less.
+#include <gtest/gtest.h>
+
+#include "models/carver.hpp"
+#include "runner.hpp"
+
+namespace tessera::test {
+namespace {
+
+using models::BatchShape;
+using models::Carver;
+using models::Phase;
+
+const char* const gpt2_124m = R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
+                                  "n_head": 12})";
+
+TEST(Memory, ABlockKeepsNineWidthsPerTokenAndWhatNormsAndSoftmaxNeed) {
+  const models::Model model = models::make(gpt2_124m, "gpt2");
+  const BatchShape shape{4, 256};
+  const std::size_t rows = 4 * 256;
+  // qkv 3·H, heads' output H, middle H, before GELU 4·H; mean and rstd of two norms; one softmax denominator per head
+  EXPECT_EQ(model.modules[1]->saved_bytes(shape, DType::f32), rows * 4 * (9 * 768 + 4 + 12));
+  EXPECT_EQ(model.modules[1]->saved_bytes(shape, DType::f64), 2 * model.modules[1]->saved_bytes(shape, DType::f32));
+  EXPECT_EQ(model.modules.front()->saved_bytes(shape, DType::f32), 0U);
+  EXPECT_EQ(model.modules.back()->saved_bytes(shape, DType::f32), 0U);
+}
+
+TEST(Memory, WorkspaceOfABlockStaysUnderTenWidthsPerToken) {
+  const models::Model model = models::make(gpt2_124m, "gpt2");
+  const BatchShape shape{4, 256};
+  const std::size_t width = std::size_t{4} * 256 * 4 * 768;
+  EXPECT_LE(model.modules[1]->workspace_bytes(shape, DType::f32, Phase::train), 10 * width);
+  EXPECT_LE(model.modules[1]->workspace_bytes(shape, DType::f32, Phase::eval), 7 * width + width / 2);
+  // no (B·T, V) buffer in the head
+  EXPECT_LT(model.modules.back()->workspace_bytes(shape, DType::f32, Phase::train), std::size_t{4} * 256 * 50257 * 4 / 2);
+}
+
+TEST(Memory, ShorterBatchesNeverAskForMore) {
+  const models::Model model = models::make(gpt2_124m, "gpt2");
+  for (const auto& module : model.modules)
+    for (const Phase phase : {Phase::train, Phase::eval, Phase::logits})
+      for (const std::int64_t rows : {1, 2, 3}) {
+        EXPECT_LE(module->saved_bytes({rows, 256}, DType::f32), module->saved_bytes({4, 256}, DType::f32));
+        EXPECT_LE(module->workspace_bytes({rows, 256}, DType::f32, phase), module->workspace_bytes({4, 256}, DType::f32, phase))
+            << module->name();
+      }
+}
+
+TEST(Memory, GuardsAreWholeOnOddShapes) {
+  const models::Model model = models::make(R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2,
+                                               "n_head": 5, "n_inner": 13})", "odd");
+  Runner runner(model, {3, 17});
+  runner.randomise(1);
+  for (const BatchShape shape : {BatchShape{3, 17}, BatchShape{1, 17}, BatchShape{2, 1}}) {
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < shape.batch * shape.tokens; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 37));
+    runner.sums = {};
+    const double trained = runner.train(shape, ids, ids, 0.1);  // checks guards, and that no NaN of the poison is read
+    EXPECT_TRUE(trained > 0 && trained < 100) << trained;
+    runner.sums = {};
+    EXPECT_NEAR(runner.evaluate(shape, ids, ids), trained, 1e-5 * trained);
+    for (const double l : runner.logits(shape, ids)) EXPECT_TRUE(l == l);
+    for (std::size_t p = 0; p < model.params.size(); ++p)
+      for (const double g : values(runner.grad(static_cast<int>(p)))) ASSERT_TRUE(g == g) << model.params[p].name;
+  }
+}
+
+TEST(Memory, GuardsNoticeASingleByte) {
+  Guarded block(100);
+  EXPECT_TRUE(block.whole());
+  block.bytes().as<std::uint8_t>()[100] ^= 1;
+  EXPECT_FALSE(block.whole());
+}
+
+TEST(Carver, SizesAsItCuts) {
+  const auto cut = [](Carver& carver) {
+    const TensorView a = carver.take(DType::f32, {3, 5});
+    const std::size_t mark = carver.mark();
+    (void)carver.take(DType::u8, {200});
+    carver.rewind(mark);
+    return std::pair{a, carver.take(DType::f64, {2})};
+  };
+  Carver sizing;
+  (void)cut(sizing);
+  EXPECT_EQ(sizing.bytes(), 64U + 256U);
+  Guarded exact(sizing.bytes());
+  Carver carver(exact.bytes());
+  const auto [a, b] = cut(carver);
+  EXPECT_EQ(a.data, exact.bytes().data);
+  EXPECT_EQ(static_cast<char*>(b.data) - static_cast<char*>(a.data), 64);
+  Guarded short_by_one(sizing.bytes() - 1);
+  Carver too_small(short_by_one.bytes());
+  EXPECT_THROW((void)cut(too_small), std::logic_error);
+  Carver absent{TensorView{}};
+  EXPECT_THROW((void)cut(absent), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,263 @@
+// Runner: modules in sequence on guarded memory.
+#include "runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/base/rng.hpp"
+
+namespace tessera::test {
+
+using models::Batch;
+using models::BatchShape;
+using models::Phase;
+
+Guarded::Guarded(std::size_t bytes) : size_(bytes), memory_(new std::byte[bytes + 2 * guard + 64]) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_.get()) + guard;
+  data_ = memory_.get() + guard + (64 - address % 64) % 64;
+  std::memset(data_ - guard, 0xA5, guard);
+  std::memset(data_ + size_, 0xA5, guard);
+  poison();
+}
+
+void Guarded::poison() { std::memset(data_, 0xFF, size_); }
+
+bool Guarded::whole() const {
+  for (std::size_t i = 0; i < guard; ++i)
+    if (data_[size_ + i] != std::byte{0xA5} || *(data_ - 1 - i) != std::byte{0xA5}) return false;
+  return true;
+}
+
+TensorView Guarded::bytes() const {
+  return size_ ? TensorView(data_, DType::u8, {static_cast<std::int64_t>(size_)}) : TensorView{};
+}
+
+TensorView Guarded::view(DType dtype, Shape shape) const {
+  TESSERA_ASSERT(static_cast<std::size_t>(shape.numel()) * size_of(dtype) <= size_);
+  return {data_, dtype, shape};
+}
+
+double get(const TensorView& t, std::int64_t i) { return t.dtype == DType::f64 ? t.as<double>()[i] : t.as<float>()[i]; }
+
+void set(const TensorView& t, std::int64_t i, double value) {
+  if (t.dtype == DType::f64) t.as<double>()[i] = value;
+  else t.as<float>()[i] = static_cast<float>(value);
+}
+
+std::vector<double> values(const TensorView& t) {
+  std::vector<double> v(static_cast<std::size_t>(t.numel()));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = get(t, static_cast<std::int64_t>(i));
+  return v;
+}
+
+double norm(const TensorView& t) {
+  double sum = 0;
+  for (const double v : values(t)) sum += v * v;
+  return std::sqrt(sum);
+}
+
+Runner::Runner(const models::Model& model, BatchShape most) : model_(model), most_(most) {
+  const auto add = [&](std::size_t bytes) { return buffers_.emplace_back(std::make_unique<Guarded>(bytes)).get(); };
+  for (const ParamSpec& spec : model.params) {
+    const std::size_t bytes = static_cast<std::size_t>(spec.numel()) * size_of(model.dtype);
+    params_.push_back(add(bytes)->view(model.dtype, spec.shape));
+    grads_.push_back(add(bytes)->view(model.dtype, spec.shape));
+  }
+  const std::size_t activation = static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);
+  for (const auto& module : model.modules) {
+    saved_.push_back(add(module->saved_bytes(most, model.dtype)));
+    boundaries_.push_back(add(activation));
+  }
+  for (int phase = 0; phase < 3; ++phase) {
+    std::size_t bytes = 0;
+    for (const auto& module : model.modules)
+      bytes = std::max(bytes, module->workspace_bytes(most, model.dtype, static_cast<Phase>(phase)));
+    workspace_[phase] = add(bytes);
+  }
+  gradient_a_ = add(activation);
+  gradient_b_ = add(activation);
+}
+
+void Runner::randomise(std::uint64_t seed) {
+  for (std::size_t p = 0; p < params_.size(); ++p) {
+    const ParamSpec& spec = model_.params[p];
+    const double mean = spec.init.kind == Initializer::Kind::ones ? 1.0 : 0.0, std = spec.shape.rank() == 2 ? 0.3 : 0.2;
+    for (std::int64_t i = 0; i < spec.numel(); ++i)
+      set(params_[p], i, mean + std * normal(hash64(spec.name, seed), static_cast<std::uint64_t>(i)));
+  }
+}
+
+int Runner::index(const std::string& name) const {
+  for (std::size_t p = 0; p < model_.params.size(); ++p)
+    if (model_.params[p].name == name) return static_cast<int>(p);
+  ADD_FAILURE() << "no parameter " << name;
+  return 0;
+}
+
+std::vector<TensorView> Runner::of(std::size_t module, const std::vector<TensorView>& all) const {
+  std::vector<TensorView> views;
+  for (const int p : model_.modules[module]->params()) views.push_back(all[static_cast<std::size_t>(p)]);
+  return views;
+}
+
+TensorView Runner::activation(std::size_t boundary, BatchShape shape) const {
+  return boundaries_[boundary]->view(model_.dtype, {shape.batch, shape.tokens, model_.hidden});
+}
+
+void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Batch& batch) {
+  const bool last = module + 1 == model_.modules.size();
+  Guarded& workspace = *workspace_[static_cast<int>(phase)];
+  workspace.poison();
+  if (!last) boundaries_[module]->poison();
+  const bool reads = phase != Phase::train || model_.modules[module]->train_forward_reads_params();
+  const auto params = reads ? of(module, params_) : std::vector<TensorView>(model_.modules[module]->params().size());
+  model_.modules[module]->forward({.phase = phase,
+                                   .shape = shape,
+                                   .params = params,
+                                   .x = module ? activation(module - 1, shape) : TensorView{},
+                                   .y = last ? TensorView{} : activation(module, shape),
+                                   .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
+                                   .workspace = workspace.bytes(),
+                                   .batch = &batch});
+}
+
+void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy, const TensorView& dx,
+                      std::vector<std::uint8_t>& accumulate) {
+  const models::Module& m = *model_.modules[module];
+  std::vector<std::uint8_t> flags;
+  for (const int p : m.params()) {
+    std::uint8_t& flag = accumulate[static_cast<std::size_t>(p)];
+    flags.push_back(flag);
+    if (!flag) std::memset(grads_[static_cast<std::size_t>(p)].data, 0xFF, grads_[static_cast<std::size_t>(p)].nbytes());
+    flag = 1;  // later contributors add
+  }
+  Guarded& workspace = *workspace_[static_cast<int>(Phase::train)];
+  workspace.poison();
+  const auto params = m.backward_reads_params() ? of(module, params_) : std::vector<TensorView>(m.params().size());
+  const auto grads = of(module, grads_);
+  m.backward({.shape = shape,
+              .params = params,
+              .dparams = grads,
+              .accumulate = flags,
+              .x = module ? activation(module - 1, shape) : TensorView{},
+              .saved = saved_[module]->bytes(),
+              .workspace = workspace.bytes(),
+              .dy = dy,
+              .dx = dx,
+              .batch = &batch});
+}
+
+double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
+                     double loss_scale, const Step& step) {
+  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums};
+  const std::size_t count = model_.modules.size();
+  for (std::size_t m = 0; m < count; ++m) {
+    saved_[m]->poison();
+    forward(m, Phase::train, shape, batch);
+  }
+  auto accumulate = step.accumulate.empty() ? std::vector<std::uint8_t>(params_.size(), 0) : step.accumulate;
+  TensorView dy;
+  Guarded *dy_buffer = gradient_a_, *dx_buffer = gradient_a_;
+  for (std::size_t m = count; m-- > 0;) {
+    if (step.recompute && m + 1 < count) {
+      const auto before = values(activation(m, shape));
+      saved_[m]->poison();
+      forward(m, Phase::train, shape, batch);
+      EXPECT_EQ(before, values(activation(m, shape))) << "recomputed " << model_.modules[m]->name();
+    }
+    if (!step.in_place || m + 1 == count) {
+      dx_buffer = dy_buffer == gradient_a_ ? gradient_b_ : gradient_a_;
+      dx_buffer->poison();
+    }
+    const TensorView dx = m ? dx_buffer->view(model_.dtype, full) : TensorView{};
+    const auto x = m ? values(activation(m - 1, shape)) : std::vector<double>{};
+    backward(m, shape, batch, dy, dx, accumulate);
+    if (m) {
+      EXPECT_EQ(x, values(activation(m - 1, shape))) << "backward of " << model_.modules[m]->name() << " changed its input";
+    }
+    dy = dx;
+    dy_buffer = dx_buffer;
+  }
+  check_guards();
+  return sums.loss.value() / static_cast<double>(sums.tokens);
+}
+
+double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) {
+  const Shape rows{shape.batch, shape.tokens};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums};
+  for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::eval, shape, batch);
+  check_guards();
+  return sums.loss.value() / static_cast<double>(sums.tokens);
+}
+
+std::vector<double> Runner::logits(BatchShape shape, const std::vector<std::int32_t>& ids) {
+  Guarded out(static_cast<std::size_t>(shape.batch * model_.vocab) * size_of(model_.dtype));
+  const Batch batch{.ids = {ids.data(), {shape.batch, shape.tokens}}, .logits = out.view(model_.dtype, {shape.batch, model_.vocab})};
+  for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::logits, shape, batch);
+  EXPECT_TRUE(out.whole());
+  check_guards();
+  return values(batch.logits);
+}
+
+void Runner::check_guards() const {
+  for (const auto& buffer : buffers_) EXPECT_TRUE(buffer->whole());
+}
+
+void Runner::check_module(std::size_t module, BatchShape shape, const std::vector<std::int32_t>& ids,
+                          const std::vector<std::int32_t>& targets) {
+  const models::Module& m = *model_.modules[module];
+  const bool first = module == 0, last = module + 1 == model_.modules.size();
+  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  const double loss_scale = 0.125;
+  kernels::LossSums loss;
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss};
+  // The scalar to differentiate: the head's own loss, else a random weighting of the output.
+  const TensorView dy = gradient_a_->view(model_.dtype, full), dx = gradient_b_->view(model_.dtype, full);
+  std::vector<double> weighting;
+  for (std::int64_t i = 0; i < full.numel(); ++i) {
+    if (!first) set(activation(module - 1, shape), i, normal(5, static_cast<std::uint64_t>(i)));
+    weighting.push_back(normal(6, static_cast<std::uint64_t>(i)));
+    set(dy, i, weighting.back());
+  }
+  const auto scalar = [&] {
+    loss = {};
+    forward(module, Phase::eval, shape, batch);
+    if (last) return loss_scale * loss.loss.value();
+    double sum = 0;
+    for (std::int64_t i = 0; i < full.numel(); ++i) sum += weighting[static_cast<std::size_t>(i)] * get(activation(module, shape), i);
+    return sum;
+  };
+  saved_[module]->poison();
+  forward(module, Phase::train, shape, batch);
+  std::vector<std::uint8_t> accumulate(params_.size(), 0);
+  backward(module, shape, batch, last ? TensorView{} : dy, first ? TensorView{} : dx, accumulate);
+  const auto check = [&](const TensorView& value, const std::vector<double>& gradient, const std::string& name) {
+    constexpr double h = 1e-5;
+    double largest = 0, square = 0, error = 0;
+    for (std::int64_t i = 0; i < value.numel(); ++i) {
+      const double at = get(value, i);
+      set(value, i, at + h);
+      const double above = scalar();
+      set(value, i, at - h);
+      const double below = scalar();
+      set(value, i, at);
+      const double expected = (above - below) / (2 * h);
+      largest = std::max(largest, std::abs(expected));
+      square += expected * expected;
+      error = std::max(error, std::abs(gradient[static_cast<std::size_t>(i)] - expected));
+    }
+    EXPECT_GT(square, 0) << name << " has no gradient: this checks nothing";
+    EXPECT_LE(error, 2e-8 * largest + 1e-10) << m.name() << " " << name;
+  };
+  for (const int p : m.params()) {
+    const std::string& name = model_.params[static_cast<std::size_t>(p)].name;
+    check(param(p), values(grad(p)), name);
+  }
+  if (!first) check(activation(module - 1, shape), values(dx), "x");
+  check_guards();
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,86 @@
+#pragma once
+// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as the model
+// asked for, stands between guard bytes, and is full of NaN before anybody writes it.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "models/module.hpp"
+
+namespace tessera::test {
+
+/// `bytes` bytes on a 64-byte boundary, guarded on both sides.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t bytes);
+  /// Every bit set: NaN in every floating type.
+  void poison();
+  /// False if a guard byte changed.
+  [[nodiscard]] bool whole() const;
+  [[nodiscard]] TensorView bytes() const;  // u8; absent if there are none
+  [[nodiscard]] TensorView view(DType dtype, Shape shape) const;
+
+ private:
+  static constexpr std::size_t guard = 256;
+  std::size_t size_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::byte* data_;
+};
+
+/// Element i of an fp32 or fp64 tensor, as double.
+double get(const TensorView& tensor, std::int64_t i);
+void set(const TensorView& tensor, std::int64_t i, double value);
+std::vector<double> values(const TensorView& tensor);
+double norm(const TensorView& tensor);
+
+struct Step {
+  bool in_place = true;     // dx is dy's memory
+  bool recompute = false;   // saved is forgotten and made again before backward
+  std::vector<std::uint8_t> accumulate;  // per parameter of the model, before its first contributor; empty: overwrite all
+};
+
+class Runner {
+ public:
+  /// Memory for micro-batches of up to `most` rows.
+  Runner(const models::Model& model, models::BatchShape most);
+
+  /// Matrices and tables N(0, 0.3), biases N(0, 0.2), norm weights 1 + N(0, 0.2).
+  void randomise(std::uint64_t seed);
+  [[nodiscard]] const TensorView& param(int i) const { return params_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const TensorView& grad(int i) const { return grads_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] int index(const std::string& name) const;
+
+  /// Forward and backward over all modules; ids and targets are (batch, tokens). Returns the mean loss of the sums it adds to.
+  double train(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
+               double loss_scale, const Step& step = {});
+  double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets);
+  std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
+  kernels::LossSums sums;
+
+  /// Finite differences of one module alone: its parameters, and its input. Fails the test where they differ.
+  void check_module(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
+                    const std::vector<std::int32_t>& targets);
+  /// Fails the test if any guard changed.
+  void check_guards() const;
+
+ private:
+  struct Cut {  // this call's views of the buffers
+    std::vector<TensorView> activations, params, grads;
+  };
+  void forward(std::size_t module, models::Phase phase, models::BatchShape shape, const models::Batch& batch);
+  void backward(std::size_t module, models::BatchShape shape, const models::Batch& batch, const TensorView& dy,
+                const TensorView& dx, std::vector<std::uint8_t>& accumulate);
+  [[nodiscard]] std::vector<TensorView> of(std::size_t module, const std::vector<TensorView>& all) const;
+  [[nodiscard]] TensorView activation(std::size_t boundary, models::BatchShape shape) const;
+
+  const models::Model& model_;
+  models::BatchShape most_;
+  std::vector<std::unique_ptr<Guarded>> buffers_;
+  std::vector<TensorView> params_, grads_;
+  std::vector<Guarded*> saved_, boundaries_;
+  Guarded* workspace_[3] = {};  // by phase
+  Guarded *gradient_a_ = nullptr, *gradient_b_ = nullptr;
+};
+
+}  // namespace tessera::test
