@@ -176,7 +176,7 @@ void check(const HeadLossArgs& args) {
   const std::int64_t n = x.shape[0], vocab = w.shape[0];
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
   TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s", args.dx.shape.str().c_str());
-  TESSERA_ASSERT(!args.dweight || (args.dx && args.dweight.shape == w.shape && args.dweight.dtype == w.dtype), "dweight %s",
+  TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape && args.dweight.dtype == w.dtype), "dweight %s",
                  args.dweight.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab, x.dtype), "workspace of %zu bytes", args.workspace.nbytes());
   const auto* targets = args.targets.as<std::int32_t>();

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <limits>
+#include <mutex>
 
 #include "kernels/threads.hpp"
 #include "runtime/base/error.hpp"
@@ -24,11 +25,17 @@ struct Library {
     if (auto set = symbol<void (*)(int)>("openblas_set_num_threads")) set(1);
     else if (auto mkl = symbol<void (*)(int)>("MKL_Set_Num_Threads")) mkl(1);
     else if (auto blis = symbol<void (*)(long)>("bli_thread_set_num_threads")) blis(1);
+    const auto parallel = symbol<int (*)()>("openblas_get_parallel");
+    one_at_a_time = parallel && parallel() == 0;
   }
+  /// The serial OpenBLAS takes its buffers without a lock: calls from two threads at once give wrong results (seen with Debian's
+  /// 0.3.21, some in a thousand calls). Its pthread and OpenMP flavours do not.
+  bool one_at_a_time = false;
+  std::mutex mutex;
 };
 
-const Library& library() {
-  static const Library one;
+Library& library() {
+  static Library one;
   return one;
 }
 
@@ -41,12 +48,14 @@ int blas_int(std::int64_t n) {
 
 template <class T>
 void host::gemm_serial(const GemmShape& s, T alpha, const T* a, const T* b, T beta, T* c) {
-  library();
+  Library& blas = library();
   if (s.m == 0 || s.n == 0) return;
   const auto ta = s.trans_a ? CblasTrans : CblasNoTrans, tb = s.trans_b ? CblasTrans : CblasNoTrans;
   const int m = blas_int(s.m), n = blas_int(s.n), k = blas_int(s.k);
   // CBLAS wants strides of at least 1 even where there is nothing to stride over.
   const auto ld = [](std::int64_t stride) { return blas_int(stride > 0 ? stride : 1); };
+  std::unique_lock<std::mutex> alone;
+  if (blas.one_at_a_time) alone = std::unique_lock(blas.mutex);
   if constexpr (sizeof(T) == sizeof(float)) {
     cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, ld(s.lda), b, ld(s.ldb), beta, c, ld(s.ldc));
   } else {
