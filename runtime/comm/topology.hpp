@@ -26,11 +26,18 @@ struct Topology {
 enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_reduce };
 
 /// Bytes that `rank` sends for one collective over `bytes` (the whole, padded buffer: size·chunk) along `axis`.
-/// Over shared memory a byte read from a peer's memory counts as sent within the node by the reader's peer group alike:
-/// gather in place 0, reduce_scatter (S-1)/S·bytes read.
+/// Over shared memory, a byte that a rank reads where a peer put it counts as sent within the node:
+/// - node: gather in place 0, reduce_scatter (S-1)·chunk read; the gather of an all_reduce is not in place: (S-1)·chunk.
+/// - two-level, L ranks of the axis on this node: across nodes only the leader sends, L·chunk to each other node in a gather, and
+///   in a reduce-scatter for every rank elsewhere one sum (L a subtree of the counter tree) or L terms; within the node each
+///   rank moves its peers' (L-1)·chunk, and those who are not the leader what they give it to send and take of what it received.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);
+/// The same of all_reduce(words).
+[[nodiscard]] TrafficCount words_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t words);
 
 /// Scratch that the communicator of `axis` needs when the largest buffer reduced or gathered over it has `bytes`.
 [[nodiscard]] std::size_t staging_bytes(const Topology&, const Mesh&, Axis, int rank, std::uint64_t bytes);
+/// Node-shared scratch that the communicator of `axis` allocates for itself when it is made, as charged to `rank`.
+[[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, Axis, int rank);
 
 }  // namespace tessera

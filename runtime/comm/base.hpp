@@ -1,0 +1,69 @@
+#pragma once
+// What every transport's communicator shares: its place on the axis, the record of what it issues, its count of bytes.
+
+#include <exception>
+#include <vector>
+
+#include "runtime/comm/communicator.hpp"
+#include "runtime/comm/runs.hpp"
+#include "runtime/comm/watch.hpp"
+
+namespace tessera::comm {
+
+/// Where a communicator stands.
+struct Place {
+  int index = 1;             // of the communicator, for the record
+  int rank = 0;              // coordinate along the axis
+  std::vector<int> members;  // world ranks, ascending
+  std::vector<Run> runs;     // cut by node
+  Watch* watch = nullptr;    // outlives the communicator
+};
+
+class BaseCommunicator : public Communicator {
+ public:
+  explicit BaseCommunicator(Place place);
+
+  [[nodiscard]] int rank() const final { return place_.rank; }
+  [[nodiscard]] int size() const final { return static_cast<int>(place_.members.size()); }
+  [[nodiscard]] TrafficCount traffic() const final { return traffic_; }
+
+  /// For waits: throws when the run has failed or the wait has lasted too long.
+  void poll() const { place_.watch->poll(waiting_); }
+  /// A wait begins: what came before was progress.
+  void progress() { waiting_.since = Watch::Clock::now(); }
+  /// Of the collective being issued: operation, unit, micro, bytes and place in the sequence.
+  [[nodiscard]] std::uint64_t tag() const { return tag_; }
+  [[noreturn]] void mismatch() const { place_.watch->mismatch(); }
+  /// Counts payload handed to member `to`.
+  void count_sent(int to, std::size_t bytes);
+  void count_within(std::size_t bytes) { traffic_.within_node += bytes; }
+  void count_across(std::size_t bytes) { traffic_.across_nodes += bytes; }
+
+ protected:
+  /// A collective from entry to exit, in the record. An exception leaves it open: the rank is still in it for the watchdog.
+  class Issue {
+   public:
+    Issue(BaseCommunicator& communicator, const CollectiveLabel& label, std::size_t bytes);
+    ~Issue();
+    Issue(const Issue&) = delete;
+    Issue& operator=(const Issue&) = delete;
+
+   private:
+    BaseCommunicator& communicator_;
+    int exceptions_;
+  };
+
+  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] const Run& here() const { return place_.runs[node_]; }
+  [[nodiscard]] std::size_t node() const { return node_; }
+
+ private:
+  Place place_;
+  std::size_t node_;
+  Record* record_;
+  TrafficCount traffic_;
+  Waiting waiting_;
+  std::uint64_t tag_ = 0, issued_ = 0;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,126 @@
+// Which communicator serves a group, and the world's own small collectives.
+#include "runtime/comm/common_world.hpp"
+
+#include <algorithm>
+
+#include "runtime/comm/node/communicator.hpp"
+
+namespace tessera::comm {
+
+namespace {
+std::span<std::byte> bytes_of(std::string& text) { return {reinterpret_cast<std::byte*>(text.data()), text.size()}; }
+}  // namespace
+
+int CommonWorld::node_rank() const { return rank_ % topology_.ranks_per_node; }
+int CommonWorld::node_size() const {
+  const int first = rank_ - node_rank();
+  return std::min(topology_.ranks_per_node, size_ - first);
+}
+int CommonWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1) / topology_.ranks_per_node; }
+
+std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis axis) {
+  TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
+  Place place;
+  place.watch = &watch();
+  place.index = watch().add_group({mesh, axis});
+  place.rank = mesh.coordinate(rank_, axis);
+  place.members = mesh.members(rank_, axis);
+  place.runs = node_runs(place.members, topology_.ranks_per_node);
+  const auto node = run_of(place.runs, place.rank);
+  const Run run = place.runs[node];
+  const bool shares = topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
+  const bool together = shares && (place.runs.size() < place.members.size() || place.members.size() == 1);
+  const bool levels = together && place.runs.size() > 1;
+  // Every rank takes part in both splits, whatever its own group needs.
+  const bool wired = (!together && place.members.size() > 1) || (levels && run.first == place.rank);
+  auto wire = split_wire(wired ? place.members.front() : -1, levels ? static_cast<int>(node) : place.rank);
+  auto shelf = split_shelf(together ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
+  if (levels) return two_level_communicator(std::move(place), std::move(shelf), std::move(wire));
+  if (!together) return wire_communicator(std::move(place), std::move(wire));
+  const auto sharing = topology_.in_place(mesh, axis) ? Sharing::in_place : Sharing::copies;
+  return node_communicator(std::move(place), std::move(shelf), sharing);
+}
+
+void CommonWorld::open_control() {
+  Place place;
+  place.watch = &watch();
+  place.index = watch().add_group({Mesh(size_, 1), Axis::replicate});
+  place.rank = rank_;
+  place.members = Mesh(size_, 1).members(rank_, Axis::replicate);
+  place.runs = node_runs(place.members, topology_.ranks_per_node);
+  control_ = wire_communicator(std::move(place), size_ > 1 ? split_wire(0, rank_) : nullptr);
+}
+
+std::int64_t CommonWorld::sum(std::int64_t value) {
+  control_->all_reduce({"sum", "world", -1}, std::span(&value, 1));
+  return value;
+}
+
+std::int64_t CommonWorld::max(std::int64_t value) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
+  control_->all_gather({"max", "world", -1}, reinterpret_cast<const std::byte*>(&value), reinterpret_cast<std::byte*>(all.data()),
+                       sizeof value);
+  return *std::max_element(all.begin(), all.end());
+}
+
+std::string CommonWorld::from_root(const std::string& text) {
+  auto length = static_cast<std::int64_t>(text.size());
+  control_->broadcast({"from_root", "length", -1}, {reinterpret_cast<std::byte*>(&length), sizeof length}, 0);
+  std::string copy = rank_ == 0 ? text : std::string(static_cast<std::size_t>(length), '\0');
+  control_->broadcast({"from_root", "text", -1}, bytes_of(copy), 0);
+  return copy;
+}
+
+std::vector<std::string> CommonWorld::to_root(const std::string& text) {
+  // Everybody learns every length; then each text travels alone, so that only rank 0 ever holds more than two of them.
+  const auto length = static_cast<std::int64_t>(text.size());
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
+  control_->all_gather({"to_root", "lengths", -1}, reinterpret_cast<const std::byte*>(&length),
+                       reinterpret_cast<std::byte*>(lengths.data()), sizeof length);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size_; ++r) {
+    std::string piece = r == rank_ ? text : std::string();
+    const auto count = static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]);
+    if (rank_ == 0) piece.resize(count);
+    if (r != 0 && count > 0) send_to_root(*control_, reinterpret_cast<std::byte*>(piece.data()), count, r);
+    if (rank_ == 0) texts.push_back(std::move(piece));
+  }
+  return texts;
+}
+
+void CommonWorld::barrier() { control_->barrier({"barrier", "world", -1}); }
+
+}  // namespace tessera::comm
+
+namespace tessera {
+
+void World::agree(const std::string& what, const std::string& text) {
+  const bool differs = from_root(text) != text;
+  const auto first = size() - max(differs ? size() - rank() : 0);  // the lowest rank that differs; size() if none
+  if (first == size()) return;
+  const auto texts = to_root(text);
+  const auto line = from_root(texts.empty() ? "" : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) + " \"" +
+                                                       texts[static_cast<std::size_t>(first)] + "\"");
+  throw Error(ExitCode::usage, strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
+              {}, "Start every rank from the same build with the same options");
+}
+
+void World::together(const std::function<void()>& phase) {
+  std::string failure;  // the exit code, a colon, the line
+  try {
+    phase();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::communication) throw;  // there is nobody to agree with any more
+    failure = std::to_string(static_cast<int>(error.code())) + ":" + error.line();
+  } catch (const std::exception& error) {
+    failure = std::to_string(static_cast<int>(ExitCode::internal)) + ":" + error.what();
+  }
+  const auto first = size() - max(failure.empty() ? 0 : size() - rank());
+  if (first == size()) return;
+  const auto failures = to_root(failure);
+  const auto told = from_root(failures.empty() ? "" : failures[static_cast<std::size_t>(first)]);
+  const auto colon = told.find(':');
+  throw Error(static_cast<ExitCode>(std::stoi(told.substr(0, colon))), told.substr(colon + 1));
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+// CommonWorld: what MPI processes and threads have in common: communicators made of wires and shelves, small collectives.
+
+#include <memory>
+
+#include "runtime/comm/node/shelf.hpp"
+#include "runtime/comm/wire.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::comm {
+
+class CommonWorld : public World {
+ public:
+  [[nodiscard]] int rank() const final { return rank_; }
+  [[nodiscard]] int size() const final { return size_; }
+  [[nodiscard]] int node_rank() const final;
+  [[nodiscard]] int node_size() const final;
+  [[nodiscard]] int node_count() const final;
+  [[nodiscard]] Topology topology() const final { return topology_; }
+  [[nodiscard]] std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) final;
+
+  [[nodiscard]] std::int64_t sum(std::int64_t value) final;
+  [[nodiscard]] std::int64_t max(std::int64_t value) final;
+  [[nodiscard]] std::string from_root(const std::string& text) final;
+  [[nodiscard]] std::vector<std::string> to_root(const std::string& text) final;
+  void barrier() final;
+  void set_step(std::int64_t step) final { watch().mine().step.store(step, std::memory_order_relaxed); }
+
+ protected:
+  CommonWorld(int rank, int size) : rank_(rank), size_(size) {}
+  /// Once topology_, watch and wires work: the communicator behind sum(), barrier() and the like.
+  void open_control();
+  void close_control() { control_.reset(); }
+
+  [[nodiscard]] virtual Watch& watch() = 0;
+  /// Collective over the world: a wire / a shelf among the ranks of one colour, in order of `key`; null for colour -1.
+  [[nodiscard]] virtual std::unique_ptr<Wire> split_wire(int color, int key) = 0;
+  [[nodiscard]] virtual std::shared_ptr<Shelf> split_shelf(int color, int key) = 0;
+
+  int rank_, size_;
+  Topology topology_;
+
+ private:
+  std::unique_ptr<Communicator> control_;
+};
+
+}  // namespace tessera::comm

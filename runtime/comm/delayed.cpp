@@ -1,0 +1,56 @@
+// A slow transport: sleeps, then does what the inner one does.
+#include "runtime/comm/delayed.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace tessera {
+
+namespace {
+
+class Delayed final : public Communicator {
+ public:
+  Delayed(std::unique_ptr<Communicator> inner, const Delay& delay) : inner_(std::move(inner)), delay_(delay) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  bool shares_memory() const override { return inner_->shares_memory(); }
+  SharedRegion share(std::size_t bytes_per_rank) override { return inner_->share(bytes_per_rank); }
+  void set_staging(std::span<std::byte> staging) override { inner_->set_staging(staging); }
+  TrafficCount traffic() const override { return inner_->traffic(); }
+
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) override {
+    sleep(delay_.gather_s, chunk_bytes * static_cast<std::size_t>(size()));
+    inner_->all_gather(label, mine, full, chunk_bytes);
+  }
+  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
+    sleep(delay_.reduce_s, chunk * sizeof(float) * static_cast<std::size_t>(size()));
+    inner_->reduce_scatter(label, full, mine, chunk);
+  }
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
+    sleep(delay_.reduce_s, count * sizeof(float));
+    inner_->all_reduce(label, data, count);
+  }
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    sleep(delay_.norm_s, words.size_bytes());
+    inner_->all_reduce(label, words);
+  }
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override { inner_->broadcast(label, bytes, root); }
+  void barrier(CollectiveLabel label) override { inner_->barrier(label); }
+
+ private:
+  void sleep(double seconds, std::size_t bytes) const {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds + delay_.per_byte_s * static_cast<double>(bytes)));
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  Delay delay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> inner, const Delay& delay) {
+  return std::make_unique<Delayed>(std::move(inner), delay);
+}
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+// Threads meet: by messages that are copied when both sides have come, and in memory that both see.
+#include "runtime/comm/local/hub.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::comm {
+
+void Mailbox::post(const Message& message, std::deque<Message>& same, std::deque<Message>& other, Direction direction) {
+  std::lock_guard lock(mutex_);
+  const auto match = std::find_if(other.begin(), other.end(), [&](const Message& m) {
+    return m.from == message.from && m.to == message.to && m.tag == message.tag;
+  });
+  ++*message.open;
+  if (match == other.end()) {
+    same.push_back(message);
+    return;
+  }
+  TESSERA_ASSERT(match->bytes == message.bytes, "%zu bytes meet %zu", match->bytes, message.bytes);
+  const bool sending = direction == Direction::out;
+  if (message.bytes > 0) std::memcpy(sending ? match->data : message.data, sending ? message.data : match->data, message.bytes);
+  --*message.open;
+  --*match->open;
+  other.erase(match);
+  changed_.notify_all();
+}
+
+bool Mailbox::wait(const int& open, double seconds) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return open == 0; });
+}
+
+void Mailbox::drop(const int* first, const int* last) {
+  std::lock_guard lock(mutex_);
+  const auto posted_there = [&](const Message& m) { return m.open >= first && m.open < last; };
+  std::erase_if(sends_, posted_there);
+  std::erase_if(receives_, posted_there);
+}
+
+std::byte* CommonMemory::block(std::size_t index, std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (index == blocks_.size()) {
+    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) throw Error(ExitCode::does_not_fit, strfmt("no memory for %zu bytes shared by ranks", bytes));
+    blocks_.push_back({data, bytes});
+  }
+  TESSERA_ASSERT(blocks_[index].bytes == bytes, "peers share %zu and %zu bytes", blocks_[index].bytes, bytes);
+  return static_cast<std::byte*>(blocks_[index].data);
+}
+
+CommonMemory::~CommonMemory() {
+  for (const auto& block : blocks_) ::munmap(block.data, block.bytes);
+}
+
+std::shared_ptr<Hub::Group> Hub::join(int split, int color, int key, int rank) {
+  std::unique_lock lock(mutex_);
+  Split& s = splits_[split];
+  auto& group = s.groups[color];
+  if (!group) group = std::make_shared<Group>();
+  group->keys[key] = rank;
+  auto mine = group;
+  const int world = static_cast<int>(statuses_.size());
+  if (++s.arrived == world) changed_.notify_all();
+  while (s.arrived < world) {
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+    if (failed_rank() >= 0) throw Error(ExitCode::communication, strfmt("stopped by rank %d", failed_rank()));
+  }
+  if (++s.left == world) splits_.erase(split);
+  return mine;
+}
+
+void Hub::fail(int rank, std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  if (failed_rank_.load() >= 0) return;
+  error_ = error;
+  failed_rank_.store(rank);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,126 @@
+// The local world: ranks as threads of one process, for tests.
+#include <thread>
+
+#include "runtime/comm/common_world.hpp"
+#include "runtime/comm/local/hub.hpp"
+
+namespace tessera {
+
+namespace {
+
+using namespace comm;
+
+class LocalWatch final : public Watch {
+ public:
+  LocalWatch(Hub& hub, int rank, int world, double timeout_s) : Watch(rank, world, timeout_s), hub_(hub) {
+    attach(hub.board(), hub.statuses(), 0, world);
+  }
+
+  void fail(const Error& error) override {
+    Watch::fail(error);
+    hub_.fail(rank_, std::make_exception_ptr(error));
+  }
+
+ private:
+  std::string failed_elsewhere() const override {
+    const int rank = hub_.failed_rank();
+    return rank >= 0 ? strfmt("stopped by rank %d", rank) : std::string();
+  }
+  Hub& hub_;
+};
+
+class LocalWire final : public Wire {
+ public:
+  LocalWire(std::shared_ptr<Hub::Group> group, int rank) : group_(std::move(group)), size_(static_cast<int>(group_->keys.size())) {
+    for (const auto& [key, who] : group_->keys) {
+      if (who == rank) break;
+      ++rank_;
+    }
+  }
+  ~LocalWire() override { LocalWire::abandon(); }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
+    auto* from = static_cast<std::byte*>(const_cast<void*>(data));
+    group_->mailbox.post_send({rank_, to, tag, from, bytes, &open_[lane]});
+  }
+  void receive(int lane, int from, void* data, std::size_t bytes, std::uint64_t tag) override {
+    group_->mailbox.post_receive({from, rank_, tag, static_cast<std::byte*>(data), bytes, &open_[lane]});
+  }
+  bool wait(int lane, double seconds) override { return group_->mailbox.wait(open_[lane], seconds); }
+  void abandon() override { group_->mailbox.drop(open_, open_ + num_lanes); }
+
+ private:
+  std::shared_ptr<Hub::Group> group_;
+  int rank_ = 0, size_, open_[num_lanes] = {};
+};
+
+class LocalShelf final : public Shelf {
+ public:
+  LocalShelf(std::shared_ptr<Hub::Group> group, int rank) : group_(std::move(group)), size_(static_cast<int>(group_->keys.size())) {
+    for (const auto& [key, who] : group_->keys) {
+      if (who == rank) break;
+      ++rank_;
+    }
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::byte* allocate(std::size_t bytes) override { return group_->memory.block(next_++, bytes); }
+
+ private:
+  std::shared_ptr<Hub::Group> group_;
+  int rank_ = 0, size_;
+  std::size_t next_ = 0;
+};
+
+class LocalWorld final : public CommonWorld {
+ public:
+  LocalWorld(Hub& hub, int rank, int size, const Topology& topology, double timeout_s)
+      : CommonWorld(rank, size), hub_(hub), watch_(hub, rank, size, timeout_s) {
+    topology_ = topology;
+    open_control();
+  }
+  ~LocalWorld() override { watch_.mine().ended.store(1); }
+  std::string host() const override { return "local"; }
+  void abort(const Error& error) override {
+    const Error root = watch_.root_or(error);
+    hub_.fail(rank_, std::make_exception_ptr(root));
+    throw root;
+  }
+
+ private:
+  Watch& watch() override { return watch_; }
+  std::unique_ptr<Wire> split_wire(int color, int key) override {
+    auto group = hub_.join(splits_++, color, key < 0 || color < 0 ? rank_ : key, rank_);
+    return color < 0 ? nullptr : std::make_unique<LocalWire>(std::move(group), rank_);
+  }
+  std::shared_ptr<Shelf> split_shelf(int color, int key) override {
+    auto group = hub_.join(splits_++, color, color < 0 ? rank_ : key, rank_);
+    return color < 0 ? nullptr : std::make_shared<LocalShelf>(std::move(group), rank_);
+  }
+
+  Hub& hub_;
+  LocalWatch watch_;
+  int splits_ = 0;
+};
+
+}  // namespace
+
+void run_local(int size, const std::function<void(World&)>& body, bool copies, int ranks_per_node, double comm_timeout_s) {
+  Hub hub(size);
+  const Topology topology{Transport::local, ranks_per_node > 0 ? ranks_per_node : size, copies};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        LocalWorld world(hub, rank, size, topology, comm_timeout_s);
+        body(world);
+      } catch (...) {
+        hub.fail(rank, std::current_exception());
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  if (hub.error()) std::rethrow_exception(hub.error());
+}
+
+}  // namespace tessera

@@ -1,0 +1,237 @@
+// The world of MPI processes: bootstrap, nodes, and the end of a run.
+#include <mpi.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "runtime/base/log.hpp"
+#include "runtime/comm/common_world.hpp"
+#include "runtime/comm/mpi/mpi.hpp"
+#include "runtime/comm/mpi/watch.hpp"
+
+namespace tessera {
+
+namespace {
+
+using namespace comm;
+
+/// How the ranks of the launcher are numbered here: by host, so that consecutive ones share a node.
+struct Hosts {
+  int rank = 0, size = 1;     // in the new order
+  std::vector<int> sizes;     // ranks per host, in the new order
+  MPI_Comm world = MPI_COMM_NULL;
+};
+
+Hosts find_hosts() {
+  Hosts hosts;
+  int old_rank = 0, host_rank = 0;
+  TESSERA_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &old_rank));
+  TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &hosts.size));
+  MPI_Comm host = MPI_COMM_NULL;
+  TESSERA_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, old_rank, MPI_INFO_NULL, &host));
+  TESSERA_MPI(MPI_Comm_rank(host, &host_rank));
+  int leader = old_rank;
+  TESSERA_MPI(MPI_Bcast(&leader, 1, MPI_INT, 0, host));
+  TESSERA_MPI(MPI_Comm_free(&host));
+  std::vector<int> leaders(static_cast<std::size_t>(hosts.size));
+  TESSERA_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) + host_rank;
+  std::sort(leaders.begin(), leaders.end());
+  for (std::size_t i = 0; i < leaders.size(); ++i) {
+    if (i == 0 || leaders[i] != leaders[i - 1]) hosts.sizes.push_back(0);
+    ++hosts.sizes.back();
+  }
+  TESSERA_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, hosts.rank, &hosts.world));
+  return hosts;
+}
+
+/// Consecutive ranks that make a node: the hosts' own number; where hosts differ, what divides them all.
+int width_of_nodes(const Hosts& hosts, const WorldOptions& options) {
+  const int first = hosts.sizes.front();
+  const bool even = std::all_of(hosts.sizes.begin(), hosts.sizes.end() - 1, [&](int n) { return n == first; });
+  const int natural = even && hosts.sizes.back() <= first ? first : std::accumulate(hosts.sizes.begin(), hosts.sizes.end(), 0, [](int a, int b) { return std::gcd(a, b); });
+  if (options.ranks_per_node <= 0) return natural;
+  int begin = 0;
+  for (const int n : hosts.sizes) {
+    if (begin % options.ranks_per_node != 0 && options.comm != WorldOptions::Comm::mpi)
+      throw Error(ExitCode::usage, strfmt("a node of %d consecutive ranks would lie on two hosts", options.ranks_per_node),
+                  "ranks_per_node", strfmt("Take a divisor of %d, or --comm mpi", natural));
+    begin += n;
+  }
+  return std::min(options.ranks_per_node, hosts.size);
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  if (char* dot = std::strchr(name, '.')) *dot = '\0';
+  return name;
+}
+
+class MpiWorld final : public CommonWorld {
+ public:
+  MpiWorld(const Hosts& hosts, const WorldOptions& options)
+      : CommonWorld(hosts.rank, hosts.size), world_(hosts.world), host_(host_name()) {
+    log::set_rank(rank_, size_, host_);
+    topology_.ranks_per_node = width_of_nodes(hosts, options);
+    topology_.transport = choose(options);
+    MPI_Comm quiet = MPI_COMM_NULL;
+    TESSERA_MPI(MPI_Comm_dup(world_, &quiet));
+    watch_comm_ = MPI_Comm_c2f(quiet);
+    watch_ = std::make_unique<MpiWatch>(rank_, size_, options.comm_timeout_s, watch_comm_, topology_.ranks_per_node,
+                                        [this](const Error& error) { abort(error); });
+    watch_->set_names(names());
+    open_board();
+    watch_->start();
+    open_control();
+  }
+
+  ~MpiWorld() override {
+    if (std::uncaught_exceptions() > 0 || watch_->failed())
+      end(watch_->root_or(Error(ExitCode::internal, "a rank left the run by an exception")));
+    try {
+      barrier();
+      watch_->mine().ended.store(1);
+      barrier();  // everybody has seen the end: nobody is missed any more
+      close_control();
+      watch_->stop();
+      std::lock_guard gate(mpi_gate());
+      board_.reset();
+      release_mpi(watch_comm_);
+      MPI_Comm_free(&world_);
+      set_mpi_usable(false);
+      MPI_Finalize();
+    } catch (const Error& error) {
+      end(error);
+    }
+  }
+
+  std::string host() const override { return host_; }
+  void abort(const Error& error) override { end(watch_->root_or(error)); }
+
+ private:
+  Watch& watch() override { return *watch_; }
+
+  Transport choose(const WorldOptions& options) {
+    if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
+    // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own /dev/shm.
+    unsigned long long room = size_ > 1 ? shared_memory_room() : ~0ULL;
+    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, world_));
+    if (room >= options.shared_bytes) return Transport::node;
+    const auto what = strfmt("/dev/shm has %llu MiB left on some node, the run's windows take %llu MiB", room >> 20,
+                             static_cast<unsigned long long>(options.shared_bytes) >> 20);
+    if (options.comm == WorldOptions::Comm::node)
+      throw Error(ExitCode::data, what, "--comm node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
+    log::warn(20, what + ": falling back to --comm mpi");
+    return Transport::mpi;
+  }
+
+  std::vector<std::string> names() const {
+    constexpr std::size_t chars = 64;
+    std::vector<char> all(chars * static_cast<std::size_t>(size_));
+    char mine[chars] = "";
+    std::snprintf(mine, sizeof mine, "%d@%s", rank_, host_.c_str());
+    TESSERA_MPI(MPI_Allgather(mine, chars, MPI_CHAR, all.data(), chars, MPI_CHAR, world_));
+    std::vector<std::string> names;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) names.emplace_back(all.data() + r * chars);
+    return names;
+  }
+
+  /// The statuses of this node's ranks, in memory that they all read.
+  void open_board() {
+    const int first = rank_ - node_rank(), count = node_size();
+    board_ = split_shelf(first, rank_);
+    const std::size_t head = 64;
+    std::byte* base = board_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
+    watch_->attach(reinterpret_cast<Board*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
+    auto& mine = watch_->mine();
+    struct stat space {};
+    if (::stat("/proc/self/ns/pid", &space) == 0) mine.pid_namespace.store(static_cast<std::int64_t>(space.st_ino));
+    mine.alive_ns.store(monotonic_ns());
+    mine.pid.store(::getpid());
+    TESSERA_MPI(MPI_Barrier(world_));
+  }
+
+  int split(int color, int key) {
+    std::lock_guard gate(mpi_gate());
+    MPI_Comm part = MPI_COMM_NULL;
+    TESSERA_MPI(MPI_Comm_split(world_, color < 0 ? MPI_UNDEFINED : color, key, &part));
+    if (part != MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN));
+    return MPI_Comm_c2f(part);
+  }
+  std::unique_ptr<Wire> split_wire(int color, int key) override {
+    const int part = split(color, key);
+    return color < 0 ? nullptr : mpi_wire(part);
+  }
+  std::shared_ptr<Shelf> split_shelf(int color, int key) override {
+    const int part = split(color, key);
+    return color < 0 ? nullptr : mpi_shelf(part);
+  }
+
+  [[noreturn]] void end(const Error& error) noexcept;
+
+  MPI_Comm world_;
+  std::string host_;
+  int watch_comm_ = 0;
+  std::shared_ptr<Shelf> board_;
+  std::unique_ptr<MpiWatch> watch_;
+};
+
+void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+void MpiWorld::end(const Error& error) noexcept {
+  static std::atomic<bool> ending{false};
+  const int code = static_cast<int>(error.code());
+  if (ending.exchange(true)) {  // another thread of this process is at it
+    sleep_s(10);
+    std::_Exit(code);
+  }
+  set_mpi_usable(false);
+  // One rank of a node speaks. Other nodes leave the word to the first for a moment: what all have found out is said once.
+  if (rank_ >= topology_.ranks_per_node) sleep_s(0.3);
+  std::int32_t nobody = 0;
+  if (watch_->board().aborting.compare_exchange_strong(nobody, rank_ + 1)) log::error_here(error.line());
+  else sleep_s(1.5);  // the one who spoke ends us; if it cannot, we do
+  std::fflush(stdout);
+  std::unique_lock gate(mpi_gate(), std::chrono::milliseconds(200));
+  if (size_ == 1 && gate.owns_lock()) MPI_Finalize();  // no peer to end: leave without MPI's own notice
+  else MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+}  // namespace
+
+std::unique_ptr<World> bootstrap(const WorldOptions& options) {
+  const char* variable = "";
+  const int launched = launched_ranks(&variable);
+  int provided = 0, size = 0;
+  TESSERA_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  if (provided < MPI_THREAD_SERIALIZED) {
+    MPI_Finalize();
+    throw Error(ExitCode::communication, "this MPI does not let threads take turns (MPI_THREAD_SERIALIZED)", "MPI_Init_thread",
+                "Use an MPI built with thread support");
+  }
+  if (size == 1 && launched > 1) {
+    MPI_Finalize();
+    throw Error(ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched), strfmt("%s=%d", variable, launched),
+                "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun --mpi=pmix");
+  }
+  TESSERA_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  set_mpi_usable(true);
+  try {
+    return std::make_unique<MpiWorld>(find_hosts(), options);
+  } catch (...) {
+    set_mpi_usable(false);
+    MPI_Finalize();  // what bootstrap throws, every rank throws alike
+    throw;
+  }
+}
+
+}  // namespace tessera

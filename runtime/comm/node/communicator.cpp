@@ -1,0 +1,195 @@
+// All members on one node: peers read each other's memory where it lies; what is not shared passes through the scratch.
+#include "runtime/comm/node/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::comm {
+
+namespace {
+
+constexpr std::size_t block = 8192;  // floats summed at a time: the partial sums stay in the cache
+
+class NodeCommunicator final : public BaseCommunicator {
+ public:
+  NodeCommunicator(Place where, std::shared_ptr<Shelf> shelf, Sharing sharing)
+      : BaseCommunicator(std::move(where)), shelf_(std::move(shelf)), group_(shelf_, node_scratch), sharing_(sharing),
+        parts_(static_cast<std::size_t>(size())) {}
+
+  bool shares_memory() const override { return sharing_ == Sharing::in_place; }
+  void set_staging(std::span<std::byte>) override {}
+
+  SharedRegion share(std::size_t bytes_per_rank) override {
+    if (!shares_memory()) return {};
+    const std::size_t bytes = bytes_per_rank * parts_.size();
+    std::byte* base = bytes > 0 ? shelf_->allocate(bytes) : nullptr;
+    if (!base) return {};
+    // Its owner touches a part first, so that it lies near the owner; then everybody may read it.
+    std::memset(base + static_cast<std::size_t>(rank()) * bytes_per_rank, 0, bytes_per_rank);
+    regions_.push_back({base, bytes});
+    Issue issue(*this, {"share", "", -1}, bytes);
+    group_.meet(*this, 0);
+    return {base, bytes_per_rank, 0, size()};
+  }
+
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * parts_.size());
+    const auto to = find(full, chunk * parts_.size());
+    const bool whole_region = to && to.offset == 0 && regions_[static_cast<std::size_t>(to.region)].bytes == chunk * parts_.size();
+    gather(mine, full, chunk, whole_region ? to : Spot{});
+  }
+
+  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * parts_.size() * sizeof(float));
+    reduce(full, mine, chunk);
+  }
+
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
+    Issue issue(*this, label, count * sizeof(float));
+    TESSERA_ASSERT(count % parts_.size() == 0, "%zu elements over %zu members", count, parts_.size());
+    const std::size_t chunk = count / parts_.size();
+    float* own = data + static_cast<std::size_t>(rank()) * chunk;
+    reduce(data, own, chunk);
+    gather(reinterpret_cast<std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float), {});
+  }
+
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    Issue issue(*this, label, words.size_bytes());
+    const std::size_t room = group_.scratch_bytes() / sizeof(std::int64_t);
+    for (std::size_t first = 0; first < words.size(); first += room) {
+      const auto piece = words.subspan(first, std::min(room, words.size() - first));
+      std::memcpy(group_.scratch(rank()), piece.data(), piece.size_bytes());
+      group_.meet(*this, 2 * first);
+      for (int peer = 0; peer < size(); ++peer) {
+        const auto* theirs = reinterpret_cast<const std::int64_t*>(group_.scratch(peer));
+        for (std::size_t k = 0; k < piece.size() && peer != rank(); ++k) piece[k] += theirs[k];
+      }
+      count_within((parts_.size() - 1) * piece.size_bytes());
+      group_.meet(*this, 2 * first + 1);
+    }
+  }
+
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    Issue issue(*this, label, bytes.size());
+    const std::size_t room = group_.scratch_bytes();
+    for (std::size_t first = 0; first < bytes.size(); first += room) {
+      const auto piece = bytes.subspan(first, std::min(room, bytes.size() - first));
+      if (rank() == root) std::memcpy(group_.scratch(root), piece.data(), piece.size());
+      group_.meet(*this, 2 * first);
+      if (rank() != root) {
+        std::memcpy(piece.data(), group_.scratch(root), piece.size());
+        count_within(piece.size());
+      }
+      group_.meet(*this, 2 * first + 1);
+    }
+  }
+
+  void barrier(CollectiveLabel label) override {
+    Issue issue(*this, label, 0);
+    group_.meet(*this, 0);
+  }
+
+ private:
+  struct Region {
+    std::byte* base;
+    std::size_t bytes;
+  };
+
+  Spot find(const void* data, std::size_t bytes) const {
+    const auto* first = static_cast<const std::byte*>(data);
+    for (std::size_t i = 0; i < regions_.size(); ++i)
+      if (first >= regions_[i].base && first + bytes <= regions_[i].base + regions_[i].bytes)
+        return {static_cast<std::int64_t>(i), first - regions_[i].base};
+    return {};
+  }
+  std::byte* at(Spot spot) const { return regions_[static_cast<std::size_t>(spot.region)].base + spot.offset; }
+
+  /// `place`: where the whole result is shared, and every member calls with the same one: then only owners write.
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk, Spot common) {
+    std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
+    if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
+    group_.post(find(own, chunk), common);
+    group_.meet(*this, 0);
+    bool in_place = true, readable = true;
+    for (int peer = 0; peer < size(); ++peer) {
+      in_place = in_place && group_.to(peer) && group_.to(peer) == group_.to(0);
+      readable = readable && group_.from(peer);
+    }
+    if (in_place) return;
+    if (readable) {
+      for (int step = 1; step < size(); ++step) {
+        const int peer = (rank() + step) % size();
+        std::byte* to = full + static_cast<std::size_t>(peer) * chunk;
+        if (chunk > 0) std::memcpy(to, at(group_.from(peer)), chunk);
+      }
+      group_.meet(*this, 1);
+    } else {
+      gather_by_scratch(full, chunk);
+    }
+    count_within((parts_.size() - 1) * chunk);
+  }
+
+  void gather_by_scratch(std::byte* full, std::size_t chunk) {
+    const std::size_t room = group_.scratch_bytes();
+    for (std::size_t first = 0; first < chunk; first += room) {
+      const std::size_t piece = std::min(room, chunk - first);
+      std::memcpy(group_.scratch(rank()), full + static_cast<std::size_t>(rank()) * chunk + first, piece);
+      group_.meet(*this, 2 + 2 * first);
+      for (int peer = 0; peer < size(); ++peer)
+        if (peer != rank()) std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), piece);
+      group_.meet(*this, 3 + 2 * first);
+    }
+  }
+
+  void reduce(const float* full, float* mine, std::size_t chunk) {
+    const std::size_t bytes = chunk * parts_.size() * sizeof(float);
+    group_.post(find(full, bytes), {});
+    group_.meet(*this, 100);
+    bool readable = true;
+    for (int peer = 0; peer < size(); ++peer) readable = readable && group_.from(peer);
+    if (readable) {
+      for (std::size_t first = 0; first < chunk; first += block) {
+        for (int peer = 0; peer < size(); ++peer)
+          parts_[static_cast<std::size_t>(peer)] =
+              reinterpret_cast<const float*>(at(group_.from(peer))) + static_cast<std::size_t>(rank()) * chunk + first;
+        kernels::sum_tree({.parts = parts_, .out = mine + first, .count = std::min(block, chunk - first)}, host_stream);
+      }
+      group_.meet(*this, 101);  // nobody reads my buffer any more
+    } else {
+      reduce_by_scratch(full, mine, chunk);
+    }
+    count_within((parts_.size() - 1) * chunk * sizeof(float));
+  }
+
+  void reduce_by_scratch(const float* full, float* mine, std::size_t chunk) {
+    const std::size_t room = group_.scratch_bytes() / sizeof(float) / parts_.size() / 16 * 16;
+    for (std::size_t first = 0; first < chunk; first += room) {
+      const std::size_t piece = std::min(room, chunk - first);
+      for (std::size_t to = 0; to < parts_.size(); ++to)
+        std::memcpy(reinterpret_cast<float*>(group_.scratch(rank())) + to * piece, full + to * chunk + first, piece * sizeof(float));
+      group_.meet(*this, 102 + 2 * first);
+      for (int peer = 0; peer < size(); ++peer)
+        parts_[static_cast<std::size_t>(peer)] =
+            reinterpret_cast<const float*>(group_.scratch(peer)) + static_cast<std::size_t>(rank()) * piece;
+      kernels::sum_tree({.parts = parts_, .out = mine + first, .count = piece}, host_stream);
+      group_.meet(*this, 103 + 2 * first);
+    }
+  }
+
+  std::shared_ptr<Shelf> shelf_;
+  NodeGroup group_;
+  Sharing sharing_;
+  std::vector<Region> regions_;
+  std::vector<const float*> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf, Sharing sharing) {
+  return std::make_unique<NodeCommunicator>(std::move(place), std::move(shelf), sharing);
+}
+
+}  // namespace tessera::comm

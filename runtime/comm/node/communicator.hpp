@@ -1,0 +1,21 @@
+#pragma once
+// The communicators that use a node's shared memory: all members on one node, or two levels across nodes.
+
+#include <memory>
+
+#include "runtime/comm/node/group.hpp"
+#include "runtime/comm/wire.hpp"
+
+namespace tessera::comm {
+
+/// Whether share() gives memory out: only where every group of the axis sits on one node.
+enum class Sharing : unsigned char { in_place, copies };
+
+/// All members on one node. `shelf` serves the scratch and share().
+[[nodiscard]] std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf, Sharing sharing);
+
+/// Members on several nodes, some of them together. `leaders` joins the first members of the runs (null on the others).
+[[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf,
+                                                                   std::unique_ptr<Wire> leaders);
+
+}  // namespace tessera::comm

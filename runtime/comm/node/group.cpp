@@ -1,0 +1,93 @@
+// Meeting at a futex: the last to arrive checks that all mean the same collective, and wakes the others.
+#include "runtime/comm/node/group.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <new>
+
+namespace tessera::comm {
+
+struct NodeGroup::Meeting {
+  alignas(64) std::atomic<std::uint32_t> arrived;
+  alignas(64) std::atomic<std::uint32_t> generation;
+  std::atomic<std::uint32_t> sleepers;
+};
+
+struct NodeGroup::Member {
+  alignas(64) std::atomic<std::uint64_t> place;  // in which phase of which collective it has arrived
+  Spot spots[2][2];  // two posts in turns: a slow peer may still read the last one
+};
+
+namespace {
+// Shared between processes: no FUTEX_PRIVATE_FLAG.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, double seconds) {
+  timespec wait{0, static_cast<long>(seconds * 1e9)};
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, expected, &wait, nullptr, 0);
+}
+void futex_wake_all(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+constexpr std::size_t page = 4096;
+std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+}  // namespace
+
+NodeGroup::NodeGroup(std::shared_ptr<Shelf> shelf, std::size_t scratch)
+    : shelf_(std::move(shelf)), rank_(shelf_->rank()), size_(shelf_->size()), scratch_bytes_(pages(scratch)) {
+  const auto count = static_cast<std::size_t>(size_);
+  const std::size_t head = pages(sizeof(Meeting) + count * sizeof(Member));
+  std::byte* base = shelf_->allocate(head + count * scratch_bytes_);
+  meeting_ = reinterpret_cast<Meeting*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
+  members_ = reinterpret_cast<Member*>(base + sizeof(Meeting));
+  scratch_ = base + head;
+}
+
+void NodeGroup::meet(BaseCommunicator& communicator, std::uint64_t phase) {
+  const std::uint64_t place = communicator.tag() * 31 + phase;
+  members_[rank_].place.store(place, std::memory_order_relaxed);
+  const auto generation = meeting_->generation.load(std::memory_order_acquire);
+  if (meeting_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<std::uint32_t>(size_))
+    return sleep_until_next(communicator, generation);
+  for (int i = 0; i < size_; ++i)
+    if (members_[i].place.load(std::memory_order_relaxed) != place) communicator.mismatch();
+  meeting_->arrived.store(0, std::memory_order_relaxed);
+  // Sequentially consistent with a sleeper's announcement: it is seen here, or it sees the new generation.
+  meeting_->generation.store(generation + 1);
+  if (meeting_->sleepers.load() > 0) futex_wake_all(meeting_->generation);
+}
+
+void NodeGroup::sleep_until_next(BaseCommunicator& communicator, std::uint32_t generation) {
+  const auto passed = [&] { return meeting_->generation.load(std::memory_order_acquire) != generation; };
+  for (int i = 0; i < 100; ++i) {  // a few microseconds: a peer that is about to arrive
+    if (passed()) return;
+    pause();
+  }
+  communicator.progress();
+  meeting_->sleepers.fetch_add(1);
+  struct Leave {
+    std::atomic<std::uint32_t>& sleepers;
+    ~Leave() { sleepers.fetch_sub(1); }
+  } leave{meeting_->sleepers};
+  while (meeting_->generation.load() == generation) {
+    futex_wait(meeting_->generation, generation, 0.05);
+    if (!passed()) communicator.poll();
+  }
+}
+
+void NodeGroup::post(Spot from, Spot to) {
+  turn_ ^= 1;
+  auto& spots = members_[rank_].spots[turn_];
+  spots[0] = from;
+  spots[1] = to;
+}
+Spot NodeGroup::from(int member) const { return members_[member].spots[turn_][0]; }
+Spot NodeGroup::to(int member) const { return members_[member].spots[turn_][1]; }
+
+}  // namespace tessera::comm

@@ -1,0 +1,273 @@
+// Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in pieces that
+// the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other every member's term, so
+// that the bits are those of every other transport.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/node/communicator.hpp"
+
+namespace tessera::comm {
+
+namespace {
+
+std::size_t of(int i) { return static_cast<std::size_t>(i); }
+
+class TwoLevelCommunicator final : public BaseCommunicator {
+ public:
+  TwoLevelCommunicator(Place where, std::shared_ptr<Shelf> shelf, std::unique_ptr<Wire> leaders)
+      : BaseCommunicator(std::move(where)), group_(std::move(shelf), two_level_scratch), leaders_(std::move(leaders)),
+        runs_(place().runs), members_(place().members.size()), nodes_(runs_.size()), local_(of(here().count)),
+        me_(of(group_.rank())), gather_piece_(gather_piece(runs_)), reduce_piece_(reduce_piece(runs_) / sizeof(float)) {
+    parts_.reserve(members_);
+    terms_.reserve(members_);
+    widest_ = 0;
+    for (const auto& run : runs_) {
+      widest_ = std::max(widest_, of(run.count));
+      equal_levels_ = equal_levels_ && run.level() == runs_.front().level();
+    }
+    equal_levels_ = equal_levels_ && std::all_of(runs_.begin(), runs_.end(), [](const Run& r) { return r.terms() == 1; });
+  }
+
+  bool shares_memory() const override { return false; }
+  SharedRegion share(std::size_t) override { return {}; }
+  void set_staging(std::span<std::byte>) override {}
+
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * members_);
+    gather(mine, full, chunk);
+  }
+
+  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * members_ * sizeof(float));
+    reduce(full, mine, chunk);
+  }
+
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
+    Issue issue(*this, label, count * sizeof(float));
+    TESSERA_ASSERT(count % members_ == 0, "%zu elements over %zu members", count, members_);
+    const std::size_t chunk = count / members_;
+    float* own = data + of(rank()) * chunk;
+    reduce(data, own, chunk);
+    gather(reinterpret_cast<std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
+  }
+
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    Issue issue(*this, label, words.size_bytes());
+    // A slot for each member here and one for each node: the narrowest node has room for this many words in each.
+    const std::size_t room = two_level_scratch / (widest_ + nodes_) / sizeof(std::int64_t);
+    for (std::size_t first = 0; first < words.size(); first += room)
+      add_words(words.subspan(first, std::min(room, words.size() - first)), room);
+  }
+
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    Issue issue(*this, label, bytes.size());
+    const std::size_t root_node = run_of(runs_, root);
+    for (std::size_t first = 0; first < bytes.size(); first += two_level_scratch) {
+      const auto piece = bytes.subspan(first, std::min(two_level_scratch, bytes.size() - first));
+      const auto shelf = group_.scratch().first(piece.size());
+      if (rank() == root) std::memcpy(shelf.data(), piece.data(), piece.size());
+      group_.meet(*this, 3 * first);
+      if (leaders_) comm::broadcast(*leaders_, *this, shelf, static_cast<int>(root_node), tag(), &runs_);
+      group_.meet(*this, 3 * first + 1);
+      if (rank() != root) {
+        std::memcpy(piece.data(), shelf.data(), piece.size());
+        if (!leaders_ || node() == root_node) count_within(piece.size());
+      }
+      group_.meet(*this, 3 * first + 2);
+    }
+  }
+
+  void barrier(CollectiveLabel label) override {
+    Issue issue(*this, label, 0);
+    group_.meet(*this, 0);
+    if (leaders_) comm::barrier(*leaders_, *this, tag());
+    group_.meet(*this, 1);
+  }
+
+ private:
+  [[nodiscard]] std::byte* scratch(std::size_t offset) const { return group_.scratch().data() + offset; }
+  [[nodiscard]] float* floats(std::size_t offset) const { return reinterpret_cast<float*>(group_.scratch().data()) + offset; }
+  void meet() { group_.meet(*this, phase_++); }
+
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) {
+    phase_ = 0;
+    for (std::size_t first = 0; first < chunk; first += gather_piece_) {
+      const std::size_t piece = std::min(gather_piece_, chunk - first);
+      // Scratch: the piece of every member, in member order.
+      std::memcpy(scratch(of(rank()) * piece), mine + first, piece);
+      meet();
+      if (leaders_) exchange(piece);
+      meet();
+      for (std::size_t i = 0; i < members_; ++i) {
+        std::byte* to = full + i * chunk + first;
+        if (i != of(rank())) std::memcpy(to, scratch(i * piece), piece);
+        else if (to != mine + first) std::memcpy(to, mine + first, piece);
+      }
+      count_within((local_ - 1) * piece + (leaders_ ? 0 : (members_ - local_) * piece));
+      meet();
+    }
+  }
+
+  void exchange(std::size_t piece) {
+    for (std::size_t step = 1; step < nodes_; ++step) {
+      const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
+      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece), of(runs_[from].count) * piece, tag());
+      leaders_->send(0, static_cast<int>(to), scratch(of(here().first) * piece), local_ * piece, tag());
+      count_across(local_ * piece);
+    }
+    finish(*leaders_, 0, *this);
+  }
+
+  /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent), each
+  /// as [term][destination][piece].
+  void reduce(const float* full, float* mine, std::size_t chunk) {
+    phase_ = 0;
+    for (std::size_t first = 0; first < chunk; first += reduce_piece_) {
+      const std::size_t piece = std::min(reduce_piece_, chunk - first);
+      const std::size_t home = 0, out = local_ * local_ * piece, in = out + local_ * widest_ * piece;
+      for (std::size_t step = 1; step < nodes_; ++step) {
+        const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
+        lay_out(full, chunk, first, piece, runs_[to], out);
+        meet();
+        if (here().subtree() && local_ > 1) {
+          add_slice(out, of(runs_[to].count) * piece);
+          meet();
+        }
+        if (leaders_) {
+          const std::size_t sent = of(here().terms() * runs_[to].count) * piece * sizeof(float);
+          leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * piece),
+                            of(runs_[from].terms()) * local_ * piece * sizeof(float), tag());
+          leaders_->send(0, static_cast<int>(to), floats(out), sent, tag());
+          count_across(sent);
+          finish(*leaders_, 0, *this);
+        } else {
+          count_within(of(runs_[to].count) * piece * sizeof(float));
+        }
+        if (step + 1 == nodes_) lay_out(full, chunk, first, piece, here(), home);
+        meet();
+      }
+      combine(home, in, piece, mine + first);
+      // The next piece's first writes go to `out`, which nobody reads now; `home` and `in` are written after its first meeting.
+    }
+    if (chunk > 0) meet();  // the scratch is free for the next collective
+  }
+
+  /// This rank's terms for the members of `run`.
+  void lay_out(const float* full, std::size_t chunk, std::size_t first, std::size_t piece, const Run& run, std::size_t at) {
+    float* to = floats(at + me_ * of(run.count) * piece);
+    for (std::size_t d = 0; d < of(run.count); ++d)
+      std::memcpy(to + d * piece, full + (of(run.first) + d) * chunk + first, piece * sizeof(float));
+  }
+
+  /// Sums the local terms at `at`, `count` floats each, into the first of them: each rank of the node a slice.
+  void add_slice(std::size_t at, std::size_t count) {
+    const std::size_t begin = count * me_ / local_, end = count * (me_ + 1) / local_;
+    parts_.clear();
+    for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(at + i * count + begin));
+    kernels::sum_tree({.parts = parts_, .out = floats(at + begin), .count = end - begin}, host_stream);
+  }
+
+  /// Terms from nodes before `node`, my own left out.
+  [[nodiscard]] std::size_t received_before(std::size_t other) const {
+    std::size_t terms = 0;
+    for (std::size_t n = 0; n < other; ++n)
+      if (n != node()) terms += of(runs_[n].terms());
+    return terms;
+  }
+
+  /// My chunk's terms, low members first, carried like the counter.
+  void combine(std::size_t home, std::size_t in, std::size_t piece, float* result) {
+    terms_.clear();
+    for (std::size_t n = 0, term = 0; n < nodes_; ++n) {
+      if (n == node()) {
+        parts_.clear();
+        for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(home + (i * local_ + me_) * piece));
+        if (here().subtree()) {
+          float* sum = const_cast<float*>(parts_.front());
+          if (local_ > 1) kernels::sum_tree({.parts = parts_, .out = sum, .count = piece}, host_stream);
+          push({sum, here().level()}, piece);
+        } else {
+          for (const float* part : parts_) push({const_cast<float*>(part), 0}, piece);
+        }
+        count_within((local_ - 1) * piece * sizeof(float));
+      } else {
+        for (int t = 0; t < runs_[n].terms(); ++t) push({floats(in + (term++ * local_ + me_) * piece), runs_[n].level()}, piece);
+        if (!leaders_) count_within(of(runs_[n].terms()) * piece * sizeof(float));
+      }
+    }
+    while (!equal_levels_ && terms_.size() > 1) {  // what is left over, from the smallest subtree to the largest
+      const Term last = terms_.back();
+      terms_.pop_back();
+      add(terms_.back().data, last.data, piece);
+    }
+    parts_.clear();
+    for (const Term& term : terms_) parts_.push_back(term.data);
+    kernels::sum_tree({.parts = parts_, .out = result, .count = piece}, host_stream);
+  }
+
+  struct Term {
+    float* data;
+    int level;
+  };
+  void push(Term term, std::size_t count) {
+    // Where all nodes are subtrees of one size their sums are the leaves of one counter tree: added in one pass at the end.
+    while (!equal_levels_ && !terms_.empty() && terms_.back().level == term.level) {
+      add(terms_.back().data, term.data, count);
+      term = {terms_.back().data, term.level + 1};
+      terms_.pop_back();
+    }
+    terms_.push_back(term);
+  }
+  static void add(float* to, const float* what, std::size_t count) {
+    const float* both[] = {to, what};
+    kernels::sum_tree({.parts = both, .out = to, .count = count}, host_stream);
+  }
+
+  void add_words(std::span<std::int64_t> words, std::size_t room) {
+    const auto slot = [&](std::size_t i) { return reinterpret_cast<std::int64_t*>(scratch(i * room * sizeof(std::int64_t))); };
+    const auto add_from = [&](std::int64_t* to, const std::int64_t* from) {
+      for (std::size_t k = 0; k < words.size(); ++k) to[k] += from[k];
+    };
+    phase_ = 0;
+    std::memcpy(slot(me_), words.data(), words.size_bytes());
+    meet();
+    if (leaders_) {
+      for (std::size_t i = 1; i < local_; ++i) add_from(slot(0), slot(i));
+      for (std::size_t step = 1; step < nodes_; ++step) {
+        const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
+        leaders_->receive(0, static_cast<int>(from), slot(local_ + from), words.size_bytes(), tag());
+        leaders_->send(0, static_cast<int>(to), slot(0), words.size_bytes(), tag());
+        count_across(words.size_bytes());
+      }
+      finish(*leaders_, 0, *this);
+      for (std::size_t n = 0; n < nodes_; ++n)
+        if (n != node()) add_from(slot(0), slot(local_ + n));
+      count_within((local_ - 1) * words.size_bytes());
+    } else {
+      count_within(words.size_bytes());
+    }
+    meet();
+    std::memcpy(words.data(), slot(0), words.size_bytes());
+    meet();
+  }
+
+  NodeGroup group_;
+  std::unique_ptr<Wire> leaders_;
+  const std::vector<Run>& runs_;
+  std::size_t members_, nodes_, local_, me_, widest_ = 0;
+  std::size_t gather_piece_, reduce_piece_;
+  bool equal_levels_ = true;
+  std::uint64_t phase_ = 0;
+  std::vector<const float*> parts_;
+  std::vector<Term> terms_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf, std::unique_ptr<Wire> leaders) {
+  return std::make_unique<TwoLevelCommunicator>(std::move(place), std::move(shelf), std::move(leaders));
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,178 @@
+// What transports cost, as formulas; the transports count where they send, and tests hold the two together.
+#include "runtime/comm/topology.hpp"
+
+#include <algorithm>
+
+#include "runtime/comm/runs.hpp"
+
+namespace tessera {
+
+namespace comm {
+
+std::vector<Run> node_runs(const std::vector<int>& members, int ranks_per_node) {
+  std::vector<Run> runs;
+  int node = -1;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const int here = members[i] / std::max(1, ranks_per_node);
+    if (here != node) runs.push_back({static_cast<int>(i), 0});
+    node = here;
+    ++runs.back().count;
+  }
+  return runs;
+}
+
+std::size_t run_of(const std::vector<Run>& runs, int member) {
+  std::size_t i = 0;
+  while (i + 1 < runs.size() && runs[i + 1].first <= member) ++i;
+  return i;
+}
+
+static std::size_t round_down(std::size_t bytes) { return std::max<std::size_t>(64, bytes / 64 * 64); }
+
+std::size_t gather_piece(const std::vector<Run>& runs) {
+  int members = 0, narrowest = runs.front().count;
+  for (const auto& run : runs) {
+    members += run.count;
+    narrowest = std::min(narrowest, run.count);
+  }
+  return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(members));
+}
+
+std::size_t reduce_piece(const std::vector<Run>& runs) {
+  // A node of L holds, per byte of a piece: L·L own terms, L·widest on their way out, and L·(terms of the other nodes).
+  int terms = 0, widest = 0, most = 0;
+  for (const auto& run : runs) {
+    terms += run.terms();
+    widest = std::max(widest, run.count);
+  }
+  for (const auto& run : runs) most = std::max(most, run.count + widest + terms - run.terms());
+  return round_down(two_level_scratch / static_cast<std::size_t>(most));
+}
+
+}  // namespace comm
+
+using comm::node_runs;
+
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::mpi: return "mpi";
+    case Transport::node: return "node";
+    case Transport::local: return "local";
+  }
+  return "?";
+}
+
+static bool shared(const Topology& t) { return t.transport == Transport::node || (t.transport == Transport::local && !t.local_copies); }
+
+bool Topology::in_place(const Mesh& mesh, Axis axis) const {
+  if (!shared(*this)) return false;
+  const int width = std::max(1, ranks_per_node);
+  // Members ascend, so a group is on one node if its ends are.
+  for (int rank = 0; rank < mesh.world(); ++rank) {
+    if (mesh.coordinate(rank, axis) != 0) continue;
+    const auto group = mesh.members(rank, axis);
+    if (group.front() / width != group.back() / width) return false;
+  }
+  return true;
+}
+
+namespace {
+/// Every member hands `bytes` to each other one.
+TrafficCount direct(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
+  TrafficCount count;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (static_cast<int>(i) == me) continue;
+    auto& where = members[i] / width == members[static_cast<std::size_t>(me)] / width ? count.within_node : count.across_nodes;
+    where += bytes;
+  }
+  return count;
+}
+
+TrafficCount two_level(const std::vector<comm::Run>& runs, int me, std::uint64_t chunk, CollectiveKind kind) {
+  const auto here = comm::run_of(runs, me);
+  const auto local = static_cast<std::uint64_t>(runs[here].count);
+  std::uint64_t members = 0, terms = 0;
+  for (const auto& run : runs) {
+    members += static_cast<std::uint64_t>(run.count);
+    terms += static_cast<std::uint64_t>(run.terms());
+  }
+  const auto own_terms = static_cast<std::uint64_t>(runs[here].terms());
+  const bool leader = runs[here].first == me;
+  TrafficCount count;
+  count.within_node = (local - 1) * chunk;
+  if (kind == CollectiveKind::all_gather) {
+    if (leader) count.across_nodes = local * chunk * (runs.size() - 1);
+    else count.within_node += (members - local) * chunk;
+  } else {
+    if (leader) count.across_nodes = own_terms * (members - local) * chunk;
+    else count.within_node += (members - local + terms - own_terms) * chunk;
+  }
+  return count;
+}
+
+TrafficCount& operator+=(TrafficCount& a, const TrafficCount& b) {
+  a.within_node += b.within_node;
+  a.across_nodes += b.across_nodes;
+  return a;
+}
+}  // namespace
+
+TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind, std::uint64_t bytes) {
+  const auto members = mesh.members(rank, axis);
+  const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
+  const auto chunk = bytes / members.size();
+  const auto runs = node_runs(members, width);
+  TrafficCount count;
+  if (kind == CollectiveKind::all_reduce) {
+    count += traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, bytes);
+    // Not in place even where memory is shared: everybody has a whole result of its own.
+    Topology copying = topology;
+    if (runs.size() == 1) copying.transport = Transport::mpi;
+    count += traffic(copying, mesh, axis, rank, CollectiveKind::all_gather, bytes);
+  } else if (!shared(topology) || runs.size() == members.size()) {
+    count = direct(members, me, width, chunk);
+  } else if (runs.size() > 1) {
+    count = two_level(runs, me, chunk, kind);
+  } else if (kind == CollectiveKind::reduce_scatter || !topology.in_place(mesh, axis)) {
+    count.within_node = (members.size() - 1) * chunk;
+  }
+  count.collectives = 1;
+  return count;
+}
+
+TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t words) {
+  const auto members = mesh.members(rank, axis);
+  const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
+  const auto runs = node_runs(members, width);
+  const std::uint64_t bytes = words * sizeof(std::int64_t);
+  TrafficCount count;
+  if (!shared(topology) || runs.size() == members.size()) {
+    count = direct(members, me, width, bytes);
+  } else {
+    const auto& run = runs[comm::run_of(runs, me)];
+    if (runs.size() == 1) count.within_node = (members.size() - 1) * bytes;
+    else if (run.first == me) count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (runs.size() - 1) * bytes, 0};
+    else count.within_node = bytes;
+  }
+  count.collectives = 1;
+  return count;
+}
+
+std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t bytes) {
+  const auto members = mesh.members(rank, axis);
+  if (members.size() == 1) return 0;
+  if (shared(topology) && node_runs(members, topology.ranks_per_node).size() < members.size()) return 0;
+  // One piece of every peer's chunk, or two pieces in turns so that one arrives while the other is added.
+  constexpr std::size_t budget = std::size_t{8} << 20, least_piece = 4096;
+  const std::size_t peers = members.size() - 1, whole = (peers * (bytes / members.size()) + 63) / 64 * 64;
+  return std::min(whole, std::max(budget, 2 * peers * least_piece));
+}
+
+std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank) {
+  const auto members = mesh.members(rank, axis);
+  const auto runs = node_runs(members, topology.ranks_per_node);
+  if (!shared(topology) || (runs.size() == members.size() && members.size() > 1)) return 0;
+  return runs.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
+}
+
+}  // namespace tessera

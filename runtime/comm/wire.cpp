@@ -1,0 +1,178 @@
+// Collectives over messages: everybody exchanges with everybody, and adds for itself in the documented order.
+#include "runtime/comm/wire.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::comm {
+
+void finish(Wire& wire, int lane, BaseCommunicator& communicator) {
+  communicator.progress();
+  try {
+    while (!wire.wait(lane, 0.05)) communicator.poll();
+  } catch (...) {
+    wire.abandon();
+    throw;
+  }
+}
+
+void barrier(Wire& wire, BaseCommunicator& communicator, std::uint64_t tag) {
+  const int size = wire.size(), rank = wire.rank();
+  char nothing[2] = {};
+  for (int step = 1; step < size; step *= 2) {
+    wire.receive(0, (rank - step + size) % size, &nothing[0], 0, tag);
+    wire.send(0, (rank + step) % size, &nothing[1], 0, tag);
+    finish(wire, 0, communicator);
+  }
+}
+
+void broadcast(Wire& wire, BaseCommunicator& communicator, std::span<std::byte> bytes, int root, std::uint64_t tag,
+               const std::vector<Run>* leaders) {
+  const int size = wire.size(), place = (wire.rank() - root + size) % size;
+  int step = 1;
+  while (step < size && !(place & step)) step *= 2;
+  if (place != 0) {
+    wire.receive(0, (place - step + root) % size, bytes.data(), bytes.size(), tag);
+    finish(wire, 0, communicator);
+  }
+  for (step /= 2; step > 0; step /= 2) {
+    if (place + step >= size) continue;
+    const int to = (place + step + root) % size;
+    wire.send(0, to, bytes.data(), bytes.size(), tag);
+    communicator.count_sent(leaders ? (*leaders)[static_cast<std::size_t>(to)].first : to, bytes.size());
+  }
+  finish(wire, 0, communicator);
+}
+
+namespace {
+
+class WireCommunicator final : public BaseCommunicator {
+ public:
+  WireCommunicator(Place where, std::unique_ptr<Wire> wire)
+      : BaseCommunicator(std::move(where)), wire_(std::move(wire)), parts_(static_cast<std::size_t>(size())) {}
+
+  bool shares_memory() const override { return false; }
+  SharedRegion share(std::size_t) override { return {}; }
+  void set_staging(std::span<std::byte> staging) override { staging_ = staging; }
+
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * parts_.size());
+    gather(mine, full, chunk);
+  }
+
+  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
+    Issue issue(*this, label, chunk * parts_.size() * sizeof(float));
+    reduce(full, mine, chunk);
+  }
+
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
+    Issue issue(*this, label, count * sizeof(float));
+    TESSERA_ASSERT(count % parts_.size() == 0, "%zu elements over %zu members", count, parts_.size());
+    const std::size_t chunk = count / parts_.size();
+    float* own = data + static_cast<std::size_t>(rank()) * chunk;
+    reduce(data, own, chunk);
+    gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
+  }
+
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    Issue issue(*this, label, words.size_bytes());
+    if (size() == 1) return;
+    const std::size_t count = words.size();
+    if (words_.size() < count * parts_.size()) words_.resize(count * parts_.size());
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      wire_->receive(0, peer, words_.data() + static_cast<std::size_t>(peer) * count, words.size_bytes(), tag());
+      wire_->send(0, peer, words.data(), words.size_bytes(), tag());
+      count_sent(peer, words.size_bytes());
+    }
+    finish(*wire_, 0, *this);
+    for (std::size_t peer = 0; peer < parts_.size(); ++peer)
+      for (std::size_t k = 0; k < count && static_cast<int>(peer) != rank(); ++k) words[k] += words_[peer * count + k];
+  }
+
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    Issue issue(*this, label, bytes.size());
+    if (size() > 1) comm::broadcast(*wire_, *this, bytes, root, tag(), nullptr);
+  }
+
+  void barrier(CollectiveLabel label) override {
+    Issue issue(*this, label, 0);
+    if (size() > 1) comm::barrier(*wire_, *this, tag());
+  }
+
+  void send_to_root(std::byte* data, std::size_t count, int from) {
+    Issue issue(*this, {"to_root", "text", -1}, count);
+    if (rank() == 0) wire_->receive(0, from, data, count, tag());
+    if (rank() == from) wire_->send(0, 0, data, count, tag());
+    if (size() > 1) finish(*wire_, 0, *this);
+  }
+
+ private:
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) {
+    std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
+    if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
+    if (size() == 1) return;
+    for (int step = 1; step < size(); ++step) {  // each starts with another peer
+      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+      wire_->receive(0, from, full + static_cast<std::size_t>(from) * chunk, chunk, tag());
+      wire_->send(0, to, own, chunk, tag());
+      count_sent(to, chunk);
+    }
+    finish(*wire_, 0, *this);
+  }
+
+  /// Pieces of every peer's chunk arrive in the staging while those before are added: two lanes in turns.
+  void reduce(const float* full, float* mine, std::size_t chunk) {
+    const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1;
+    if (peers == 0) {
+      if (mine != full && chunk > 0) std::memcpy(mine, full, chunk * sizeof(float));
+      return;
+    }
+    const std::size_t room = staging_.size() / peers / sizeof(float);
+    const std::size_t piece = chunk <= room ? chunk : room / 2 / 16 * 16;
+    TESSERA_ASSERT(piece > 0 || chunk == 0, "staging of %zu bytes for %zu peers", staging_.size(), peers);
+    const auto post = [&](std::size_t first, int lane) {
+      const std::size_t count = std::min(piece, chunk - first);
+      for (int step = 1; step < size(); ++step) {
+        const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+        wire_->receive(lane, from, staged(from, lane, piece), count * sizeof(float), tag());
+        wire_->send(lane, to, full + static_cast<std::size_t>(to) * chunk + first, count * sizeof(float), tag());
+        count_sent(to, count * sizeof(float));
+      }
+    };
+    int lane = 0;
+    if (chunk > 0) post(0, lane);
+    for (std::size_t first = 0; first < chunk; first += piece, lane = 1 - lane) {
+      if (first + piece < chunk) post(first + piece, 1 - lane);
+      finish(*wire_, lane, *this);
+      for (int i = 0; i < size(); ++i)
+        parts_[static_cast<std::size_t>(i)] = i == rank() ? full + own + first : staged(i, lane, piece);
+      kernels::sum_tree({.parts = parts_, .out = mine + first, .count = std::min(piece, chunk - first)}, host_stream);
+    }
+  }
+
+  float* staged(int from, int lane, std::size_t piece) const {
+    const auto slot = static_cast<std::size_t>(from < rank() ? from : from - 1) + static_cast<std::size_t>(lane) * (parts_.size() - 1);
+    return reinterpret_cast<float*>(staging_.data()) + slot * piece;
+  }
+
+  std::unique_ptr<Wire> wire_;
+  std::span<std::byte> staging_;
+  std::vector<const float*> parts_;
+  std::vector<std::int64_t> words_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> wire_communicator(Place place, std::unique_ptr<Wire> wire) {
+  return std::make_unique<WireCommunicator>(std::move(place), std::move(wire));
+}
+
+void send_to_root(Communicator& communicator, std::byte* data, std::size_t count, int from) {
+  static_cast<WireCommunicator&>(communicator).send_to_root(data, count, from);
+}
+
+}  // namespace tessera::comm

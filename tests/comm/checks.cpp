@@ -1,0 +1,237 @@
+// The reference: values are functions of (member, element), sums are carried like a binary counter, one float at a time.
+#include "checks.hpp"
+
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/base/rng.hpp"
+
+namespace tessera::test {
+
+namespace {
+
+using Floats = std::vector<float>;
+
+/// Magnitudes differ by 2^20, so that another order of summation gives other bits.
+float value(int salt, int member, std::size_t k) {
+  const auto bits = philox(static_cast<std::uint64_t>(salt), k, static_cast<std::uint64_t>(member));
+  const float mantissa = static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F;
+  return mantissa * static_cast<float>(1 << (bits[1] % 21));
+}
+
+float tree(int members, const auto& term) {
+  std::vector<std::pair<int, float>> carry;  // level, sum
+  for (int i = 0; i < members; ++i) {
+    std::pair<int, float> x{0, term(i)};
+    while (!carry.empty() && carry.back().first == x.first) {
+      x = {x.first + 1, carry.back().second + x.second};
+      carry.pop_back();
+    }
+    carry.push_back(x);
+  }
+  while (carry.size() > 1) {
+    const float last = carry.back().second;
+    carry.pop_back();
+    carry.back().second = carry.back().second + last;
+  }
+  return carry.back().second;
+}
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+class Checker {
+ public:
+  Checker(World& world, const Mesh& mesh, Axis axis, std::size_t largest)
+      : world_(world), mesh_(mesh), axis_(axis), comm_(world.communicator(mesh, axis)), size_(comm_->size()), me_(comm_->rank()),
+        salt_(mesh.members(world.rank(), axis).front()) {
+    require(size_ == mesh.size(axis) && me_ == mesh.coordinate(world.rank(), axis), "wrong place on the axis");
+    require(comm_->shares_memory() == world.topology().in_place(mesh, axis), "shares_memory is not in_place");
+    const std::size_t bytes = largest * sizeof(float) * static_cast<std::size_t>(size_);
+    staging_.resize(staging_bytes(world.topology(), mesh, axis, world.rank(), bytes));
+    comm_->set_staging(staging_);
+    if (comm_->shares_memory()) region_ = comm_->share(bytes);
+  }
+
+  void run(std::size_t chunk) {
+    chunk_ = chunk;
+    count_ = chunk * static_cast<std::size_t>(size_);
+    gather();
+    if (comm_->shares_memory()) gather_shared();
+    Floats plain(count_);
+    reduce(plain.data());
+    all_reduce(plain.data());
+    if (region_) {
+      float* shared = reinterpret_cast<float*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank);
+      reduce(shared);
+      all_reduce(shared);
+    }
+    words(chunk);
+    broadcast(chunk);
+    comm_->barrier({"barrier", "test", -1});
+  }
+
+ private:
+  std::string where(const char* what, std::size_t k) const {
+    return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), name_of(axis_), me_, k);
+  }
+  float at(int member, std::size_t k) const { return value(salt_, member, k); }
+  float summed(std::size_t k) const {
+    return tree(size_, [&](int i) { return at(i, k); });
+  }
+  void same(float a, float b, const char* what, std::size_t k) const {
+    require(std::memcmp(&a, &b, sizeof a) == 0, where(what, k) + strfmt(": %a is not %a", static_cast<double>(a), static_cast<double>(b)));
+  }
+  void counted(const TrafficCount& before, const TrafficCount& wanted, const char* what) const {
+    const auto after = comm_->traffic();
+    const TrafficCount got{after.within_node - before.within_node, after.across_nodes - before.across_nodes,
+                           after.collectives - before.collectives};
+    require(got == wanted, where(what, 0) + strfmt(": sent %llu + %llu bytes in %llu, the formula says %llu + %llu in %llu",
+                                                   static_cast<unsigned long long>(got.within_node), static_cast<unsigned long long>(got.across_nodes),
+                                                   static_cast<unsigned long long>(got.collectives),
+                                                   static_cast<unsigned long long>(wanted.within_node),
+                                                   static_cast<unsigned long long>(wanted.across_nodes),
+                                                   static_cast<unsigned long long>(wanted.collectives)));
+  }
+  TrafficCount priced(CollectiveKind kind) const {
+    return tessera::traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_ * sizeof(float));
+  }
+
+  void gathered(const float* full, const char* what) const {
+    for (std::size_t k = 0; k < count_; ++k) same(full[k], at(static_cast<int>(k / std::max<std::size_t>(1, chunk_)), k), what, k);
+  }
+
+  void gather() {
+    Floats mine(chunk_), full(count_, -1.0F);
+    const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
+    for (std::size_t k = 0; k < chunk_; ++k) mine[k] = at(me_, first + k);
+    auto before = comm_->traffic();
+    comm_->all_gather({"gather", "apart", -1}, reinterpret_cast<std::byte*>(mine.data()), reinterpret_cast<std::byte*>(full.data()), chunk_ * 4);
+    gathered(full.data(), "gather");
+    if (!comm_->shares_memory()) counted(before, priced(CollectiveKind::all_gather), "gather");
+    std::fill(full.begin(), full.end(), -1.0F);
+    if (chunk_ > 0) std::memcpy(full.data() + first, mine.data(), chunk_ * 4);
+    auto* bytes = reinterpret_cast<std::byte*>(full.data());
+    comm_->all_gather({"gather", "inside", 0}, bytes + first * 4, bytes, chunk_ * 4);
+    gathered(full.data(), "gather in place");
+  }
+
+  /// The gathered buffer is the shards themselves; twice, with an owner's write between, behind a barrier.
+  void gather_shared() {
+    if (chunk_ == 0) return;
+    const auto region = comm_->share(chunk_ * 4);
+    auto* full = reinterpret_cast<float*>(region.base);
+    const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
+    for (std::size_t k = 0; k < chunk_; ++k) require(full[first + k] == 0, where("share is not zero", k));
+    for (int round = 0; round < 2; ++round) {
+      for (std::size_t k = 0; k < chunk_; ++k) full[first + k] = at(me_, first + k) + static_cast<float>(round);
+      const auto before = comm_->traffic();
+      comm_->all_gather({"gather", "shared", round}, reinterpret_cast<std::byte*>(full + first), region.base, chunk_ * 4);
+      counted(before, priced(CollectiveKind::all_gather), "gather shared");
+      for (std::size_t k = 0; k < count_; ++k)
+        same(full[k], at(static_cast<int>(k / chunk_), k) + static_cast<float>(round), "gather shared", k);
+      comm_->barrier({"barrier", "readers", round});
+    }
+  }
+
+  void reduce(float* full) {
+    const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
+    Floats mine(chunk_, -1.0F);
+    for (int inside = 0; inside < 2; ++inside) {
+      for (std::size_t k = 0; k < count_; ++k) full[k] = at(me_, k);
+      float* to = inside ? full + first : mine.data();
+      const auto before = comm_->traffic();
+      comm_->reduce_scatter({"reduce", inside ? "inside" : "apart", 1}, full, to, chunk_);
+      counted(before, priced(CollectiveKind::reduce_scatter), "reduce");
+      for (std::size_t k = 0; k < chunk_; ++k) same(to[k], summed(first + k), "reduce", k);
+      for (std::size_t k = 0; k < count_; ++k)
+        if (k < first || k >= first + chunk_) same(full[k], at(me_, k), "reduce changed its input", k);
+      for (std::size_t k = 0; k < count_; ++k) full[k] = -7;  // allowed at once: no peer reads it any more
+    }
+  }
+
+  void all_reduce(float* data) {
+    for (std::size_t k = 0; k < count_; ++k) data[k] = at(me_, k);
+    const auto before = comm_->traffic();
+    comm_->all_reduce({"norm", "floats", -1}, data, count_);
+    counted(before, priced(CollectiveKind::all_reduce), "all_reduce");
+    for (std::size_t k = 0; k < count_; ++k) same(data[k], summed(k), "all_reduce", k);
+  }
+
+  void words(std::size_t count) {
+    std::vector<std::int64_t> words(count);
+    for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k) * 1'000'003 * (me_ + 1) - 5;
+    const auto before = comm_->traffic();
+    comm_->all_reduce({"norm", "words", -1}, words);
+    counted(before, words_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "words");
+    for (std::size_t k = 0; k < count; ++k)
+      require(words[k] == static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_, where("words", k));
+  }
+
+  void broadcast(std::size_t count) {
+    for (int root = 0; root < size_; ++root) {
+      std::vector<std::byte> bytes(count * 3);
+      for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<std::byte>(me_ == root ? k * 7 + static_cast<std::size_t>(root) : 99);
+      comm_->broadcast({"broadcast", "test", root}, bytes, root);
+      for (std::size_t k = 0; k < bytes.size(); ++k)
+        require(bytes[k] == static_cast<std::byte>(k * 7 + static_cast<std::size_t>(root)), where("broadcast", k));
+    }
+  }
+
+  World& world_;
+  const Mesh mesh_;
+  Axis axis_;
+  std::unique_ptr<Communicator> comm_;
+  int size_, me_, salt_;
+  std::vector<std::byte> staging_;
+  SharedRegion region_;
+  std::size_t chunk_ = 0, count_ = 0;
+};
+
+}  // namespace
+
+void check_collectives(World& world, std::size_t largest) {
+  for (int shard = 1; shard <= world.size(); ++shard) {
+    if (world.size() % shard != 0) continue;
+    for (const Axis axis : {Axis::replicate, Axis::shard}) {
+      Checker checker(world, Mesh(world.size() / shard, shard), axis, largest);
+      for (const std::size_t chunk : {std::size_t{1}, std::size_t{0}, std::size_t{37}, std::size_t{1000}, largest})
+        if (chunk <= largest) checker.run(chunk);
+    }
+  }
+}
+
+void check_world(World& world) {
+  const int n = world.size(), r = world.rank();
+  require(world.sum(r + 1) == n * (n + 1) / 2, "sum");
+  require(world.max(-r) == 0 && world.max(r) == n - 1, "max");
+  require(world.from_root("text of " + std::to_string(r)) == "text of 0", "from_root");
+  const auto texts = world.to_root(std::string(static_cast<std::size_t>(r) * 3, 'x'));
+  require(texts.size() == (r == 0 ? static_cast<std::size_t>(n) : 0), "to_root");
+  for (std::size_t i = 0; i < texts.size(); ++i) require(texts[i] == std::string(i * 3, 'x'), "to_root text");
+  world.agree("nothing", "the same");
+  world.together([] {});
+  std::string told;
+  try {
+    world.together([&] {
+      if (r >= n / 2) throw Error(ExitCode::data, "disk of rank " + std::to_string(r) + " is full");
+    });
+  } catch (const Error& error) {
+    require(error.code() == ExitCode::data, "together's code");
+    told = error.line();
+  }
+  require(told == "disk of rank " + std::to_string(n / 2) + " is full", "together: " + told);
+  if (n == 1) return;
+  told.clear();
+  try {
+    world.agree("the seed", r == n - 1 ? "43" : "42");
+  } catch (const Error& error) {
+    require(error.code() == ExitCode::usage, "agree's code");
+    told = error.line();
+  }
+  require(told.find("the seed: rank " + std::to_string(n - 1) + " is not") != std::string::npos, "agree: " + told);
+}
+
+}  // namespace tessera::test

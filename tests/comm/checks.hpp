@@ -1,0 +1,16 @@
+#pragma once
+// Every collective against a plain reference, bit for bit, on whatever world it is given: threads or processes.
+
+#include <string>
+
+#include "runtime/comm/world.hpp"
+
+namespace tessera::test {
+
+/// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest` floats,
+/// in place and not; the bytes counted are those of the formula.
+void check_collectives(World& world, std::size_t largest);
+/// sum, max, from_root, to_root, agree, together.
+void check_world(World& world);
+
+}  // namespace tessera::test

@@ -1,0 +1,71 @@
+// Mesh and topology: pure.
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/mesh.hpp"
+#include "runtime/comm/topology.hpp"
+
+using namespace tessera;
+
+TEST(Mesh, RankIsReplicateTimesShardsPlusShard) {
+  const Mesh mesh(2, 3);
+  EXPECT_EQ(mesh.world(), 6);
+  EXPECT_EQ(mesh.str(), "{replicate 2, shard 3}");
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(mesh.coordinate(rank, Axis::replicate), rank / 3);
+    EXPECT_EQ(mesh.coordinate(rank, Axis::shard), rank % 3);
+  }
+  EXPECT_EQ(mesh.members(4, Axis::shard), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(mesh.members(4, Axis::replicate), (std::vector<int>{1, 4}));
+  EXPECT_THROW(Mesh(0, 3), Error);
+  EXPECT_THROW(Mesh(2, -1), Error);
+}
+
+TEST(Mesh, EveryGroupHoldsItsMembersAtTheirCoordinates) {
+  for (const auto& mesh : {Mesh(1, 1), Mesh(5, 1), Mesh(1, 7), Mesh(3, 4)})
+    for (const Axis axis : {Axis::replicate, Axis::shard})
+      for (int rank = 0; rank < mesh.world(); ++rank) {
+        const auto members = mesh.members(rank, axis);
+        ASSERT_EQ(static_cast<int>(members.size()), mesh.size(axis));
+        EXPECT_EQ(members[static_cast<std::size_t>(mesh.coordinate(rank, axis))], rank);
+      }
+}
+
+TEST(Topology, InPlaceWhereEveryGroupIsOnOneNode) {
+  const Topology node{Transport::node, 4};
+  EXPECT_TRUE(node.in_place(Mesh(2, 4), Axis::shard));
+  EXPECT_FALSE(node.in_place(Mesh(2, 4), Axis::replicate));
+  EXPECT_FALSE(node.in_place(Mesh(1, 8), Axis::shard));
+  EXPECT_FALSE(node.in_place(Mesh(4, 3), Axis::shard));  // 3..5 lie on two nodes
+  EXPECT_TRUE(node.in_place(Mesh(8, 1), Axis::shard));
+  EXPECT_FALSE((Topology{Transport::mpi, 8}).in_place(Mesh(2, 4), Axis::shard));
+  EXPECT_TRUE((Topology{Transport::local, 8}).in_place(Mesh(2, 4), Axis::replicate));
+  EXPECT_FALSE((Topology{Transport::local, 8, true}).in_place(Mesh(2, 4), Axis::replicate));
+}
+
+TEST(Topology, BytesByHand) {
+  const auto sent = [](const Topology& t, const Mesh& m, int rank, CollectiveKind kind) {
+    return traffic(t, m, Axis::shard, rank, kind, 8000);
+  };
+  using Kind = CollectiveKind;
+  // Eight ranks, chunks of 1000. mpi, four to a node: three peers here, four there.
+  EXPECT_EQ(sent({Transport::mpi, 4}, Mesh(1, 8), 5, Kind::all_gather), (TrafficCount{3000, 4000, 1}));
+  EXPECT_EQ(sent({Transport::mpi, 4}, Mesh(1, 8), 5, Kind::all_reduce), (TrafficCount{6000, 8000, 1}));
+  // One node: nothing moves in a gather, each reads seven peers in a reduce.
+  EXPECT_EQ(sent({Transport::node, 8}, Mesh(1, 8), 5, Kind::all_gather), (TrafficCount{0, 0, 1}));
+  EXPECT_EQ(sent({Transport::node, 8}, Mesh(1, 8), 5, Kind::reduce_scatter), (TrafficCount{7000, 0, 1}));
+  // Two levels: the node's 4000 bytes cross once; one sum for each of the four ranks elsewhere crosses.
+  EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 4, Kind::all_gather), (TrafficCount{3000, 4000, 1}));
+  EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 4, Kind::reduce_scatter), (TrafficCount{3000, 4000, 1}));
+  EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 5, Kind::all_gather).across_nodes, 0U);
+  // Three to a node is no subtree: every term crosses (3 terms for 5 ranks elsewhere).
+  EXPECT_EQ(sent({Transport::node, 3}, Mesh(1, 8), 0, Kind::reduce_scatter).across_nodes, 15000U);
+}
+
+TEST(Topology, StagingIsBounded) {
+  const Topology mpi{Transport::mpi, 1};
+  EXPECT_EQ(staging_bytes(mpi, Mesh(1, 1), Axis::shard, 0, 1 << 20), 0U);
+  EXPECT_EQ(staging_bytes(mpi, Mesh(1, 4), Axis::shard, 0, 4096), 3072U);
+  EXPECT_EQ(staging_bytes(mpi, Mesh(1, 4), Axis::shard, 0, std::uint64_t{1} << 34), std::size_t{8} << 20);
+  EXPECT_EQ(staging_bytes({Transport::node, 4}, Mesh(1, 4), Axis::shard, 0, 1 << 20), 0U);
+}
