@@ -17,7 +17,7 @@ namespace math = host::under_test;
 
 TEST(Math, ExpFloat) {
   double worst = 0;
-  for (int i = -174000; i <= 174000; ++i) {
+  for (int i = -173900; i <= 173900; ++i) {
     const float x = static_cast<float>(i) * 5e-4F;
     const double truth = std::exp(static_cast<double>(x));
     worst = std::max(worst, std::abs(static_cast<double>(math::exp(x)) - truth) / truth);
