@@ -49,7 +49,6 @@ class List {
     s_.reads.push_back(std::move(reads));
     return index;
   }
-  [[nodiscard]] int last(StreamId stream) const { return last_[static_cast<std::size_t>(stream)]; }
 
  private:
   using Known = std::array<int, num_streams>;  // by stream: the latest instruction that has run
@@ -165,19 +164,38 @@ class Builder {
     if (place == units.end() || *place != unit) units.insert(place, unit);
   }
 
+  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it, and each is
+  /// looked ahead to from the one before.
+  [[nodiscard]] std::vector<SlotDemand> param_demands() const {
+    const int places = static_cast<int>(visits_.size()) / s_.num_micro;
+    std::vector<int> reading;  // places that read anything
+    for (int t = 0; t < places; ++t) {
+      if (!visits_[at(t)].units.empty()) reading.push_back(t);
+    }
+    std::vector<SlotDemand> demands;
+    for (int u = 0; u < num_units(); ++u) demands.push_back({u, in_.unit_numel[at(u)], {}});
+    const int n = static_cast<int>(reading.size());
+    for (int k = 0; k < n; ++k) {
+      const Visit& visit = visits_[at(reading[at(k)])];
+      const int depth = std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch, s_.num_micro > 1 ? n - 1 : k);
+      const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + places) % places;
+      for (const int u : visit.units) {
+        for (int t = 0; t <= ahead; ++t) demands[at(u)].places.push_back((first + t) % places);
+      }
+    }
+    for (SlotDemand& d : demands) {
+      std::sort(d.places.begin(), d.places.end());
+      d.places.erase(std::unique(d.places.begin(), d.places.end()), d.places.end());
+    }
+    std::erase_if(demands, [](const SlotDemand& d) { return d.places.empty(); });
+    return demands;
+  }
+
   void make_param_slots() {
-    const int ahead = std::max(in_.policy.forward_prefetch, in_.policy.backward_prefetch);
     if (s_.params_resident) {
       for (int u = 0; u < num_units(); ++u) param_classes_.push_back({{u}, 1});
     } else {
-      std::vector<SlotDemand> demands;
-      for (int u = 0; u < num_units(); ++u) demands.push_back({u, in_.unit_numel[at(u)], {}});
-      const int places = static_cast<int>(visits_.size()) / s_.num_micro;  // every micro-batch is like the first
-      for (int t = 0; t < places; ++t) {
-        for (const int u : visits_[at(t)].units) demands[at(u)].places.push_back(t);
-      }
-      std::erase_if(demands, [](const SlotDemand& d) { return d.places.empty(); });
-      param_classes_ = make_slot_classes(std::move(demands), std::min(ahead, num_units()));
+      param_classes_ = make_slot_classes(param_demands());
     }
     std::vector<std::vector<int>> slots;
     for (const SlotClass& c : param_classes_) slots.push_back(new_slots(Slot::Kind::param, c.num_slots));
@@ -216,7 +234,7 @@ class Builder {
         grad_slots_of_.push_back(new_slots(Slot::Kind::grad, 1));
       }
     } else {
-      for (const SlotClass& c : make_slot_classes(grad_demands(), 0)) {
+      for (const SlotClass& c : make_slot_classes(grad_demands())) {
         for (const int u : c.units) grad_class_[at(u)] = static_cast<int>(grad_slots_of_.size());
         grad_slots_of_.push_back(new_slots(Slot::Kind::grad, c.num_slots));
       }
@@ -240,16 +258,15 @@ class Builder {
   }
 
   void emit_gathers(int visit) {
-    while (next_stay_ < stays_.size() && stays_[next_stay_].gathered_before == visit) {
+    for (; next_stay_ < stays_.size() && stays_[next_stay_].gathered_before == visit; ++next_stay_) {
       const Stay& stay = stays_[next_stay_];
       const int micro = s_.params_resident ? -1 : visits_[at(stay.first_read)].micro;
       const int freed = stay.evicts >= 0 ? release_index_[at(stay.evicts)] : -1;
       gather_index_[next_stay_] =
           list_.add({.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot}, {freed});
-      ++next_stay_;
-      // From its first read on, the unit is where this gather puts it.
-      pending_.push_back(next_stay_ - 1);
+      pending_.push_back(next_stay_);
     }
+    // From its first read on, a unit is where its gather puts it.
     for (const std::size_t k : pending_) {
       if (stays_[k].first_read != visit) continue;
       gather_of_[at(stays_[k].unit)] = gather_index_[k];
@@ -274,8 +291,10 @@ class Builder {
       reads.emplace_back(u, slot_of_[at(u)]);
       if (gathers_) wants.push_back(gather_of_[at(u)]);
     }
-    return list_.add({.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
-                     std::move(wants), std::move(reads));
+    last_module_ =
+        list_.add({.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
+                  std::move(wants), std::move(reads));
+    return last_module_;
   }
 
   void emit_visit(int t) {
@@ -292,7 +311,7 @@ class Builder {
       if (first_contributor_[at(u)] == visit.module) wants.push_back(take_grad_slot(u, visit.micro));
     }
     const bool accumulates = visit.micro > 0 && in_.policy.reduce == Reduce::last;
-    backward_ = emit_module(Op::backward, visit, union_of({}, use.backward_units), std::move(wants), accumulates);
+    emit_module(Op::backward, visit, union_of({}, use.backward_units), std::move(wants), accumulates);
     for (const int u : union_of({}, use.grad_units)) {
       if (last_contributor_[at(u)] == visit.module) complete_.emplace_back(u, visit.micro);
     }
@@ -337,14 +356,14 @@ class Builder {
       const int slot = s_.grad_slot(unit, micro);
       grad_reader_[at(slot)] = list_.add({.op = Op::reduce, .stream = StreamId::reduce, .unit = unit, .micro = micro, .slot = slot,
                                           .fold = fold_of(micro), .last_reduce = last},
-                                         {backward_});
+                                         {last_module_});
       grad_busy_[at(slot)] = false;
     }
     complete_.clear();
   }
 
   /// After every reduce (its own stream) and all that compute has added to the loss.
-  int emit_norm() { return list_.add({.op = Op::norm, .stream = StreamId::reduce}, {list_.last(StreamId::compute)}); }
+  int emit_norm() { return list_.add({.op = Op::norm, .stream = StreamId::reduce}, {last_module_}); }
 
   const ScheduleInput& in_;
   Kind kind_;
@@ -365,7 +384,7 @@ class Builder {
   std::vector<bool> grad_busy_;                    // slot → holds a gradient that is not reduced yet
   std::vector<int> grad_reader_;                   // slot → the reduce that read it last
   std::vector<std::pair<int, int>> complete_;      // (unit, micro) whose gradient the last visit completed
-  int backward_ = -1;                              // the instruction that did
+  int last_module_ = -1;                           // the latest forward, recompute or backward
 };
 
 }  // namespace

@@ -24,14 +24,13 @@ class Crowd {
  public:
   explicit Crowd(int num_places) : count_(static_cast<std::size_t>(num_places), 0) {}
   void add(const SlotDemand& demand) {
-    ++units_;
     for (const int place : demand.places) most_ = std::max(most_, ++count_[static_cast<std::size_t>(place)]);
   }
-  [[nodiscard]] int slots(int extra) const { return std::min(units_, most_ + extra); }
+  [[nodiscard]] int slots() const { return most_; }
 
  private:
   std::vector<int> count_;
-  int units_ = 0, most_ = 0;
+  int most_ = 0;
 };
 
 struct Cut {
@@ -42,7 +41,7 @@ struct Cut {
 
 }  // namespace
 
-std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands, int extra) {
+std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands) {
   int num_places = 0;
   for (const SlotDemand& d : demands) {
     if (!d.places.empty()) num_places = std::max(num_places, d.places.back() + 1);
@@ -55,8 +54,8 @@ std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands, int ex
     Crowd crowd(num_places);
     for (std::size_t n = first + 1; n <= runs.size() && 2 * runs[n - 1].front().numel >= largest; ++n) {
       for (const SlotDemand& d : runs[n - 1]) crowd.add(d);
-      const std::int64_t cost = best[first].cost + crowd.slots(extra) * largest;
-      if (cost < best[n].cost) best[n] = {cost, first, crowd.slots(extra)};
+      const std::int64_t cost = best[first].cost + crowd.slots() * largest;
+      if (cost < best[n].cost) best[n] = {cost, first, crowd.slots()};
     }
   }
   std::vector<SlotClass> out;

@@ -19,8 +19,8 @@ struct SlotClass {
   int num_slots = 0;
 };
 
-/// Groups the units so that Σ num_slots · largest unit is least. A class has slots for all its units that are at one place,
-/// and `extra` more, but never more than units. Classes come in the order of their lowest unit.
-[[nodiscard]] std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands, int extra);
+/// Groups the units so that Σ num_slots · largest unit is least. A class has as many slots as it has units at one place.
+/// Classes come in the order of their lowest unit.
+[[nodiscard]] std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands);
 
 }  // namespace tessera::shard

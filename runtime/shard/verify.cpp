@@ -381,7 +381,6 @@ Peak peak(const Schedule& schedule, const std::vector<std::int64_t>& unit_numel)
       for (const int u : schedule.modules[at(in.module)].grad_units) set(at(schedule.grad_slot(u, in.micro)), true);
     }
     most = {std::max(most.params, now.params), std::max(most.grads, now.grads)};
-    if (in.op == Op::reduce && !schedule.grads_resident) set(at(in.slot), false);
   }
   return most;
 }

@@ -1,0 +1,56 @@
+#pragma once
+// Small models and the strategies they are scheduled under: what the tests of this folder sweep over.
+
+#include <string>
+#include <vector>
+
+#include "runtime/shard/builder.hpp"
+
+namespace tessera::test {
+
+/// A model as schedules see it.
+struct ModelShape {
+  int num_blocks = 2;
+  bool tied = true;        // the head reads, and contributes to, the embedding
+  bool adapters = false;   // one more unit, which every block reads and contributes to
+  bool frozen_embed = false;
+  bool embed_reads_late = false;  // the first module's backward reads its unit and contributes nothing
+  std::int64_t embed = 5000, block = 1000, head = 100;
+};
+
+/// embed, h.0 …, head, as GPT-2's: the head's training forward reads nothing, the embedding's backward neither.
+inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard::Strategy& strategy, int num_micro) {
+  shard::ScheduleInput in;
+  in.mesh = strategy.mesh;
+  in.policy = strategy.policy;
+  in.num_micro = num_micro;
+  const auto unit = [&](std::string name, std::int64_t numel) {
+    in.units.push_back(std::move(name));
+    in.unit_numel.push_back(numel);
+    return static_cast<int>(in.units.size()) - 1;
+  };
+  using Units = std::vector<int>;
+  const int embed = unit("embed", shape.embed);
+  const Units late = shape.embed_reads_late ? Units{embed} : Units{};
+  in.modules.push_back({"embed", {embed}, late, shape.frozen_embed || shape.embed_reads_late ? Units{} : Units{embed}, false});
+  Units blocks;
+  for (int i = 0; i < shape.num_blocks; ++i) blocks.push_back(unit("h." + std::to_string(i), shape.block));
+  const int head = unit("head", shape.head);
+  const int adapters = shape.adapters ? unit("adapters", shape.head) : -1;
+  for (const int b : blocks) {
+    const Units reads = shape.adapters ? Units{b, adapters} : Units{b};
+    in.modules.push_back({in.units[static_cast<std::size_t>(b)], reads, reads, reads, true});
+  }
+  const Units reads = shape.tied ? Units{embed, head} : Units{head};
+  in.modules.push_back({"head", {}, reads, shape.tied && !shape.frozen_embed ? reads : Units{head}, false});
+  return in;
+}
+
+/// The same for evaluation: the head reads its units in forward.
+inline shard::ScheduleInput forward_input(const ModelShape& shape, const shard::Strategy& strategy) {
+  shard::ScheduleInput in = schedule_input(shape, strategy, 1);
+  in.modules.back().forward_units = in.modules.back().backward_units;
+  return in;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,70 @@
+#pragma once
+// The buffers of the interpreter: what each holds, as a tag.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::test {
+
+/// A buffer: `stamp` changes with every write that begins.
+struct Cell {
+  int writers = 0;
+  std::uint64_t stamp = 0;
+};
+
+struct Snapshot {
+  const Cell* cell = nullptr;
+  std::uint64_t stamp = 0;
+};
+
+struct ParamMemory : Cell {  // one rank's interval of a parameter slot
+  int unit = -1;
+  int version = -1;
+};
+
+struct View : Cell {  // what a rank believes a slot to be
+  int unit = -1;
+  bool fresh = false;
+};
+
+struct Gradient : Cell {  // a gradient slot or a partial
+  int unit = -1;
+  int step = -1;
+  std::uint64_t sum = 0;  // bit micro·modules + module for every contribution
+  bool reduced = false;
+};
+
+struct Master : Cell {
+  int version = 0;
+};
+
+struct Scalar : Cell {  // the loss, the norm
+  int step = -1;
+  int count = 0;
+};
+
+struct Done {  // (step, micro) that a buffer of activations holds
+  int step = -1, micro = -1, module = -1;
+  friend bool operator==(const Done&, const Done&) = default;
+};
+
+struct Rank {
+  std::vector<View> views;
+  std::vector<Gradient> grads;                  // by slot
+  std::vector<std::vector<Gradient>> partials;  // by unit
+  std::vector<Master> masters;
+  std::vector<std::uint64_t> normed;  // by unit: what went into the norm
+  Scalar loss, norm;
+  std::vector<Done> output, saved;  // by module
+  Done recomputed, backward;
+  // progress
+  std::array<int, 3> next{};      // by stream: events that have ended
+  std::array<bool, 3> running{};  // the next one has started
+  std::array<std::vector<Snapshot>, 3> reading;
+  std::array<std::vector<Cell*>, 3> writing;
+  std::vector<char> started, ended;  // step · length + instruction
+  int num_ended = 0;
+};
+
+}  // namespace tessera::test

@@ -1,0 +1,231 @@
+// Collectives and slots by closed formulas.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.hpp"
+#include "runtime/shard/verify.hpp"
+#include "tests/shard/cases.hpp"
+
+namespace tessera::test {
+namespace {
+
+using namespace shard;
+
+struct Count {
+  int gathers = 0, releases = 0, reduces = 0, norms = 0, updates = 0;
+  friend bool operator==(const Count&, const Count&) = default;
+};
+
+Count count(const Schedule& s) {
+  Count out;
+  for (const Instruction& in : s.list) {
+    out.gathers += in.op == Op::gather;
+    out.releases += in.op == Op::release;
+    out.reduces += in.op == Op::reduce;
+    out.norms += in.op == Op::norm;
+    out.updates += in.op == Op::update;
+  }
+  return out;
+}
+
+constexpr int max_blocks = 7;
+
+/// Calls `check` for models of 0 … 7 blocks, accumulation 1 … 5, prefetch 0 … 3.
+template <class Check>
+void sweep(const char* word, Check&& check) {
+  for (int blocks = 0; blocks <= max_blocks; ++blocks) {
+    for (int num_micro = 1; num_micro <= 5; ++num_micro) {
+      for (int prefetch = 0; prefetch <= 3; ++prefetch) {
+        ScheduleInput in = schedule_input({.num_blocks = blocks}, make_strategy(word, 4, 0, 2), num_micro);
+        in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
+        SCOPED_TRACE(strfmt("%s, %d blocks, A %d, prefetch %d", word, blocks, num_micro, prefetch));
+        check(in, blocks, num_micro, prefetch);
+      }
+    }
+  }
+}
+
+TEST(Counts, WholeParametersAreGatheredOnceAStep) {
+  for (const char* word : {"1", "2", "HYBRID_SHARD_ZERO2"}) {
+    sweep(word, [](ScheduleInput& in, int blocks, int num_micro, int) {
+      const int units = blocks + 2;
+      EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
+      in.policy.reduce = Reduce::last;
+      EXPECT_EQ(count(build_train(in)), (Count{units, 0, units, 1, units}));
+    });
+  }
+}
+
+TEST(Counts, NothingIsGatheredOnAShardAxisOfOne) {
+  sweep("0", [](ScheduleInput& in, int blocks, int num_micro, int) {
+    const int units = blocks + 2;
+    EXPECT_EQ(count(build_train(in)), (Count{0, 0, units * num_micro, 1, units}));
+    in.mesh = Mesh(1, 1);  // one rank: ZeRO-3 of one
+    in.policy.shard_params = in.policy.shard_grads = true;
+    const Schedule s = build_train(in);
+    EXPECT_EQ(count(s).gathers + count(s).releases, 0);
+    EXPECT_TRUE(s.params_resident);
+  });
+}
+
+// The blocks share K = min(L, 1 + prefetch) slots. The first forward gathers all L; each of the 2A - 1 turns (forward to
+// backward, backward to the next forward) finds K of them still there. Embedding and head have slots of their own: once a step.
+TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
+  for (const char* word : {"3", "HYBRID_SHARD"}) {
+    sweep(word, [](ScheduleInput& in, int blocks, int num_micro, int prefetch) {
+      const int units = blocks + 2, slots = std::min(blocks, 1 + prefetch);
+      const int gathers = 2 + blocks + (2 * num_micro - 1) * (blocks - slots);
+      EXPECT_EQ(count(build_train(in)), (Count{gathers, gathers, units * num_micro, 1, units}));
+      in.policy.recompute = true;  // one gather serves recompute and backward
+      EXPECT_EQ(count(build_train(in)), (Count{gathers, gathers, units * num_micro, 1, units}));
+      in.policy.reshard_after_forward = false;
+      EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
+      in.policy.reshard_after_forward = true;
+      in.params_in_place = true;  // memory that is shared is never cut
+      EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
+    });
+  }
+}
+
+TEST(Counts, PeakByFormula) {
+  const ModelShape shape;
+  const auto whole = [&](int blocks) { return shape.embed + shape.head + blocks * shape.block; };
+  sweep("3", [&](ScheduleInput& in, int blocks, int, int prefetch) {
+    const Peak p = peak(build_train(in), in.unit_numel);
+    EXPECT_EQ(p.params, whole(std::min(blocks, 1 + prefetch)));
+    EXPECT_EQ(p.grads, whole(std::min(blocks, 2)));  // one written, one reduced
+  });
+  sweep("2", [&](ScheduleInput& in, int blocks, int num_micro, int) {
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(std::min(blocks, 2)));
+    in.policy.reduce = Reduce::last;  // sums of several micro-batches wait whole
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? blocks : std::min(blocks, 2)));
+  });
+  sweep("1", [&](ScheduleInput& in, int blocks, int, int) { EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks)); });
+  sweep("0", [&](ScheduleInput& in, int blocks, int num_micro, int) {
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? std::min(blocks, 2) : blocks));
+  });
+}
+
+std::int64_t total(const Schedule& s, Slot::Kind kind, const std::vector<std::int64_t>& numel) {
+  std::int64_t sum = 0;
+  for (const Slot& slot : s.slots) {
+    std::int64_t largest = 0;
+    for (const int u : slot.units) largest = std::max(largest, numel[static_cast<std::size_t>(u)]);
+    if (slot.kind == kind) sum += largest;
+  }
+  return sum;
+}
+
+// A head of its own, nearly as large as the embedding, and far from it: they take turns in one slot, the blocks in two.
+TEST(Counts, UnitsOfLikeSizeShareSlots) {
+  ScheduleInput in = schedule_input({.num_blocks = 6, .tied = false, .head = 4800}, make_strategy("3", 4, 0, 2), 2);
+  for (const int prefetch : {0, 1, 2, 3}) {
+    in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
+    const Schedule s = build_train(in);
+    EXPECT_EQ(total(s, Slot::Kind::param, in.unit_numel), 5000 + (1 + prefetch) * 1000) << text(s);
+    EXPECT_EQ(total(s, Slot::Kind::grad, in.unit_numel), 5000 + 2 * 1000);
+    EXPECT_NO_THROW(require_safe(s, in.mesh));
+  }
+  in.policy.forward_prefetch = in.policy.backward_prefetch = 9;  // everything ahead of everything: nobody shares
+  EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4800 + 6 * 1000);
+  in.policy.forward_prefetch = 1;  // the deeper one decides
+  in.policy.backward_prefetch = 3;
+  EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4 * 1000);
+}
+
+TEST(Counts, LeastMemoryForBlocksOfManySizes) {
+  ScheduleInput in = schedule_input({.num_blocks = 8}, make_strategy("3", 4, 0, 2), 2);
+  for (int b = 0; b < 8; ++b) in.unit_numel[static_cast<std::size_t>(1 + b)] = b < 4 ? 500 + 10 * b : 2000 + 10 * b;
+  const Schedule s = build_train(in);
+  EXPECT_NO_THROW(require_safe(s, in.mesh));
+  // Two slots for the small, two for the large: their sizes are what the units in them need.
+  EXPECT_LE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 530 + 2 * 2070);
+  EXPECT_GE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 520 + 2 * 2060);
+}
+
+TEST(Counts, Partials) {
+  const auto partials = [](const char* word, int world, int num_micro, Reduce reduce, bool reproducible) {
+    ScheduleInput in = schedule_input({}, make_strategy(word, world, 0, 2), num_micro);
+    in.policy.reduce = reduce;
+    in.policy.reproducible = reproducible;
+    return build_train(in).num_partials;
+  };
+  for (const char* word : {"2", "3", "HYBRID_SHARD"}) {
+    EXPECT_EQ(partials(word, 4, 1, Reduce::each, false), 1);
+    EXPECT_EQ(partials(word, 4, 5, Reduce::each, false), 1);
+    EXPECT_EQ(partials(word, 4, 5, Reduce::last, false), 0);
+  }
+  for (const char* word : {"0", "1"}) {
+    EXPECT_EQ(partials(word, 4, 1, Reduce::each, false), 0);
+    EXPECT_EQ(partials(word, 4, 1, Reduce::each, true), 0);
+    EXPECT_EQ(partials(word, 4, 5, Reduce::each, false), 1);
+    EXPECT_EQ(partials(word, 4, 5, Reduce::last, false), 0);
+  }
+  for (const auto& [num_micro, expected] : {std::pair{2, 2}, {3, 2}, {4, 3}, {7, 3}, {8, 4}, {64, 7}}) {
+    EXPECT_EQ(partials("3", 4, num_micro, Reduce::each, true), expected) << num_micro;
+  }
+  ScheduleInput in = schedule_input({}, make_strategy("3", 4, 0, 2), 2);
+  in.policy.reproducible = true;
+  in.policy.reduce = Reduce::last;
+  EXPECT_THROW((void)build_train(in), std::logic_error);
+}
+
+// Sums as expressions: the binary counter over any A is the tree of docs/numerics.md, which depends on A alone.
+TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
+  const auto tree = [](auto&& self, int first, int count) -> std::string {
+    if (count == 1) return std::to_string(first);
+    int left = 1;
+    while (2 * left < count) left *= 2;
+    return "(" + self(self, first, left) + "+" + self(self, first + left, count - left) + ")";
+  };
+  for (int num_micro = 2; num_micro <= 33; ++num_micro) {
+    ScheduleInput in = schedule_input({.num_blocks = 0}, make_strategy("2", 4, 0, 2), num_micro);
+    in.policy.reproducible = true;
+    const Schedule s = build_train(in);
+    std::vector<std::string> partial(static_cast<std::size_t>(s.num_partials));
+    for (const Instruction& i : s.list) {
+      if (i.op != Op::reduce || i.unit != 0) continue;
+      std::string x = std::to_string(i.micro);
+      for (const int p : i.fold.fold) x = "(" + partial[static_cast<std::size_t>(p)] + "+" + x + ")";
+      partial[static_cast<std::size_t>(i.fold.target)] = x;
+    }
+    EXPECT_EQ(partial[0], tree(tree, 0, num_micro)) << num_micro;
+  }
+}
+
+TEST(Counts, EveryAccumulationAndPrefetchIsSafe) {
+  for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
+    sweep(word, [](ScheduleInput& in, int, int, int) {
+      EXPECT_NO_THROW(require_safe(build_train(in), in.mesh));
+      in.policy.reproducible = true;
+      in.params_in_place = true;
+      EXPECT_NO_THROW(require_safe(build_train(in), in.mesh));
+    });
+  }
+}
+
+// As long as a 70B model's: 82 units, 64 micro-batches. Every micro-batch but the first and last adds the same instructions.
+TEST(Counts, LongSchedulesGrowLinearly) {
+  const auto built = [](int num_micro) {
+    const ScheduleInput in = schedule_input({.num_blocks = 80}, make_strategy("3", 1024, 0, 8), num_micro);
+    const Schedule s = build_train(in);
+    EXPECT_NO_THROW(require_safe(s, in.mesh));
+    return s;
+  };
+  const Schedule two = built(2), four = built(4), many = built(64);
+  const auto length = [](const Schedule& s) { return static_cast<int>(s.list.size()); };
+  const auto waits = [](const Schedule& s) {
+    int sum = 0;
+    for (const Instruction& in : s.list) sum += static_cast<int>(in.after.size());
+    return sum;
+  };
+  EXPECT_EQ(length(many) - length(four), 30 * (length(four) - length(two)));
+  EXPECT_EQ(waits(many) - waits(four), 30 * (waits(four) - waits(two)));
+}
+
+}  // namespace
+}  // namespace tessera::test

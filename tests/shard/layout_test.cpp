@@ -1,0 +1,143 @@
+// The layout: every element of every parameter in exactly one shard, on any mesh.
+
+#include "runtime/shard/layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <stdexcept>
+
+namespace tessera::test {
+namespace {
+
+using shard::Segment;
+using shard::ShardLayout;
+using shard::UnitSpec;
+
+ParamSpec param(const std::string& name, Shape shape) {
+  ParamSpec spec;
+  spec.name = name;
+  spec.shape = shape;
+  return spec;
+}
+
+struct Model {
+  std::vector<ParamSpec> params;
+  std::vector<UnitSpec> units;
+};
+
+/// Odd shapes, a parameter of one element, one smaller than any world, a unit of one tiny parameter, an empty parameter.
+Model odd_model() {
+  Model m;
+  m.params = {param("wte", {257, 48}), param("wpe", {33, 48}), param("w", {48, 144}), param("b", {144}), param("one", {1}),
+              param("tiny", {7}),      param("empty", {0, 5}), param("ln", {48})};
+  m.units = {{"embed", {0, 1}}, {"h.0", {2, 3, 4, 6}}, {"tiny", {5}}, {"head", {7}}};
+  return m;
+}
+
+std::vector<Mesh> meshes(int world) {
+  std::vector<Mesh> out;
+  for (int s = 1; s <= world; ++s) {
+    if (world % s == 0) out.emplace_back(world / s, s);
+  }
+  return out;
+}
+
+void expect_partition(const ShardLayout& layout, const Model& model) {
+  std::map<int, std::vector<int>> owners;  // parameter → by element
+  for (std::size_t p = 0; p < model.params.size(); ++p) owners[static_cast<int>(p)].assign(static_cast<std::size_t>(model.params[p].numel()), 0);
+  for (int u = 0; u < layout.num_units(); ++u) {
+    std::vector<Segment> pieces;
+    for (int s = 0; s < layout.num_shards(); ++s) {
+      for (const Segment& piece : layout.segments(u, s)) {
+        EXPECT_EQ(layout.unit_of(piece.param), u);
+        EXPECT_GT(piece.length, 0);
+        EXPECT_EQ(piece.unit_offset, layout.offset_of(piece.param) + piece.param_offset);
+        EXPECT_GE(piece.unit_offset, s * layout.shard_numel(u));
+        EXPECT_LE(piece.unit_offset + piece.length, (s + 1) * layout.shard_numel(u));
+        for (std::int64_t e = 0; e < piece.length; ++e) ++owners[piece.param][static_cast<std::size_t>(piece.param_offset + e)];
+      }
+    }
+  }
+  for (const auto& [p, count] : owners) {
+    for (std::size_t e = 0; e < count.size(); ++e) ASSERT_EQ(count[e], 1) << model.params[static_cast<std::size_t>(p)].name << " element " << e;
+  }
+}
+
+void expect_aligned_and_covered(const ShardLayout& layout, const Model& model) {
+  for (int u = 0; u < layout.num_units(); ++u) {
+    EXPECT_EQ(layout.shard_numel(u) % ShardLayout::quantum, 0);
+    EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(), layout.padded_numel(u));
+    std::int64_t covered = 0, numel = 0;
+    for (const auto& [offset, length] : layout.gaps(u)) covered += length;
+    for (const Segment& piece : layout.whole(u)) {
+      EXPECT_EQ(piece.unit_offset % ShardLayout::param_alignment, 0);
+      EXPECT_EQ(piece.length, model.params[static_cast<std::size_t>(piece.param)].numel());
+      covered += piece.length;
+      numel += piece.length;
+    }
+    EXPECT_EQ(covered, layout.padded_numel(u));  // parameters and gaps, nothing twice
+    EXPECT_EQ(numel, layout.numel(u));
+  }
+}
+
+TEST(Layout, EveryElementIsInOneShard) {
+  const Model model = odd_model();
+  for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 128}) {
+    const ShardLayout first(model.params, model.units, Mesh(world, 1));
+    for (const Mesh& mesh : meshes(world)) {
+      SCOPED_TRACE(mesh.str());
+      const ShardLayout layout(model.params, model.units, mesh);
+      expect_partition(layout, model);
+      expect_aligned_and_covered(layout, model);
+      for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer is the same however it is cut
+        EXPECT_EQ(layout.padded_numel(u), first.padded_numel(u));
+        EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum), 0);
+        EXPECT_EQ(layout.whole(u), first.whole(u));
+      }
+    }
+  }
+}
+
+TEST(Layout, RandomModels) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 30; ++round) {
+    Model model;
+    const int num_units = 1 + static_cast<int>(random() % 5);
+    for (int u = 0; u < num_units; ++u) model.units.push_back({"u" + std::to_string(u), {}});
+    const int num_params = num_units + static_cast<int>(random() % 12);
+    for (int p = 0; p < num_params; ++p) {
+      model.params.push_back(param("p" + std::to_string(p), {1 + static_cast<std::int64_t>(random() % 900)}));
+      model.units[static_cast<std::size_t>(p) % model.units.size()].params.push_back(p);
+    }
+    const int world = 1 + static_cast<int>(random() % 11);
+    for (const Mesh& mesh : meshes(world)) {
+      const ShardLayout layout(model.params, model.units, mesh);
+      expect_partition(layout, model);
+      expect_aligned_and_covered(layout, model);
+    }
+  }
+}
+
+TEST(Layout, ATinyUnitIsPaddedToAQuantumForEachRank) {
+  const Model model = odd_model();
+  const ShardLayout layout(model.params, model.units, Mesh(1, 9));
+  EXPECT_EQ(layout.padded_numel(2), 9 * 128);
+  EXPECT_EQ(layout.segments(2, 0).size(), 1u);
+  for (int s = 1; s < 9; ++s) EXPECT_TRUE(layout.segments(2, s).empty());
+  EXPECT_EQ(layout.gaps(2), (std::vector<std::pair<std::int64_t, std::int64_t>>{{7, 9 * 128 - 7}}));
+}
+
+TEST(Layout, AParameterInNoUnitOrInTwoIsABug) {
+  Model model = odd_model();
+  model.units[3].params.clear();
+  EXPECT_THROW(ShardLayout(model.params, model.units, Mesh(1, 2)), std::logic_error);
+  model.units[3].params = {7, 0};
+  EXPECT_THROW(ShardLayout(model.params, model.units, Mesh(1, 2)), std::logic_error);
+  model.units[3].params = {7, 8};
+  EXPECT_THROW(ShardLayout(model.params, model.units, Mesh(1, 2)), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,245 @@
+// Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the verifier must refuse
+// the mutant. Built twice: a sample (quick), and with TESSERA_ALL_MUTANTS every mutant of every schedule (full).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "runtime/base/error.hpp"
+#include "runtime/shard/verify.hpp"
+#include "tests/shard/cases.hpp"
+#include "tests/shard/interpreter.hpp"
+
+namespace tessera::test {
+namespace {
+
+using namespace shard;
+
+#ifdef TESSERA_ALL_MUTANTS
+constexpr bool all_mutants = true;
+#else
+constexpr bool all_mutants = false;
+#endif
+
+struct Mutant {
+  std::string kind;  // "deleted wait", "swap", …
+  std::string what;
+  Schedule schedule;
+  std::vector<int> suspects;  // instructions near the change, for the interpreter to hold back
+};
+
+struct Subject {
+  std::string name;
+  Schedule schedule;
+  Mesh mesh{1, 1};
+};
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+std::string describe(const Schedule& s, int i) {
+  const Instruction& in = s.list[at(i)];
+  const std::string subject = in.unit >= 0 ? s.units[at(in.unit)] : in.module >= 0 ? s.modules[at(in.module)].name : "";
+  return strfmt("%d (%s %s m%d)", i, name_of(in.op), subject.c_str(), in.micro);
+}
+
+/// Every mutant of a schedule, one at a time.
+class Mutants {
+ public:
+  Mutants(const Schedule& schedule, std::uint64_t seed) : s_(schedule), random_(seed) {}
+
+  std::vector<Mutant> make() {
+    for (int i = 0; i < length(); ++i) {
+      edges(i);
+      if (i + 1 < length()) swap(i);
+      drop(i);
+      slots(i);
+      flags(i);
+    }
+    for (std::size_t k = 0; k < s_.grad_slots.size(); ++k) table(k);
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] int length() const { return static_cast<int>(s_.list.size()); }
+  Mutant& add(const char* kind, std::string what, std::vector<int> suspects) {
+    out_.push_back({kind, std::move(what), s_, std::move(suspects)});
+    return out_.back();
+  }
+
+  void edges(int i) {
+    const auto& after = s_.list[at(i)].after;
+    for (std::size_t d = 0; d < after.size(); ++d) {
+      auto& deleted = add("deleted wait", "no wait of " + describe(s_, i) + " for " + describe(s_, after[d]), {after[d], i}).schedule.list[at(i)].after;
+      deleted.erase(deleted.begin() + static_cast<std::ptrdiff_t>(d));
+      for (int k = 0; k < 3; ++k) {
+        const int target = static_cast<int>(random_() % s_.list.size());
+        if (target == i) continue;
+        add("other wait", describe(s_, i) + " waits for " + describe(s_, target) + " instead", {after[d], i, target}).schedule.list[at(i)].after[d] = target;
+      }
+    }
+  }
+
+  void swap(int i) {
+    Schedule& m = add("swap", "swapped: " + describe(s_, i) + " and the next", {i, i + 1}).schedule;
+    std::swap(m.list[at(i)], m.list[at(i + 1)]);
+    std::swap(m.reads[at(i)], m.reads[at(i + 1)]);
+    for (Instruction& in : m.list) {
+      for (int& d : in.after) d = d == i ? i + 1 : d == i + 1 ? i : d;
+    }
+  }
+
+  void drop(int i) {
+    Schedule& m = add("drop", "dropped: " + describe(s_, i), {std::max(i - 1, 0), std::min(i, length() - 2)}).schedule;
+    m.list.erase(m.list.begin() + i);
+    m.reads.erase(m.reads.begin() + i);
+    for (Instruction& in : m.list) {
+      std::erase(in.after, i);
+      for (int& d : in.after) d -= d > i ? 1 : 0;
+    }
+  }
+
+  void slots(int i) {
+    const Instruction& in = s_.list[at(i)];
+    for (int k = 0; k < static_cast<int>(s_.slots.size()); ++k) {
+      if (in.slot >= 0 && k != in.slot && s_.slots[at(k)].kind == s_.slots[at(in.slot)].kind) {
+        add("slot", strfmt("slot %d in ", k) + describe(s_, i), {i}).schedule.list[at(i)].slot = k;
+      }
+      for (std::size_t r = 0; r < s_.reads[at(i)].size(); ++r) {
+        if (k == s_.reads[at(i)][r].second || s_.slots[at(k)].kind != Slot::Kind::param) continue;
+        add("slot read", strfmt("reads slot %d in ", k) + describe(s_, i), {i}).schedule.reads[at(i)][r].second = k;
+      }
+    }
+  }
+
+  void flags(int i) {
+    const Instruction& in = s_.list[at(i)];
+    if (in.op == Op::backward) {
+      bool& flag = add("flag", "accumulates turned in " + describe(s_, i), {i}).schedule.list[at(i)].accumulates;
+      flag = !flag;
+    }
+    if (in.op != Op::reduce) return;
+    bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
+    flag = !flag;
+    for (int p = 0; p < s_.num_partials; ++p) {
+      if (p != in.fold.target) add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
+      auto& fold = add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.fold;
+      if (std::erase(fold, p) == 0) fold.push_back(p);
+    }
+  }
+
+  void table(std::size_t k) {
+    const int old = s_.grad_slots[k];
+    for (int slot = -1; slot < static_cast<int>(s_.slots.size()); ++slot) {
+      if (old < 0 || slot == old || (slot >= 0 && s_.slots[at(slot)].kind != Slot::Kind::grad)) continue;
+      add("gradient slot", strfmt("gradient %zu into slot %d", k, slot), {}).schedule.grad_slots[k] = slot;
+    }
+  }
+
+  const Schedule& s_;
+  std::mt19937_64 random_;
+  std::vector<Mutant> out_;
+};
+
+void add_train(std::vector<Subject>& out, const std::string& name, const ScheduleInput& in) {
+  out.push_back({name, build_train(in), in.mesh});
+}
+
+/// Strategies × accumulation × prefetch × what else a schedule can differ in.
+std::vector<Subject> subjects() {
+  std::vector<Subject> out;
+  for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
+    const Strategy strategy = make_strategy(word, 4, 0, 2);
+    for (const int num_micro : {1, 2, 3}) {
+      for (const int prefetch : {0, 1, 2}) {
+        if (prefetch != 1 && !strategy.policy.shard_params) continue;
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+          ModelShape shape{.num_blocks = 3};
+          ScheduleInput in;
+          if (variant == 1) shape.tied = false;
+          if (variant == 2) shape = {.num_blocks = 2, .adapters = true};
+          if (variant == 3) shape = {.num_blocks = 2, .frozen_embed = true};
+          if (variant == 9) shape.embed_reads_late = true;
+          in = schedule_input(shape, strategy, num_micro);
+          in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
+          if (variant == 4) in.policy.recompute = true;
+          if (variant == 5) in.policy.reduce = Reduce::last;
+          if (variant == 6 || variant == 9) in.params_in_place = true;
+          if (variant == 7) in.policy.reproducible = true;
+          if (variant == 8) in.policy.reshard_after_forward = false;
+          add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
+        }
+      }
+    }
+    for (const bool with_loss : {true, false}) {
+      const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
+      out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"), build_forward(in, with_loss), in.mesh});
+    }
+  }
+  add_train(out, "one rank", schedule_input({}, make_strategy("3", 1, 0, 1), 2));
+  add_train(out, "no block", schedule_input({.num_blocks = 0}, make_strategy("3", 2, 0, 1), 2));
+  return out;
+}
+
+struct Score {
+  int mutants = 0, unsafe = 0, refused = 0, missed = 0, unproven = 0;
+};
+
+void print(const std::string& of, const Score& score) {
+  std::printf("%-14s %6d mutants: %6d unsafe, %6d refused, %d missed; %d refused and not broken (%.1f %%)\n", of.c_str(), score.mutants, score.unsafe,
+              score.refused, score.missed, score.unproven, 100.0 * score.unproven / std::max(score.refused, 1));
+}
+
+void judge(const Subject& subject, const Mutant& mutant, Score& score, Score& of_kind) {
+  const bool refused = !verify(mutant.schedule, subject.mesh).empty();
+  const std::string fault = find_fault(mutant.schedule, subject.mesh, mutant.suspects, all_mutants ? 20 : 4);
+  for (Score* sum : {&score, &of_kind}) {
+    ++sum->mutants;
+    sum->unsafe += fault.empty() ? 0 : 1;
+    sum->refused += refused ? 1 : 0;
+    sum->missed += !fault.empty() && !refused ? 1 : 0;
+    sum->unproven += fault.empty() && refused ? 1 : 0;
+  }
+  if (!fault.empty() && !refused) {
+    ADD_FAILURE() << subject.name << "\n  " << mutant.what << "\n  goes wrong: " << fault << "\n  and is accepted";
+  }
+  if (fault.empty() && refused && std::getenv("TESSERA_SHOW_UNPROVEN") != nullptr) {
+    std::printf("unproven: %s: %s: %s\n", subject.name.c_str(), mutant.what.c_str(), verify(mutant.schedule, subject.mesh)[0].what.c_str());
+  }
+}
+
+TEST(Mutation, ValidSchedulesAreSafeForBoth) {
+  const auto all = subjects();
+  for (std::size_t k = 0; k < all.size(); k += all_mutants ? 1 : 7) {
+    const auto violations = verify(all[k].schedule, all[k].mesh);
+    EXPECT_TRUE(violations.empty()) << all[k].name << ": " << violations.front().what;
+    EXPECT_EQ(find_fault(all[k].schedule, all[k].mesh, {}, 20), "") << all[k].name << "\n" << text(all[k].schedule);
+  }
+}
+
+TEST(Mutation, EveryUnsafeMutantIsRefused) {
+  const auto all = subjects();
+  Score score;
+  std::map<std::string, Score> of_kind;
+  std::mt19937_64 random(7);
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    std::vector<Mutant> mutants = Mutants(all[k].schedule, k).make();
+    if (!all_mutants) {
+      std::shuffle(mutants.begin(), mutants.end(), random);
+      mutants.resize(std::min<std::size_t>(mutants.size(), 8));
+    }
+    for (const Mutant& mutant : mutants) judge(all[k], mutant, score, of_kind[mutant.kind]);
+  }
+  for (const auto& [kind, sum] : of_kind) print(kind, sum);
+  print(strfmt("%zu schedules", all.size()), score);
+  EXPECT_EQ(score.missed, 0);
+  EXPECT_GT(score.unsafe, score.mutants / 4);
+  EXPECT_LT(score.refused, score.mutants);
+  EXPECT_LT(score.unproven, score.refused / 5);
+}
+
+}  // namespace
+}  // namespace tessera::test

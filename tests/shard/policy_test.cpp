@@ -1,0 +1,87 @@
+// The table of strategies.
+
+#include "runtime/shard/policy.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::test {
+namespace {
+
+using shard::all_strategies;
+using shard::make_strategy;
+using shard::Strategy;
+using testing::HasSubstr;
+
+void expect_row(const char* word, int group, const char* name, const Mesh& mesh, bool grads, bool params) {
+  SCOPED_TRACE(word);
+  const Strategy s = make_strategy(word, 8, group, 4);
+  EXPECT_EQ(s.name, name);
+  EXPECT_EQ(s.mesh, mesh) << s.mesh.str();
+  EXPECT_EQ(s.policy.shard_grads, grads);
+  EXPECT_EQ(s.policy.shard_params, params);
+  EXPECT_EQ(s.policy.reduce, shard::Reduce::each);
+}
+
+TEST(Strategies, TheTable) {
+  for (const char* word : {"0", "zero0", "ZeRO0", "NO_SHARD", "no_shard", "ZeRO-0"}) expect_row(word, 0, "ZeRO-0", Mesh(8, 1), false, false);
+  for (const char* word : {"1", "zero1", "ZERO1", "ZeRO-1"}) expect_row(word, 0, "ZeRO-1", Mesh(1, 8), false, false);
+  for (const char* word : {"2", "zero2", "SHARD_GRAD_OP", "Shard_Grad_Op"}) expect_row(word, 0, "ZeRO-2", Mesh(1, 8), true, false);
+  for (const char* word : {"3", "zero3", "FULL_SHARD", "full_shard"}) expect_row(word, 0, "ZeRO-3", Mesh(1, 8), true, true);
+  for (const char* word : {"HYBRID_SHARD", "hybrid_shard"}) expect_row(word, 0, "HYBRID_SHARD", Mesh(2, 4), true, true);
+  expect_row("HYBRID_SHARD_ZERO2", 0, "hybrid ZeRO-2", Mesh(2, 4), true, false);
+  expect_row("HYBRID_SHARD", 2, "HYBRID_SHARD", Mesh(4, 2), true, true);
+  expect_row("1", 2, "hybrid ZeRO-1", Mesh(4, 2), false, false);
+  expect_row("2", 4, "hybrid ZeRO-2", Mesh(2, 4), true, false);
+  expect_row("3", 4, "HYBRID_SHARD", Mesh(2, 4), true, true);
+  expect_row("3", 8, "ZeRO-3", Mesh(1, 8), true, true);
+  expect_row("3", 1, "HYBRID_SHARD", Mesh(8, 1), true, true);
+}
+
+TEST(Strategies, CanonicalWordsNameThemselves) {
+  for (const Strategy& s : all_strategies(8, 4)) {
+    const Strategy again = make_strategy(s.name, 8, 0, 4);
+    EXPECT_EQ(again.name, s.name);
+    EXPECT_EQ(again.mesh, s.mesh);
+    EXPECT_EQ(again.policy, s.policy);
+  }
+}
+
+std::string refusal(const char* word, int world, int group, int ranks_per_node) {
+  try {
+    (void)make_strategy(word, world, group, ranks_per_node);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    return e.line();
+  }
+  return "accepted";
+}
+
+TEST(Strategies, Refusals) {
+  EXPECT_THAT(refusal("zero4", 4, 0, 1), HasSubstr("'zero4'"));
+  EXPECT_THAT(refusal("zero4", 4, 0, 1), HasSubstr("HYBRID_SHARD_ZERO2"));
+  EXPECT_THAT(refusal("", 4, 0, 1), HasSubstr("no sharding strategy"));
+  EXPECT_THAT(refusal("HYBRID_SHARD", 6, 4, 2), HasSubstr("1, 2, 3, 6"));
+  EXPECT_THAT(refusal("HYBRID_SHARD", 6, 0, 4), HasSubstr("a shard group of 4 ranks does not divide 6 ranks"));
+  EXPECT_THAT(refusal("3", 6, 5, 6), HasSubstr("does not divide"));
+  EXPECT_THAT(refusal("3", 6, 12, 6), HasSubstr("does not divide"));
+  EXPECT_THAT(refusal("3", 6, -2, 6), HasSubstr("does not divide"));
+  EXPECT_THAT(refusal("0", 6, 3, 6), HasSubstr("ZeRO-0 shards nothing"));
+  EXPECT_THAT(refusal("3", 0, 0, 1), HasSubstr("world"));
+}
+
+TEST(Strategies, SideBySide) {
+  const auto names = [](const std::vector<Strategy>& all) {
+    std::vector<std::string> out;
+    for (const Strategy& s : all) out.push_back(s.name);
+    return out;
+  };
+  EXPECT_THAT(names(all_strategies(8, 4)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HYBRID_SHARD", "hybrid ZeRO-2"));
+  EXPECT_THAT(names(all_strategies(4, 4)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3"));
+  EXPECT_THAT(names(all_strategies(5, 2)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3"));
+}
+
+}  // namespace
+}  // namespace tessera::test

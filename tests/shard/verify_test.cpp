@@ -1,0 +1,134 @@
+// What the verifier says, and that it says it of the right instruction. That it misses nothing is the mutation test's to show.
+
+#include "runtime/shard/verify.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/shard/cases.hpp"
+
+namespace tessera::test {
+namespace {
+
+using namespace shard;
+using testing::HasSubstr;
+
+const Mesh sharded(1, 4);
+
+Schedule zero3() { return build_train(schedule_input({.num_blocks = 3}, {"ZeRO-3", sharded, {}}, 2)); }
+
+int find(const Schedule& s, Op op, int index, int micro) {
+  for (int i = 0; i < static_cast<int>(s.list.size()); ++i) {
+    const Instruction& in = s.list[static_cast<std::size_t>(i)];
+    if (in.op == op && (in.unit == index || in.module == index) && in.micro == micro) return i;
+  }
+  ADD_FAILURE() << "no such instruction";
+  return 0;
+}
+
+std::string first_violation(const Schedule& s, const Mesh& mesh = sharded) {
+  const auto violations = verify(s, mesh);
+  return violations.empty() ? "safe" : violations.front().what;
+}
+
+TEST(Verify, AGatherThatIsNotWaitedFor) {
+  Schedule s = zero3();
+  const int i = find(s, Op::forward, 1, 0);
+  s.list[static_cast<std::size_t>(i)].after.clear();
+  EXPECT_EQ(first_violation(s), "forward h.0 m0 is not ordered after gather h.0 m0, which uses a unit it reads");
+  EXPECT_EQ(verify(s, sharded).front().instruction, i);
+}
+
+TEST(Verify, ASlotTakenBeforeItIsReleased) {
+  Schedule s = zero3();
+  s.list[static_cast<std::size_t>(find(s, Op::gather, 3, 0))].after.clear();
+  EXPECT_EQ(first_violation(s), "gather h.2 m0 is not ordered after release h.0 m0, which uses its slot");
+}
+
+TEST(Verify, AReduceThatDoesNotWait) {
+  Schedule s = zero3();
+  s.list[static_cast<std::size_t>(find(s, Op::reduce, 2, 1))].after.clear();
+  EXPECT_EQ(first_violation(s), "reduce h.1 m1 is not ordered after backward h.1 m1, which uses its gradient slot");
+}
+
+TEST(Verify, ABackwardThatOverwritesWhatIsBeingReduced) {
+  Schedule s = zero3();
+  auto& after = s.list[static_cast<std::size_t>(find(s, Op::backward, 1, 0))].after;
+  ASSERT_EQ(after.size(), 2u);
+  after.pop_back();
+  EXPECT_THAT(first_violation(s), HasSubstr("backward h.0 m0 is not ordered after reduce h.2 m0"));
+}
+
+TEST(Verify, AnUpdateBeforeTheNorm) {
+  Schedule s = zero3();
+  s.list[static_cast<std::size_t>(find(s, Op::update, 0, -1))].after.clear();
+  EXPECT_THAT(first_violation(s), HasSubstr("is not ordered after norm"));
+}
+
+// In place, an owner's update must wait for the reads of its peers; nothing but the norm that all ranks meet in says so.
+TEST(Verify, PeersAreReadersInPlace) {
+  ScheduleInput in = schedule_input({.num_blocks = 1, .embed_reads_late = true}, {"ZeRO-3", sharded, {}}, 1);
+  in.params_in_place = true;
+  Schedule s = build_train(in);
+  EXPECT_EQ(first_violation(s), "safe");
+  auto& after = s.list[static_cast<std::size_t>(find(s, Op::norm, -1, -1))].after;
+  ASSERT_EQ(after.size(), 1u) << text(s);  // the embedding's backward, which no reduce waits for
+  after.clear();
+  bool found = false;
+  for (const Violation& v : verify(s, sharded)) found |= v.what.find("backward embed m0 of a peer, which uses its interval") != std::string::npos;
+  EXPECT_TRUE(found);
+  s.params_in_place = false;  // its own copy each: the peers do not matter
+  for (const Violation& v : verify(s, sharded)) EXPECT_EQ(v.what.find("of a peer"), std::string::npos) << v.what;
+}
+
+TEST(Verify, AMicroBatchThatIsLeftOut) {
+  ScheduleInput in = schedule_input({.num_blocks = 1}, {"ZeRO-2", sharded, {}}, 4);
+  in.policy.shard_params = false;
+  in.policy.reproducible = true;
+  Schedule s = build_train(in);
+  EXPECT_EQ(first_violation(s), "safe");
+  s.list[static_cast<std::size_t>(find(s, Op::reduce, 0, 1))].fold.fold.clear();
+  EXPECT_EQ(first_violation(s), "reduce embed m2 overwrites partial 0");
+}
+
+TEST(Verify, FormComesFirst) {
+  Schedule s = zero3();
+  s.list[3].after.push_back(30);
+  EXPECT_THAT(first_violation(s), HasSubstr("waits for instruction 30, which is not an earlier one"));
+  s = zero3();
+  s.list[0].slot = 99;
+  EXPECT_THAT(first_violation(s), HasSubstr("names slot 99"));
+  s = zero3();
+  s.list[0].unit = -7;
+  EXPECT_THAT(first_violation(s), HasSubstr("names no unit"));
+  s = zero3();
+  s.reads.pop_back();
+  EXPECT_NE(first_violation(s), "safe");
+  s = zero3();
+  s.list[0].stream = StreamId::reduce;
+  EXPECT_THAT(first_violation(s), HasSubstr("on the reduce stream"));
+}
+
+TEST(Verify, RequireSafeNamesMeshAndInstruction) {
+  Schedule s = zero3();
+  EXPECT_NO_THROW(require_safe(s, sharded));
+  const int i = find(s, Op::forward, 1, 0);
+  s.list[static_cast<std::size_t>(i)].after.clear();
+  try {
+    require_safe(s, sharded);
+    FAIL();
+  } catch (const std::logic_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("{replicate 1, shard 4}"));
+    EXPECT_THAT(e.what(), HasSubstr(std::to_string(i) + ": forward h.0 m0"));
+  }
+}
+
+// A schedule made for one rank reads parameters that were never cut; on a shard axis of two it would read stale ones.
+TEST(Verify, AScheduleIsProvedForItsMesh) {
+  const Schedule s = build_train(schedule_input({}, make_strategy("3", 1, 0, 1), 1));
+  EXPECT_EQ(first_violation(s, Mesh(1, 1)), "safe");
+  EXPECT_THAT(first_violation(s, Mesh(1, 2)), HasSubstr("has not been gathered"));
+}
+
+}  // namespace
+}  // namespace tessera::test
