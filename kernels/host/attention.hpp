@@ -41,7 +41,7 @@ struct AttentionWorkspace {
   const std::int64_t pad = static_cast<std::int64_t>(128 / element);  // columns of the widest register tile
   const std::int64_t t = (tokens + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;
   const std::int64_t scores = m * (n + pad), rows = 64;               // rows: m of one number each, rounded up
-  return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows, .backward = 5 * t * d + 5 * m * d + 2 * scores + 2 * rows};
+  return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows, .backward = 5 * t * d + 3 * m * d + 2 * scores + 2 * rows};
 }
 
 }  // namespace tessera::kernels::host

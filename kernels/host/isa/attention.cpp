@@ -68,7 +68,7 @@ inline T largest(const T* x, std::int64_t n) {  // n: whole registers
 
 /// S -> exp(S - running max), the running maxima and sums, and the output so far brought to the new maximum.
 template <class T>
-inline void online_softmax(const CausalTile& tile, T* s, T* max, T* sum, T* o, std::int64_t width) {
+[[gnu::noinline]] inline void online_softmax(const CausalTile& tile, T* s, T* max, T* sum, T* o, std::int64_t width) {
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* const x = s + r * score_stride<T>;
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
@@ -94,16 +94,16 @@ template <class T>
 void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const T* keys, const T* values, Pieces<T> pieces) {
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
-  T* const q = pieces.take(q_block * d);
+  T* const q = pieces.take(q_block * h.width);
   T* const o = pieces.take(q_block * h.width);
   T* const s = pieces.take(q_block * score_stride<T>);
   T* const max = pieces.take(64);
   T* const sum = pieces.take(64);
   for (std::int64_t r = 0; r < q_block; ++r) max[r] = -infinity<T>, sum[r] = 0;
-  pack_a<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, (rows + tile_rows - 1) / tile_rows, q);
+  pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q);
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores(tile, q, keys + key * d, d, s, score_stride<T>);
+    multiply_scores<T>(tile, {q, h.width}, keys + key * d, d, s, score_stride<T>);
     online_softmax(tile, s, max, sum, o, h.width);
     const T* const v = values + key * tile_cols<T>;
     if (key == 0) multiply_rows<false>(tile, s, score_stride<T>, v, h.keys, o, h.width);
@@ -130,8 +130,8 @@ void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head,
   Pieces<T> pieces{workspace};
   T* const keys = pieces.take(h.keys * p.head_dim);
   T* const values = pieces.take(h.keys * h.width);
-  pack_b_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
-  pack_b<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, T(1), h.keys, values);
+  pack_panels_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
+  pack_panels<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, h.keys, values);
   for (std::int64_t i = first; i < last; ++i) forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
 }
 
@@ -144,7 +144,7 @@ struct KeySide {
 
 /// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
 template <class T>
-inline void softmax_backward(const CausalTile& tile, const T* lse, const T* delta, T* s, T* dp) {
+[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const T* lse, const T* delta, T* s, T* dp) {
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* const x = s + r * score_stride<T>;
     T* const y = dp + r * score_stride<T>;
@@ -162,20 +162,15 @@ inline void softmax_backward(const CausalTile& tile, const T* lse, const T* delt
 template <class T>
 void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side, Pieces<T> pieces) {
   const AttentionProblem<T>& p = h.p;
-  const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row), strips = (rows + tile_rows - 1) / tile_rows;
-  T* const q_a = pieces.take(q_block * d);
-  T* const q_b = pieces.take(q_block * h.width);
-  T* const do_a = pieces.take(q_block * d);
-  T* const do_b = pieces.take(q_block * h.width);
+  const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
+  T* const q_rows = pieces.take(q_block * h.width);
+  T* const do_rows = pieces.take(q_block * h.width);
   T* const dq = pieces.take(q_block * h.width);
   T* const s = pieces.take(q_block * score_stride<T>);
   T* const dp = pieces.take(q_block * score_stride<T>);
   T* const delta = pieces.take(64);
-  const Source<T> q{p.qkv + h.q(g, row), h.ld, rows, d}, dout{p.dout + h.out(g, row), h.ld_out, rows, d};
-  pack_a(q, p.scale, strips, q_a);
-  pack_b(q, p.scale, q_block, q_b);
-  pack_a(dout, T(1), strips, do_a);
-  pack_b(dout, T(1), q_block, do_b);
+  pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q_rows);
+  pack_rows<T>({p.dout + h.out(g, row), h.ld_out, rows, d}, T(1), h.width, do_rows);
   for (std::int64_t r = 0; r < rows; ++r) {
     const T *x = p.out + h.out(g, row + r), *y = p.dout + h.out(g, row + r);
     T dot = 0;
@@ -185,11 +180,11 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   }
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores(tile, q_a, key_side.keys_t + key * d, d, s, score_stride<T>);
-    multiply_scores(tile, do_a, key_side.values_t + key * d, d, dp, score_stride<T>);
+    multiply_scores<T>(tile, {q_rows, h.width}, key_side.keys_t + key * d, d, s, score_stride<T>);
+    multiply_scores<T>(tile, {do_rows, h.width}, key_side.values_t + key * d, d, dp, score_stride<T>);
     softmax_backward(tile, p.lse + h.lse(g) + row, delta, s, dp);
-    multiply_columns(tile, s, score_stride<T>, do_b, q_block, key_side.dv + key * h.width, h.width);
-    multiply_columns(tile, dp, score_stride<T>, q_b, q_block, key_side.dk + key * h.width, h.width);
+    multiply_columns(tile, s, score_stride<T>, do_rows, key_side.dv + key * h.width, h.width);
+    multiply_columns(tile, dp, score_stride<T>, q_rows, key_side.dk + key * h.width, h.width);
     const T* const k = key_side.keys + key * tile_cols<T>;
     if (key == 0) multiply_rows<false>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
     else multiply_rows<true>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
@@ -208,9 +203,9 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d), .values_t = pieces.take(h.keys * d), .keys = pieces.take(sums),
                             .dk = pieces.take(sums), .dv = pieces.take(sums)};
   const Source<T> k{p.qkv + h.k(0), h.ld, p.tokens, d}, v{p.qkv + h.v(0), h.ld, p.tokens, d};
-  pack_b_transposed(k, key_side.keys_t);
-  pack_b_transposed(v, key_side.values_t);
-  pack_b(k, T(1), h.keys, key_side.keys);
+  pack_panels_transposed(k, key_side.keys_t);
+  pack_panels_transposed(v, key_side.values_t);
+  pack_panels(k, h.keys, key_side.keys);
   for (std::int64_t i = 0; i < sums; ++i) key_side.dk[i] = key_side.dv[i] = 0;
   // One order whatever the threads: head by head, block by block.
   for (std::int64_t g = 0; g < h.group; ++g) {

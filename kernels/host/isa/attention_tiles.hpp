@@ -1,10 +1,9 @@
 #pragma once
 // Packing and blocked products for attention, on register tiles. Only for sources under host/isa.
 //
-// Two packed forms of a (rows, columns) matrix X:
-//   as A of a product: strips of tile_rows rows, strip s holding X[s·tile_rows + r][c] at s·tile_rows·columns + c·tile_rows + r
-//   as B of a product: panels of tile_cols columns, panel p holding X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c
-// both padded with zeros to whole strips and panels.
+// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of tile_cols columns:
+// panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c. Both are padded with zeros to
+// whole strips and panels.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -12,7 +11,6 @@ namespace tessera::kernels::host::TESSERA_ISA {
 
 [[gnu::always_inline]] inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 [[gnu::always_inline]] inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-[[gnu::always_inline]] inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
 /// A strided matrix to pack: element (r, c) is data[r·ld + c].
 template <class T>
@@ -21,51 +19,53 @@ struct Source {
   std::int64_t ld, rows, columns;
 };
 
-/// Packs factor·x as A, up to `strips` whole strips.
+/// Packs factor·x row by row, `width` numbers each, up to a whole strip.
 template <class T>
-inline void pack_a(const Source<T>& x, T factor, std::int64_t strips, T* to) {
-  for (std::int64_t s = 0; s < strips; ++s) {
-    for (std::int64_t r = 0; r < tile_rows; ++r) {
-      const std::int64_t row = s * tile_rows + r;
-      const T* const from = x.data + row * x.ld;
-      T* const out = to + s * tile_rows * x.columns + r;
-      if (row < x.rows) {
-        for (std::int64_t c = 0; c < x.columns; ++c) out[c * tile_rows] = factor * from[c];
-      } else {
-        for (std::int64_t c = 0; c < x.columns; ++c) out[c * tile_rows] = 0;
-      }
-    }
+[[gnu::noinline]] inline void pack_rows(const Source<T>& x, T factor, std::int64_t width, T* to) {
+  const std::int64_t rows = round_up(x.rows, tile_rows);
+  for (std::int64_t r = 0; r < rows; ++r, to += width) {
+    const T* const from = x.data + r * x.ld;
+    const std::int64_t columns = r < x.rows ? x.columns : 0;
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * from[c];
+    for (std::int64_t c = columns; c < width; ++c) to[c] = 0;
   }
 }
 
-/// Packs factor·x as B; panels have `panel_rows` rows of which x fills the first.
+/// Packs x in panels of `panel_rows` rows, of which x fills the first.
 template <class T>
-inline void pack_b(const Source<T>& x, T factor, std::int64_t panel_rows, T* to) {
-  for (std::int64_t first = 0; first < x.columns; first += tile_cols<T>, to += panel_rows * tile_cols<T>) {
-    const std::int64_t width = smaller(tile_cols<T>, x.columns - first);
-    for (std::int64_t r = 0; r < x.rows; ++r) {
-      const T* const from = x.data + r * x.ld + first;
-      T* const out = to + r * tile_cols<T>;
-      if (width == tile_cols<T>) {
-        for (int c = 0; c < tile_cols<T>; ++c) out[c] = factor * from[c];
-      } else {
-        for (std::int64_t c = 0; c < tile_cols<T>; ++c) out[c] = c < width ? factor * from[c] : T(0);
-      }
+[[gnu::noinline]] inline void pack_panels(const Source<T>& x, std::int64_t panel_rows, T* to) {
+  constexpr std::int64_t n = tile_cols<T>;
+  for (std::int64_t r = 0; r < x.rows; ++r, to += n) {
+    const T* const from = x.data + r * x.ld;
+    std::int64_t c = 0;
+    T* out = to;
+    for (; c + n <= x.columns; c += n, out += panel_rows * n) {
+      store<T>(out, load<T>(from + c));
+      store<T>(out + n / 2, load<T>(from + c + n / 2));
     }
+    if (c == x.columns) continue;
+    for (std::int64_t i = 0; i < n; ++i) out[i] = c + i < x.columns ? from[c + i] : T(0);
   }
 }
 
-/// Packs the transpose of x as B: x.columns rows deep, x.rows rounded up to whole panels wide.
+/// Packs the transpose of x in panels: x.columns rows deep, x.rows rounded up to whole panels wide.
 template <class T>
-inline void pack_b_transposed(const Source<T>& x, T* to) {
-  for (std::int64_t first = 0; first < x.rows; first += tile_cols<T>, to += x.columns * tile_cols<T>) {
-    for (std::int64_t r = 0; r < tile_cols<T>; ++r) {
-      const T* const from = x.data + (first + r) * x.ld;
-      if (first + r < x.rows) {
-        for (std::int64_t c = 0; c < x.columns; ++c) to[c * tile_cols<T> + r] = from[c];
-      } else {
-        for (std::int64_t c = 0; c < x.columns; ++c) to[c * tile_cols<T> + r] = 0;
-      }
+[[gnu::noinline]] inline void pack_panels_transposed(const Source<T>& x, T* to) {
+  constexpr std::int64_t w = vec_width<T>, n = tile_cols<T>;
+  for (std::int64_t first = 0; first < round_up(x.rows, n); first += w) {
+    T* const out = to + first / n * n * x.columns + first % n;
+    const std::int64_t whole = first + w <= x.rows ? x.columns / w * w : 0;
+    for (std::int64_t c = 0; c < whole; c += w) {
+      Vec<T> square[w];
+#pragma GCC unroll 16
+      for (int r = 0; r < w; ++r) square[r] = load<T>(x.data + (first + r) * x.ld + c);
+      transpose<T>(square);
+#pragma GCC unroll 16
+      for (int r = 0; r < w; ++r) store<T>(out + (c + r) * n, square[r]);
+    }
+    for (std::int64_t c = whole; c < x.columns; ++c) {
+      for (std::int64_t r = 0; r < w; ++r) out[c * n + r] = first + r < x.rows ? x.data[(first + r) * x.ld + c] : T(0);
     }
   }
 }
@@ -74,50 +74,49 @@ inline void pack_b_transposed(const Source<T>& x, T* to) {
 struct CausalTile {
   std::int64_t rows;     // rows of the block that exist
   std::int64_t columns;  // columns of the tile that exist
-  std::int64_t offset;   // row r sees columns 0 … r + offset
+  std::int64_t offset;   // row r sees columns 0 … r + offset; a multiple of tile_rows, not negative
 
   [[nodiscard]] std::int64_t strips() const { return (rows + tile_rows - 1) / tile_rows; }
   /// Columns that some row of strip s sees.
-  [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const {
-    return larger(0, smaller(columns, (s + 1) * tile_rows + offset));
-  }
+  [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const { return smaller(columns, (s + 1) * tile_rows + offset); }
   [[nodiscard]] std::int64_t row_columns(std::int64_t r) const { return smaller(columns, r + offset + 1); }
   /// The first strip with a row that sees column c.
   [[nodiscard]] std::int64_t first_strip(std::int64_t c) const { return c <= offset ? 0 : (c - offset) / tile_rows; }
 };
 
-/// S = A·Bᵀ on the visible part: whole register tiles, a panel of keys in the inner cache while all strips pass.
+/// S = A·B on the visible part, A (queries, ld), B panels of keys: a panel stays in the inner cache while all strips pass.
 template <class T>
-inline void multiply_scores(const CausalTile& tile, const T* a, const T* b, std::int64_t depth, T* s, std::int64_t lds) {
+[[gnu::noinline]] inline void multiply_scores(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth, T* s,
+                                              std::int64_t lds) {
   const std::int64_t strips = tile.strips(), end = tile.strip_columns(strips - 1);
   for (std::int64_t c = 0; c < end; c += tile_cols<T>) {
     for (std::int64_t i = tile.first_strip(c); i < strips; ++i) {
-      multiply_tile<false, T>({a + i * tile_rows * depth, 1, tile_rows}, b + c * depth, depth, s + i * tile_rows * lds + c, lds);
+      const std::int64_t row = i * tile_rows;
+      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth, s + row * lds + c, lds);
     }
   }
 }
 
-/// C += P·B (or =), rows are queries: depth runs over the keys that a strip sees.
+/// C (queries, width) = P·B or += P·B, B panels of keys: depth runs over the keys that a strip sees.
 template <bool Add, class T>
-inline void multiply_rows(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, std::int64_t panel_rows, T* c,
-                          std::int64_t ldc) {
-  for (std::int64_t n = 0; n < ldc; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
+[[gnu::noinline]] inline void multiply_rows(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, std::int64_t panel_rows,
+                                            T* c, std::int64_t width) {
+  for (std::int64_t n = 0; n < width; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
     for (std::int64_t i = 0; i < tile.strips(); ++i) {
-      const std::int64_t depth = tile.strip_columns(i);
-      multiply_tile<Add, T>({p + i * tile_rows * ldp, ldp, 1}, b, depth, c + i * tile_rows * ldc + n, ldc);
+      const std::int64_t row = i * tile_rows;
+      multiply_tile<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n, width);
     }
   }
 }
 
-/// C += Pᵀ·B, rows are keys: depth runs over the queries that see a strip of keys.
+/// C (keys, width) += Pᵀ·B, B (queries, width): depth runs over the queries that see a strip of keys.
 template <class T>
-inline void multiply_columns(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, std::int64_t panel_rows, T* c,
-                             std::int64_t ldc) {
+[[gnu::noinline]] inline void multiply_columns(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c, std::int64_t width) {
   const std::int64_t end = tile.strip_columns(tile.strips() - 1);
-  for (std::int64_t n = 0; n < ldc; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
+  for (std::int64_t n = 0; n < width; n += tile_cols<T>) {
     for (std::int64_t i = 0; i < end; i += tile_rows) {
       const std::int64_t first = tile.first_strip(i) * tile_rows;
-      multiply_tile<true, T>({p + first * ldp + i, 1, ldp}, b + first * tile_cols<T>, tile.rows - first, c + i * ldc + n, ldc);
+      multiply_tile<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first, c + i * width + n, width);
     }
   }
 }

@@ -3,6 +3,7 @@
 // register tile of a matrix product made of it. Only for sources under host/isa.
 
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
@@ -27,6 +28,8 @@ struct VecOf {
 };
 template <class T>
 using Vec = typename VecOf<T>::type;
+template <class T>
+using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
 /// Numbers in a register, and columns of a register tile.
 template <class T>
@@ -70,16 +73,23 @@ struct TileA {
   std::int64_t row_stride, k_stride;
 };
 
-/// C = A·B, or C += A·B: tile_rows × tile_cols, depth k. Row k of B is b + k·tile_cols; row r of C is c + r·ldc.
+/// The B of a register tile: row k is data[k·stride …].
+template <class T>
+struct TileB {
+  const T* data;
+  std::int64_t stride;
+};
+
+/// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc.
 template <bool Add, class T>
-inline void multiply_tile(const TileA<T>& a, const T* b, std::int64_t depth, T* c, std::int64_t ldc) {
+inline void multiply_tile(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, T* c, std::int64_t ldc) {
   constexpr int w = vec_width<T>;
   Vec<T> low[tile_rows], high[tile_rows];
 #pragma GCC unroll 16
   for (int r = 0; r < tile_rows; ++r) low[r] = high[r] = Vec<T>{};
-  const T* p = a.data;
+  const T *p = a.data, *q = b.data;
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Vec<T> b_low = load<T>(b), b_high = load<T>(b + w);
+    const Vec<T> b_low = load<T>(q), b_high = load<T>(q + w);
 #pragma GCC unroll 16
     for (int r = 0; r < tile_rows; ++r) {
       const Vec<T> x = splat<T>(p[r * a.row_stride]);
@@ -87,13 +97,35 @@ inline void multiply_tile(const TileA<T>& a, const T* b, std::int64_t depth, T* 
       high[r] = multiply_add<T>(x, b_high, high[r]);
     }
     p += a.k_stride;
-    b += tile_cols<T>;
+    q += b.stride;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < tile_rows; ++r) {
     T* const row = c + r * ldc;
     store<T>(row, Add ? load<T>(row) + low[r] : low[r]);
     store<T>(row + w, Add ? load<T>(row + w) + high[r] : high[r]);
+  }
+}
+
+/// Transposes the square of vec_width registers, by exchanging ever smaller blocks across the diagonal.
+template <class T>
+[[gnu::always_inline]] inline void transpose(Vec<T> (&v)[vec_width<T>]) {
+  constexpr int w = vec_width<T>;
+  using Index = typename VecOf<IntOf<T>>::type;
+#pragma GCC unroll 8
+  for (int h = w / 2; h >= 1; h /= 2) {
+    Index low, high;
+    for (int l = 0; l < w; ++l) {
+      low[l] = l & h ? w + l - h : l;
+      high[l] = l & h ? w + l : l + h;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < w; ++i) {
+      if (i & h) continue;
+      const Vec<T> a = v[i], b = v[i + h];
+      v[i] = __builtin_shuffle(a, b, low);
+      v[i + h] = __builtin_shuffle(a, b, high);
+    }
   }
 }
 
