@@ -1,0 +1,47 @@
+#pragma once
+// What the tests of io share: a folder that goes away, files of given bytes, and errors held against their words.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::test {
+
+/// A fresh folder, removed at the end.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  [[nodiscard]] std::string path() const { return path_.string(); }
+  [[nodiscard]] std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  /// Writes a file of these bytes and returns its path.
+  std::string file(const std::string& name, const std::string& bytes) const;
+  /// Names in it, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+[[nodiscard]] std::string bytes_of(const std::string& path);
+
+/// Runs `action`; fails unless it throws Error with this code and a line that contains `words`.
+void expect_error(ExitCode code, const std::string& words, const std::function<void()>& action);
+
+/// Bytes that operator new has handed out since the last call (this thread).
+[[nodiscard]] std::size_t allocated_bytes();
+
+/// A safetensors file around this JSON, padded with `data_bytes` bytes of data.
+[[nodiscard]] std::string safetensors_of(const std::string& json, std::size_t data_bytes);
+/// An llm.c token file: magic, version, count, then `ids` as they are.
+[[nodiscard]] std::string token_file_of(int magic, int version, int count, const std::string& ids);
+
+}  // namespace tessera::test

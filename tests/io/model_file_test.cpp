@@ -1,0 +1,260 @@
+// Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and mesh
+// reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
+
+#include "io/model_file.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "files.hpp"
+#include "io/safetensors.hpp"
+
+namespace tessera {
+namespace {
+
+using shard::ShardLayout;
+using test::expect_error;
+using test::Folder;
+
+const std::vector<ParamSpec> params = {
+    {.name = "wte.weight", .shape = {37, 11}},     {.name = "h.0.ln.weight", .shape = {11}}, {.name = "h.0.w", .shape = {11, 65}},
+    {.name = "h.0.bias", .shape = {1}},            {.name = "h.1.w", .shape = {200, 3}},     {.name = "head.weight", .shape = {5, 5}},
+};
+const std::vector<shard::UnitSpec> units = {{"embed", {0}}, {"h.0", {1, 2, 3}}, {"h.1", {4}}, {"head", {5}}};
+constexpr std::uint64_t param_bytes = 4 * (37 * 11 + 11 + 11 * 65 + 1 + 200 * 3 + 25);
+const std::string config = "{\n  \"model_type\": \"gpt2\"\n}\n";
+
+float value(int param, std::int64_t element) { return static_cast<float>(param * 1000) + static_cast<float>(element) / 8; }
+
+/// The shards of one rank, filled with `value` (padding: NaN, which must never reach a file).
+struct Rank {
+  Rank(const Mesh& mesh, int rank) : layout(params, units, mesh) {
+    for (int u = 0; u < layout.num_units(); ++u) {
+      const int s = mesh.coordinate(rank, Axis::shard);
+      memory.emplace_back(static_cast<std::size_t>(layout.shard_numel(u)), std::numeric_limits<float>::quiet_NaN());
+      for (const auto& piece : layout.segments(u, s))
+        for (std::int64_t i = 0; i < piece.length; ++i)
+          memory.back()[static_cast<std::size_t>(piece.unit_offset - s * layout.shard_numel(u) + i)] = value(piece.param, piece.param_offset + i);
+      views.push_back({.unit = u, .shard = s, .data = memory.back().data()});
+    }
+  }
+  ShardLayout layout;
+  std::vector<std::vector<float>> memory;
+  std::vector<io::ShardView> views;
+};
+
+struct Place {
+  int replicate, shard;
+};
+const std::vector<Place> places = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 5}, {3, 2}};
+
+void write(const std::string& directory, Place place) {
+  const Mesh mesh(place.replicate, place.shard);
+  run_local(mesh.world(), [&](World& world) {
+    const Rank rank(mesh, world.rank());
+    io::write_model(world, directory, config, params, rank.layout, rank.views, mesh.coordinate(world.rank(), Axis::replicate) == 0);
+  });
+}
+
+std::string same(const std::string& name) { return name; }
+
+/// Reads on `place` and holds every element and the padding against `value`; returns the bytes read by all ranks.
+std::uint64_t read_and_check(const std::string& directory, Place place, const std::function<std::string(const std::string&)>& canonical) {
+  const Mesh mesh(place.replicate, place.shard);
+  std::atomic<std::uint64_t> bytes = 0;
+  std::mutex mutex;  // EXPECT on many threads
+  run_local(mesh.world(), [&](World& world) {
+    const Rank want(mesh, world.rank());
+    Rank got(mesh, world.rank());
+    for (auto& unit : got.memory) std::fill(unit.begin(), unit.end(), -1.0F);
+    bytes += io::read_model(world, directory, params, got.layout, got.views, canonical);
+    const std::lock_guard lock(mutex);
+    for (std::size_t u = 0; u < want.memory.size(); ++u)
+      for (std::size_t i = 0; i < want.memory[u].size(); ++i) {
+        const float expected = std::isnan(want.memory[u][i]) ? 0 : want.memory[u][i];
+        ASSERT_EQ(got.memory[u][i], expected) << "unit " << u << " element " << i;
+      }
+  });
+  return bytes;
+}
+
+TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
+  Folder folder;
+  write(folder / "one", places[0]);
+  const std::string expected = test::bytes_of(folder / "one/model.safetensors");
+  const io::SafetensorsFile file(folder / "one/model.safetensors");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const auto* entry = file.find(params[p].name);
+    ASSERT_NE(entry, nullptr);
+    std::vector<float> data(static_cast<std::size_t>(entry->numel()));
+    file.read(*entry, 0, entry->numel(), data.data());
+    for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], value(static_cast<int>(p), static_cast<std::int64_t>(i)));
+  }
+  for (const auto& place : places) {
+    const std::string directory = folder / strfmt("%dx%d/deep", place.replicate, place.shard);
+    write(directory, place);
+    EXPECT_TRUE(test::bytes_of(directory + "/model.safetensors") == expected) << directory;
+    EXPECT_EQ(test::bytes_of(directory + "/config.json"), config);
+  }
+}
+
+TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
+  Folder folder;
+  write(folder.path(), {1, 3});
+  const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes;
+  for (const auto& place : places) {
+    const auto bytes = read_and_check(folder.path(), place, same);
+    const auto world = static_cast<std::uint64_t>(place.replicate * place.shard);
+    EXPECT_EQ(bytes, world * header + static_cast<std::uint64_t>(place.replicate) * param_bytes);
+  }
+}
+
+TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
+  Folder folder;
+  std::vector<io::SafetensorsTensor> tensors;
+  for (const auto& p : params) tensors.push_back({.name = "transformer." + p.name, .dtype = DType::f32, .shape = p.shape});
+  tensors.push_back({.name = "h.0.attn.bias", .dtype = DType::u8, .shape = {3}});
+  const auto plan = io::plan_safetensors(tensors, {});
+  std::string bytes = plan.header;
+  bytes.resize(plan.file_bytes);
+  for (const auto& entry : plan.entries)
+    for (std::size_t p = 0; p < params.size(); ++p)
+      for (std::int64_t i = 0; entry.name == "transformer." + params[p].name && i < entry.numel(); ++i) {
+        const float x = value(static_cast<int>(p), i);
+        std::memcpy(bytes.data() + entry.begin + 4 * i, &x, 4);
+      }
+  folder.file("model.safetensors", bytes);
+  read_and_check(folder.path(), {1, 2}, [](const std::string& name) {
+    if (name == "h.0.attn.bias") return std::string();
+    return name.starts_with("transformer.") ? name.substr(12) : name;
+  });
+}
+
+TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
+  Folder folder;
+  const auto tensor = [](const char* name, DType dtype, Shape shape) { return io::SafetensorsTensor{name, dtype, shape}; };
+  const auto plan = io::plan_safetensors({tensor("wte.weight", DType::f32, {11, 37}), tensor("h.0.w", DType::i32, {11, 65}),
+                                          tensor("h.0.bias", DType::f32, {1}), tensor("old.h.0.bias", DType::f32, {1}),
+                                          tensor("new.one", DType::f32, {2}), tensor("head.weight", DType::bf16, {5, 5})}, {});
+  std::string bytes = plan.header;
+  bytes.resize(plan.file_bytes);
+  folder.file("model.safetensors", bytes);
+  const auto canonical = [](const std::string& name) { return name.starts_with("old.") ? name.substr(4) : name; };
+  std::atomic<int> errors = 0;
+  std::mutex mutex;
+  run_local(3, [&](World& world) {
+    Rank rank(Mesh(1, 3), world.rank());
+    try {
+      io::read_model(world, folder.path(), params, rank.layout, rank.views, canonical);
+    } catch (const Error& error) {
+      ++errors;
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.line(), testing::HasSubstr("missing: \"h.0.ln.weight\" \"h.1.w\";"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("unexpected: \"new.one\";"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("\"wte.weight\" is [11, 37], not [37, 11]"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("\"h.0.w\" is I32, no float"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("\"old.h.0.bias\" is \"h.0.bias\" again"));
+    }
+  });
+  EXPECT_EQ(errors, 3);
+}
+
+TEST(ModelFile, WhereThereIsNoModelFileTheErrorSaysWhatThereIs) {
+  Folder folder;
+  const auto read = [&](const std::string& directory) {
+    run_local(2, [&](World& world) {
+      Rank rank(Mesh(1, 2), world.rank());
+      io::read_model(world, directory, params, rank.layout, rank.views, same);
+    });
+  };
+  expect_error(ExitCode::data, "no directory", [&] { read(folder / "none"); });
+  expect_error(ExitCode::data, "--from_scratch", [&] { read(folder.path()); });
+  folder.file("pytorch_model.bin", "x");
+  expect_error(ExitCode::data, "pytorch_model.bin", [&] { read(folder.path()); });
+  folder.file("model.safetensors.index.json", "{}");
+  expect_error(ExitCode::data, "several files", [&] { read(folder.path()); });
+  folder.file("model.safetensors", "x");
+  expect_error(ExitCode::data, "only 1 bytes", [&] { read(folder.path()); });
+}
+
+TEST(ModelFile, ReplacesOldFilesAndLeavesNoTemporaryOnes) {
+  Folder folder;
+  folder.file("model.safetensors.tmp", std::string(1 << 20, 'x'));  // of a run that was killed
+  folder.file("model.safetensors", "old");
+  folder.file("config.json", "old");
+  const mode_t mask = ::umask(022);
+  write(folder.path(), {1, 2});
+  ::umask(mask);
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(test::bytes_of(folder / "config.json"), config);
+  struct stat status {};
+  ASSERT_EQ(::stat((folder / "model.safetensors").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0644u);
+  read_and_check(folder.path(), {1, 1}, same);
+}
+
+/// Runs write_model on three ranks, `broken` (-1: none) with memory that cannot be read; returns how many ranks threw Error (data).
+int failing_write(const std::string& directory, int broken) {
+  std::atomic<int> errors = 0;
+  void* nothing = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  run_local(3, [&](World& world) {
+    Rank rank(Mesh(1, 3), world.rank());
+    if (world.rank() == broken) rank.views[1].data = static_cast<float*>(nothing);
+    try {
+      io::write_model(world, directory, config, params, rank.layout, rank.views, true);
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::data) ++errors;
+    }
+  });
+  ::munmap(nothing, 1 << 20);
+  return errors;
+}
+
+TEST(ModelFile, AFailureOfOneRankIsAnErrorOnEveryRank) {
+  Folder folder;
+  folder.file("model.safetensors", "old");
+  for (int broken = 0; broken < 3; ++broken) EXPECT_EQ(failing_write(folder.path(), broken), 3) << broken;
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"model.safetensors"});
+  EXPECT_EQ(test::bytes_of(folder / "model.safetensors"), "old");
+  EXPECT_EQ(failing_write(folder.file("a_file", "x"), -1), 3);           // not a directory
+  EXPECT_EQ(failing_write("/proc/no/such/folder", -1), 3);
+  std::filesystem::create_directory(folder / "busy");
+  std::filesystem::create_directory(folder / "busy/config.json");        // the second rename fails
+  EXPECT_EQ(failing_write(folder / "busy", -1), 3);
+  EXPECT_FALSE(std::filesystem::exists(folder / "busy/config.json.tmp"));
+  EXPECT_EQ(failing_write(folder.path(), -1), 0);
+}
+
+TEST(ModelFile, AFullDiskIsAnErrorOnEveryRankAndKeepsTheOldModel) {
+  Folder folder;
+  folder.file("model.safetensors", "old");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{2000, 2000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::_exit(40 + failing_write(folder.path(), -1));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 43);
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"model.safetensors"});
+  EXPECT_EQ(test::bytes_of(folder / "model.safetensors"), "old");
+}
+
+}  // namespace
+}  // namespace tessera
