@@ -18,7 +18,7 @@ unsigned long long shared_memory_room() {
 
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_bytes = 4096;
 
 class MpiShelf final : public Shelf {
  public:
@@ -64,7 +64,7 @@ class MpiShelf final : public Shelf {
                   "transport node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     MPI_Win window = MPI_WIN_NULL;
     void* base = nullptr;
-    const auto wanted = static_cast<MPI_Aint>(rank_ == 0 ? bytes + page : 0);
+    const auto wanted = static_cast<MPI_Aint>(rank_ == 0 ? bytes + page_bytes : 0);
     TESSERA_MPI(MPI_Win_allocate_shared(wanted, 1, MPI_INFO_NULL, comm_, static_cast<void*>(&base), &window));
     windows_.push_back(window);
     MPI_Aint size = 0;
@@ -72,7 +72,7 @@ class MpiShelf final : public Shelf {
     TESSERA_MPI(MPI_Win_shared_query(window, 0, &size, &unit, static_cast<void*>(&base)));
     // Mappings begin on pages in every process, so rounding up meets the same byte everywhere.
     auto address = reinterpret_cast<std::uintptr_t>(base);
-    address = (address + page - 1) / page * page;
+    address = (address + page_bytes - 1) / page_bytes * page_bytes;
     return reinterpret_cast<std::byte*>(address);
   }
 
