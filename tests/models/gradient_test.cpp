@@ -167,5 +167,31 @@ TEST_F(Gradients, LogitsAreThoseOfTheLastTokenWhateverTheLength) {
   EXPECT_NEAR(loss, std::log(sum) - logits[7], 1e-12);
 }
 
+TEST(Logits, EpsilonOfTheNormIsTheConfigs) {
+  constexpr double eps = 0.07;
+  constexpr std::int64_t width = 6;
+  const models::Model model = models::make(R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 1,
+                                               "n_head": 2, "layer_norm_epsilon": 0.07})", "epsilon", DType::f64);
+  Runner runner(model, {1, 2});
+  runner.randomise(8);
+  for (const char* name : {"h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias"}) {
+    const TensorView& param = runner.param(runner.index(name));
+    for (std::int64_t i = 0; i < param.numel(); ++i) set(param, i, 0);  // the block hands its input on
+  }
+  const auto of = [&](const char* name, std::int64_t i) { return get(runner.param(runner.index(name)), i); };
+  const std::int64_t id = 9;
+  double x[width], mean = 0, variance = 0;
+  for (std::int64_t i = 0; i < width; ++i) mean += (x[i] = of("wte.weight", id * width + i) + of("wpe.weight", width + i)) / width;
+  for (const double v : x) variance += (v - mean) * (v - mean) / width;
+  const auto logits = runner.logits({1, 2}, {4, static_cast<std::int32_t>(id)});
+  for (std::int64_t v = 0; v < vocab; ++v) {
+    double expected = 0;
+    for (std::int64_t i = 0; i < width; ++i)
+      expected += of("wte.weight", v * width + i) *
+                  ((x[i] - mean) / std::sqrt(variance + eps) * of("ln_f.weight", i) + of("ln_f.bias", i));
+    EXPECT_NEAR(logits[static_cast<std::size_t>(v)], expected, 1e-13);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test
