@@ -1,0 +1,103 @@
+// Both sides of every figure in turns, so that what disturbs the machine disturbs both.
+#include "runtime/comm/bench.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "runtime/comm/mpi/mpi.hpp"
+
+namespace tessera {
+
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// Reads every byte once, as fast as memory gives them.
+std::uint64_t read(const void* data, std::size_t bytes) {
+  const auto* words = static_cast<const std::uint64_t*>(data);
+  std::uint64_t sums[8] = {};
+  const std::size_t count = bytes / sizeof(std::uint64_t);
+  for (std::size_t k = 0; k + 8 <= count; k += 8)
+    for (std::size_t i = 0; i < 8; ++i) sums[i] ^= words[k + i];
+  std::uint64_t all = 0;
+  for (const auto sum : sums) all ^= sum;
+  return all;
+}
+volatile std::uint64_t sink;
+
+double median(std::vector<double> seconds) {
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+/// Seconds of the slowest rank, from a common start.
+double timed(World& world, const auto& work) {
+  world.barrier();
+  const double begin = now_s();
+  work();
+  return static_cast<double>(world.max(static_cast<std::int64_t>((now_s() - begin) * 1e9))) * 1e-9;
+}
+
+}  // namespace
+
+CollectiveBench bench_collectives(World& world, std::size_t bytes) {
+  if (world.topology().transport == Transport::local || !comm::mpi_usable())
+    throw Error(ExitCode::usage, "collectives are measured between processes", "bench collectives");
+  const auto n = static_cast<std::size_t>(world.size()), r = static_cast<std::size_t>(world.rank());
+  const Mesh mesh(1, world.size());
+  auto comm = world.communicator(mesh, Axis::shard);
+  const std::size_t chunk = std::max<std::size_t>(1, bytes / sizeof(float) / n / 128) * 128, count = chunk * n, part = chunk * sizeof(float);
+  CollectiveBench bench{.bytes = count * sizeof(float), .rounds = 9};
+  std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), bench.bytes));
+  comm->set_staging(staging);
+
+  // Ours: in shared memory where the transport has it. MPI's: ordinary buffers.
+  std::vector<float> mine(chunk, 1.0F), full(count, 2.0F), result(chunk);
+  const auto gathered = comm->share(part), grads = comm->share(bench.bytes);
+  auto* own_full = gathered ? gathered.base : reinterpret_cast<std::byte*>(full.data());
+  auto* own_mine = gathered ? own_full + r * part : reinterpret_cast<std::byte*>(mine.data());
+  auto* own_grads = grads ? reinterpret_cast<float*>(grads.base + r * bench.bytes) : full.data();
+  std::fill_n(reinterpret_cast<float*>(own_mine), chunk, 1.0F);
+  std::fill_n(own_grads, count, 2.0F);
+
+  const auto in_mpi = [](const auto& call) {
+    std::lock_guard gate(comm::mpi_gate());
+    TESSERA_MPI(call());
+  };
+  std::vector<double> gather, mpi_gather, reduce, mpi_reduce, copy;
+  for (int round = 0; round < bench.rounds + 1; ++round) {
+    const bool counts = round > 0;  // the first touches pages and opens connections
+    const auto note = [&](std::vector<double>& to, double seconds) {
+      if (counts) to.push_back(seconds);
+    };
+    note(gather, timed(world, [&] {
+      comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part);
+      sink = read(own_full, bench.bytes);
+    }));
+    note(mpi_gather, timed(world, [&] {
+      in_mpi([&] { return MPI_Allgather(mine.data(), static_cast<int>(chunk), MPI_FLOAT, full.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_COMM_WORLD); });
+      sink = read(full.data(), bench.bytes);
+    }));
+    note(reduce, timed(world, [&] {
+      comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
+      sink = read(result.data(), part);
+    }));
+    note(mpi_reduce, timed(world, [&] {
+      in_mpi([&] { return MPI_Reduce_scatter_block(full.data(), result.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+      sink = read(result.data(), part);
+    }));
+    note(copy, timed(world, [&] { std::memcpy(full.data(), own_grads == full.data() ? full.data() + count / 2 : own_grads, bench.bytes / 2); }));
+  }
+  bench.gather_s = median(gather);
+  bench.mpi_gather_s = median(mpi_gather);
+  bench.reduce_s = median(reduce);
+  bench.mpi_reduce_s = median(mpi_reduce);
+  bench.memcpy_bytes_per_s = static_cast<double>(bench.bytes / 2) / median(copy);
+  return bench;
+}
+
+}  // namespace tessera

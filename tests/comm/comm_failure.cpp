@@ -1,0 +1,83 @@
+// A run that goes wrong on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh judges how it ends.
+//   kill       the victim's process dies               throw      it throws in the middle of a step
+//   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
+//   skip       it leaves one out and goes on           idle       it leaves one out and does nothing more
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/log.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace {
+
+using namespace tessera;
+
+void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+struct Run {
+  std::string how;
+  int victim = 0;
+};
+
+void steps(World& world, const Run& run) {
+  const Mesh mesh(1, world.size());
+  auto comm = world.communicator(mesh, Axis::shard);
+  constexpr std::size_t chunk = 3000;
+  const std::size_t count = chunk * static_cast<std::size_t>(world.size());
+  std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), count * 4));
+  comm->set_staging(staging);
+  std::vector<float> params(count), grads(count, 1.0F);
+  auto* bytes = reinterpret_cast<std::byte*>(params.data());
+  const auto gather = [&](const char* unit) {
+    comm->all_gather({"gather", unit, -1}, bytes + static_cast<std::size_t>(world.rank()) * chunk * 4, bytes, chunk * 4);
+  };
+  const auto reduce = [&](const char* unit) { comm->reduce_scatter({"reduce", unit, 0}, grads.data(), grads.data(), chunk); };
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    world.set_step(step);
+    const bool now = step == 3 && world.rank() == run.victim;
+    gather("h.0");
+    gather("h.1");
+    if (now && run.how == "kill") ::raise(SIGKILL);
+    if (now && run.how == "throw") throw Error(ExitCode::diverged, "loss is not finite in step 3", "h.1");
+    if (now && run.how == "stop") ::kill(::getpid(), SIGSTOP);
+    std::thread stopper;
+    if (step == 3 && run.how == "stop_in") {
+      if (now) stopper = std::thread([] { sleep_s(0.3); ::kill(::getpid(), SIGSTOP); });
+      else sleep_s(0.6);  // the victim waits for the others when it is stopped
+    }
+    if (!now || (run.how != "skip" && run.how != "idle")) reduce("h.1");
+    if (now && run.how == "idle") sleep_s(30);
+    if (stopper.joinable()) stopper.join();
+    reduce("h.0");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) return 2;
+  try {
+    WorldOptions options;
+    options.comm = std::string(argv[2]) == "mpi" ? WorldOptions::Comm::mpi : WorldOptions::Comm::node;
+    options.ranks_per_node = std::atoi(argv[3]);
+    options.comm_timeout_s = std::atof(argv[4]);
+    auto world = bootstrap(options);
+    try {
+      steps(*world, {argv[1], std::atoi(argv[5])});
+    } catch (const Error& error) {
+      world->abort(error);
+    }
+  } catch (const Error& error) {
+    log::error(error.line());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
