@@ -5,32 +5,32 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* launcher = "the launcher (mpirun, srun) decides";
-constexpr const char* bucket = "the unit is the bucket";
-constexpr const char* no_need = "not needed here";
+constexpr const char* by_launcher = "the launcher (mpirun, srun) decides";
+constexpr const char* by_unit = "the unit is the bucket";
+constexpr const char* unneeded = "not needed here";
 
-constexpr ForeignSpec rows[] = {
+constexpr ForeignSpec foreign_rows[] = {
     // accelerate, top level
     {"accelerate", "fsdp_config", Fate::block, "fsdp_config"},
     {"accelerate", "deepspeed_config", Fate::block, "deepspeed_config"},
     {"accelerate", "megatron_lm_config", Fate::special, "refuse_block"},
     {"accelerate", "distributed_type", Fate::special, "distributed_type"},
-    {"accelerate", "compute_environment", Fate::ignored, launcher},
-    {"accelerate", "debug", Fate::ignored, no_need},
+    {"accelerate", "compute_environment", Fate::ignored, by_launcher},
+    {"accelerate", "debug", Fate::ignored, unneeded},
     {"accelerate", "downcast_bf16", Fate::ignored, "of TPUs"},
-    {"accelerate", "dynamo_config", Fate::ignored, no_need},
-    {"accelerate", "enable_cpu_affinity", Fate::ignored, launcher},
-    {"accelerate", "gpu_ids", Fate::ignored, launcher},
-    {"accelerate", "ipex_config", Fate::ignored, no_need},
-    {"accelerate", "machine_rank", Fate::ignored, launcher},
-    {"accelerate", "main_process_ip", Fate::ignored, launcher},
-    {"accelerate", "main_process_port", Fate::ignored, launcher},
-    {"accelerate", "main_training_function", Fate::ignored, no_need},
-    {"accelerate", "num_machines", Fate::ignored, launcher},
-    {"accelerate", "num_processes", Fate::ignored, launcher},
-    {"accelerate", "mpirun_config", Fate::ignored, launcher},
-    {"accelerate", "rdzv_backend", Fate::ignored, launcher},
-    {"accelerate", "same_network", Fate::ignored, launcher},
+    {"accelerate", "dynamo_config", Fate::ignored, unneeded},
+    {"accelerate", "enable_cpu_affinity", Fate::ignored, by_launcher},
+    {"accelerate", "gpu_ids", Fate::ignored, by_launcher},
+    {"accelerate", "ipex_config", Fate::ignored, unneeded},
+    {"accelerate", "machine_rank", Fate::ignored, by_launcher},
+    {"accelerate", "main_process_ip", Fate::ignored, by_launcher},
+    {"accelerate", "main_process_port", Fate::ignored, by_launcher},
+    {"accelerate", "main_training_function", Fate::ignored, unneeded},
+    {"accelerate", "num_machines", Fate::ignored, by_launcher},
+    {"accelerate", "num_processes", Fate::ignored, by_launcher},
+    {"accelerate", "mpirun_config", Fate::ignored, by_launcher},
+    {"accelerate", "rdzv_backend", Fate::ignored, by_launcher},
+    {"accelerate", "same_network", Fate::ignored, by_launcher},
     {"accelerate", "tpu_env", Fate::ignored, "of TPUs"},
     {"accelerate", "tpu_use_cluster", Fate::ignored, "of TPUs"},
     {"accelerate", "tpu_use_sudo", Fate::ignored, "of TPUs"},
@@ -59,8 +59,8 @@ constexpr ForeignSpec rows[] = {
     {"deepspeed_config", "offload_param_device", Fate::when_on, "offload_params"},
     {"deepspeed_config", "zero3_init_flag", Fate::ignored, "always so"},
     {"deepspeed_config", "zero3_save_16bit_model", Fate::ignored, "the model is written in float32"},
-    {"deepspeed_config", "deepspeed_multinode_launcher", Fate::ignored, launcher},
-    {"deepspeed_config", "deepspeed_hostfile", Fate::ignored, launcher},
+    {"deepspeed_config", "deepspeed_multinode_launcher", Fate::ignored, by_launcher},
+    {"deepspeed_config", "deepspeed_hostfile", Fate::ignored, by_launcher},
     // DeepSpeed, top level
     {"deepspeed", "train_batch_size", Fate::same, "global_batch_size"},
     {"deepspeed", "train_micro_batch_size_per_gpu", Fate::same, "per_device_train_batch_size"},
@@ -79,25 +79,25 @@ constexpr ForeignSpec rows[] = {
     {"deepspeed", "prescale_gradients", Fate::ignored, "the loss is divided by the global batch's tokens"},
     {"deepspeed", "gradient_predivide_factor", Fate::ignored, "the loss is divided by the global batch's tokens"},
     {"deepspeed", "communication_data_type", Fate::ignored, "gradients are reduced in float32"},
-    {"deepspeed", "zero_allow_untested_optimizer", Fate::ignored, no_need},
-    {"deepspeed", "zero_force_ds_cpu_optimizer", Fate::ignored, no_need},
-    {"deepspeed", "dump_state", Fate::ignored, no_need},
+    {"deepspeed", "zero_allow_untested_optimizer", Fate::ignored, unneeded},
+    {"deepspeed", "zero_force_ds_cpu_optimizer", Fate::ignored, unneeded},
+    {"deepspeed", "dump_state", Fate::ignored, unneeded},
     {"deepspeed", "tensorboard", Fate::ignored, "logging.jsonl is written"},
     {"deepspeed", "wandb", Fate::ignored, "logging.jsonl is written"},
     {"deepspeed", "csv_monitor", Fate::ignored, "logging.jsonl is written"},
     {"deepspeed", "aio", Fate::ignored, "of offload to disk"},
     // DeepSpeed, zero_optimization
     {"zero_optimization", "stage", Fate::same, "zero_stage"},
-    {"zero_optimization", "reduce_bucket_size", Fate::ignored, bucket},
-    {"zero_optimization", "allgather_bucket_size", Fate::ignored, bucket},
+    {"zero_optimization", "reduce_bucket_size", Fate::ignored, by_unit},
+    {"zero_optimization", "allgather_bucket_size", Fate::ignored, by_unit},
     {"zero_optimization", "allgather_partitions", Fate::ignored, "always so"},
     {"zero_optimization", "reduce_scatter", Fate::ignored, "always so"},
     {"zero_optimization", "overlap_comm", Fate::ignored, "always so"},
     {"zero_optimization", "contiguous_gradients", Fate::ignored, "always so"},
-    {"zero_optimization", "round_robin_gradients", Fate::ignored, bucket},
-    {"zero_optimization", "sub_group_size", Fate::ignored, bucket},
+    {"zero_optimization", "round_robin_gradients", Fate::ignored, by_unit},
+    {"zero_optimization", "sub_group_size", Fate::ignored, by_unit},
     {"zero_optimization", "stage3_prefetch_bucket_size", Fate::ignored, "see forward_prefetch and backward_prefetch"},
-    {"zero_optimization", "stage3_param_persistence_threshold", Fate::ignored, bucket},
+    {"zero_optimization", "stage3_param_persistence_threshold", Fate::ignored, by_unit},
     {"zero_optimization", "stage3_max_live_parameters", Fate::ignored, "see forward_prefetch and backward_prefetch"},
     {"zero_optimization", "stage3_max_reuse_distance", Fate::ignored, "see forward_prefetch and backward_prefetch"},
     {"zero_optimization", "stage3_gather_16bit_weights_on_model_save", Fate::ignored, "the model is written in float32"},
@@ -128,7 +128,7 @@ constexpr ForeignSpec rows[] = {
     {"optimizer.params", "betas", Fate::special, "betas"},
     {"optimizer.params", "eps", Fate::same, "adam_epsilon"},
     {"optimizer.params", "weight_decay", Fate::same, "weight_decay"},
-    {"optimizer.params", "torch_adam", Fate::ignored, no_need},
+    {"optimizer.params", "torch_adam", Fate::ignored, unneeded},
     {"optimizer.params", "adam_w_mode", Fate::ignored, "decay is decoupled"},
     {"scheduler", "type", Fate::special, "scheduler_type"},
     {"scheduler", "params", Fate::block, "scheduler.params"},
@@ -141,6 +141,6 @@ constexpr ForeignSpec rows[] = {
 
 }  // namespace
 
-std::span<const ForeignSpec> foreign_table() { return rows; }
+std::span<const ForeignSpec> foreign_table() { return foreign_rows; }
 
 }  // namespace tessera::jobs

@@ -75,7 +75,7 @@ const OptionSpec batch_and_optimizer[] = {
      .help = "seed of fresh parameters, data order and sampling", .matches = "ms-swift --seed", .least = 0},
 };
 
-const OptionSpec sharding[] = {
+const OptionSpec sharding_options[] = {
     {.name = "preset", .type = Type::choice, .words = "zero0|zero1|zero2|zero3|hybrid", .group = "Sharding",
      .help = "a strategy below every other layer of configuration"},
     {.name = "zero_stage", .type = Type::choice, .words = "0|1|2|3", .group = "Sharding",
@@ -155,7 +155,7 @@ const OptionSpec run_and_logging[] = {
      .help = "log a hash of parameters and moments every N steps; 0: never", .least = 0},
 };
 
-const OptionSpec tools[] = {
+const OptionSpec tool_options[] = {
     {.name = "world_size", .aliases = "num_processes", .type = Type::integer, .fallback = "1", .group = "Plan",
      .help = "ranks of the run to plan", .matches = "accelerate num_processes", .commands = for_plan | for_config, .least = 1, .most = 1048576},
     {.name = "device_memory", .type = Type::size, .words = "BYTES", .group = "Plan",
@@ -188,9 +188,9 @@ std::vector<OptionSpec> all_rows() {
   const auto append = [&rows](std::span<const OptionSpec> part) { rows.insert(rows.end(), part.begin(), part.end()); };
   append(model_and_data);
   append(batch_and_optimizer);
-  append(sharding);
+  append(sharding_options);
   append(run_and_logging);
-  append(tools);
+  append(tool_options);
   append(later_rows());
   return rows;
 }

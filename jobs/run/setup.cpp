@@ -52,6 +52,21 @@ WorldOptions world_options(const Options& options) {
   return result;
 }
 
+std::uint64_t shared_bytes(const Options& options, int world, int local) {
+  const int node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(local));
+  if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
+  try {
+    const ModelConfig config = read_model_config(options, nullptr);
+    const models::Model model = models::make(config.text, config.path);
+    const plan::RunPlan plan = plan::make_plan(run_spec(options, model, world, {.transport = Transport::node, .ranks_per_node = std::min(node, world)}));
+    std::uint64_t bytes = 0;
+    for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
+    return bytes * static_cast<std::uint64_t>(std::max(local, 1));
+  } catch (const Error&) {
+    return 0;  // the run itself says what is wrong, once
+  }
+}
+
 ModelConfig read_model_config(const Options& options, World* world) {
   if (options.has("shape")) {
     if (options.has("model")) {

@@ -43,6 +43,10 @@ void check_options(const Options& options);
 
 [[nodiscard]] WorldOptions world_options(const Options& options);
 
+/// Bytes of /dev/shm that a run's windows will take on a node, by its plan, as far as that is known before MPI starts (every rank
+/// reads config.json for it); 0 if it is not, or if the run will be refused anyway.
+[[nodiscard]] std::uint64_t shared_bytes(const Options& options, int world, int local);
+
 /// Training and validation tokens, opened on every rank (the files are mapped, not copied).
 struct RunData {
   std::vector<io::DatasetFile> train_files, val_files;

@@ -1,0 +1,23 @@
+# Writes tessera_build.hpp when what it says has changed. Run at build time: OUT, SOURCE, VERSION, COMPILER are given.
+find_package(Git QUIET)
+set(commit unknown)
+if(GIT_FOUND)
+  execute_process(COMMAND ${GIT_EXECUTABLE} rev-parse --short=12 HEAD WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE found
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed)
+    set(commit ${found})
+    execute_process(COMMAND ${GIT_EXECUTABLE} status --porcelain --untracked-files=no WORKING_DIRECTORY ${SOURCE}
+      OUTPUT_VARIABLE changes ERROR_QUIET)
+    if(changes)
+      string(APPEND commit -dirty)
+    endif()
+  endif()
+endif()
+set(text "#pragma once\n// Made by the build.\n#define TESSERA_BUILD_VERSION \"${VERSION}\"\n#define TESSERA_BUILD_COMMIT \"${commit}\"\n#define TESSERA_BUILD_COMPILER \"${COMPILER}\"\n")
+set(old "")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,174 @@
+// `tessera bench gemm|collectives|step`: this machine, and a training step against it, both sides in one run.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "jobs/commands/commands.hpp"
+#include "jobs/run/limit.hpp"
+#include "jobs/run/machine.hpp"
+#include "jobs/run/report.hpp"
+#include "jobs/run/setup.hpp"
+#include "jobs/run/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// Tokens drawn at random: a function of the position alone.
+class RandomTokens final : public io::TokenStream {
+ public:
+  RandomTokens(std::int64_t size, std::int64_t vocab) : size_(size), vocab_(vocab) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      out[i] = static_cast<std::int32_t>(uniform(7, static_cast<std::uint64_t>(first + i)) * static_cast<double>(vocab_));
+    }
+  }
+
+ private:
+  std::int64_t size_, vocab_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+int set_threads_of(const Call& call, World& world) {
+  const ThreadShare share = share_cores(world, static_cast<int>(call.options().maybe_integer("threads").value_or(0)));
+  kernels::set_threads(share.threads);
+  if (share.overcommitted) log::warn(21, "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of their own, or lower --threads");
+  return share.threads;
+}
+
+int bench_gemm(const Call& call, World& world) {
+  const Options& options = call.options();
+  const int threads = set_threads_of(call, world);
+  std::vector<GemmShape> shapes{{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}};
+  if (options.has("model") || options.has("shape")) {
+    const ModelConfig config = read_model_config(options, &world);
+    const models::Model model = models::make(config.text, config.path);
+    shapes = gemm_shapes(model, batch_of(options, world.size()).micro_batch * sequence_length(options, model));
+  }
+  nlohmann::ordered_json json;
+  json["ranks"] = world.size(), json["threads_per_rank"] = threads;
+  if (!options.flag("json")) {
+    log::info(version_line());
+    log::info(strfmt("sgemm, %d ranks at once, %d threads each, best of %lld", world.size(), threads, static_cast<long long>(options.integer("bench_repeats"))));
+    log::info(strfmt("%8s %8s %8s %14s", "m", "n", "k", "GFLOP/s"));
+  }
+  for (const GemmShape& shape : shapes) {
+    const double speed = measure_together(world, shape, static_cast<int>(options.integer("bench_repeats")));
+    json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}});
+    if (!options.flag("json")) {
+      log::info(strfmt("%8lld %8lld %8lld %14.1f", static_cast<long long>(shape.m), static_cast<long long>(shape.n), static_cast<long long>(shape.k), speed));
+    }
+  }
+  if (options.flag("json")) log::info(json.dump(2));
+  return static_cast<int>(ExitCode::ok);
+}
+
+/// The best sum over ranks of all shapes.
+double machine_limit(World& world, const std::vector<GemmShape>& shapes, int repeats) {
+  double limit = 0;
+  for (const GemmShape& shape : shapes) limit = std::max(limit, measure_together(world, shape, repeats));
+  return limit;
+}
+
+struct Side {
+  std::string word;
+  std::vector<double> seconds, comm;
+  std::uint64_t pss = 0, arena = 0;  // summed over ranks
+};
+
+/// `steps` steps of one strategy after two to warm up.
+void measure(Side& side, const Call& call, World& world, const models::Model& model, const io::TokenStream& tokens, std::int64_t steps) {
+  train::TrainerOptions options = trainer_options(call.options(), model, world, 1000000);
+  options.run.strategy = shard::make_strategy(side.word, world.size(), 0, world.topology().ranks_per_node);
+  apply_policy(call.options(), options.run.strategy.policy);
+  options.lr.kind = train::LrSchedule::Kind::constant;
+  train::Trainer trainer(world, options);
+  trainer.initialise();
+  const std::int64_t global = options.run.batch.global_batch;
+  const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
+  for (std::int64_t step = 0; step < steps + 2; ++step) {
+    const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
+    if (step < 2) continue;
+    side.seconds.push_back(report.seconds);
+    side.comm.push_back(report.comm_seconds);
+  }
+  std::size_t arena = 0;
+  for (int c = 0; c < plan::num_categories; ++c) arena += trainer.measured_memory()[c];
+  side.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
+  side.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
+  world.barrier();
+}
+
+void print_step(const Call& call, const Side (&sides)[2], double flops, double before, double after) {
+  const double limit = std::max(before, after) * 1e9, overhead = median(sides[0].seconds) / median(sides[1].seconds);
+  if (call.options().flag("json")) {
+    nlohmann::ordered_json json = {{"sgemm_before_gflops", before}, {"sgemm_after_gflops", after}, {"zero3_over_zero0", overhead}};
+    for (const Side& side : sides) {
+      json[side.word] = {{"step_s", median(side.seconds)}, {"gflops", flops / median(side.seconds) / 1e9}, {"share_of_sgemm", flops / median(side.seconds) / limit},
+                         {"comm_s", median(side.comm)}, {"pss_bytes", side.pss}, {"arena_bytes", side.arena}, {"steps", side.seconds.size()}};
+    }
+    log::info(json.dump(2));
+    return;
+  }
+  log::info(strfmt("sgemm     %.1f GFLOP/s before, %.1f after, over all ranks (best of %lld of each shape)", before, after, static_cast<long long>(call.options().integer("bench_repeats"))));
+  log::info(strfmt("%-8s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all", "arena, all"));
+  for (const Side& side : sides) {
+    log::info(strfmt("%-8s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.word.c_str(), 1e3 * median(side.seconds), flops / median(side.seconds) / 1e9,
+                     100 * flops / median(side.seconds) / limit, 100 * median(side.comm) / median(side.seconds), human_bytes(static_cast<double>(side.pss)).c_str(),
+                     human_bytes(static_cast<double>(side.arena)).c_str()));
+  }
+  log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
+}
+
+int bench_step(const Call& call, World& world) {
+  const Options& options = call.options();
+  const int threads = set_threads_of(call, world);
+  const ModelConfig config = read_model_config(options, &world);
+  const models::Model model = models::make(config.text, config.path);
+  const std::int64_t length = sequence_length(options, model);
+  const plan::BatchPlan batch = batch_of(options, world.size());
+  const std::int64_t steps = options.integer("bench_steps");
+  const RandomTokens tokens((steps + 2) * batch.global_batch * length + 1, model.vocab);
+  const double flops = model.train_flops_per_token(length) * static_cast<double>(batch.global_batch * length);
+  if (!options.flag("json")) {
+    log::info(version_line());
+    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s", config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+                     static_cast<long long>(length), batch_line(batch).c_str(), threads, name_of(world.topology().transport)));
+  }
+  const std::vector<GemmShape> shapes = gemm_shapes(model, batch.micro_batch * length);
+  const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+  const double before = machine_limit(world, shapes, repeats);
+  // Each side twice, in turns, so that a drifting machine does not favour one.
+  Side sides[2] = {{.word = "zero3", .seconds = {}, .comm = {}}, {.word = "zero0", .seconds = {}, .comm = {}}};
+  for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
+    for (Side& side : sides) {
+      if (part > 0) measure(side, call, world, model, tokens, part);
+    }
+  }
+  const double after = machine_limit(world, shapes, repeats);
+  print_step(call, sides, flops, before, after);
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace
+
+int bench_command(const Call& call, World& world) {
+  const std::vector<std::string>& operands = call.invocation.operands;
+  const std::string what = operands.empty() ? "" : operands[0];
+  if (what == "gemm") return bench_gemm(call, world);
+  if (what == "collectives") return bench_collectives_command(call, world);
+  if (what == "step") return bench_step(call, world);
+  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line", "tessera bench gemm|collectives|step");
+}
+
+}  // namespace tessera::jobs

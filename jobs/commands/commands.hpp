@@ -1,0 +1,28 @@
+#pragma once
+// The commands of the program. Each returns an exit code, or throws Error on every rank alike.
+
+#include <chrono>
+
+#include "jobs/options/options.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+struct Call {
+  const Invocation& invocation;
+  std::vector<std::string> command_line;
+  std::chrono::steady_clock::time_point started;
+  [[nodiscard]] const Options& options() const { return invocation.options; }
+};
+
+int train_command(const Call& call, World& world);
+int bench_command(const Call& call, World& world);
+int bench_collectives_command(const Call& call, World& world);
+int doctor_command(const Call& call, World& world);
+int plan_command(const Call& call);
+/// The plan of a run whose world is given: `plan`, and `train --dry_run`.
+int print_plan(const Options& options, World* world, int world_size, const Topology& topology);
+int config_command(const Call& call);
+int completion_command(const Call& call);
+
+}  // namespace tessera::jobs

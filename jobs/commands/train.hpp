@@ -1,0 +1,58 @@
+#pragma once
+// A training run, top to bottom: what `tessera train` does after the command line is read.
+
+#include <memory>
+#include <optional>
+
+#include "jobs/commands/commands.hpp"
+#include "jobs/run/machine.hpp"
+#include "jobs/run/output.hpp"
+#include "jobs/run/report.hpp"
+#include "jobs/run/setup.hpp"
+
+namespace tessera::jobs {
+
+class TrainRun {
+ public:
+  TrainRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
+  /// Collective. Throws Error on every rank alike; what one rank alone meets ends in World::abort.
+  int run();
+
+ private:
+  void prepare();          // model, data, batch: everything that can be refused without memory
+  void check_memory();     // the plan against what this machine can give
+  void start();            // trainer, parameters, output directory
+  void announce();         // start-up block, args.json, run.json
+  void loop();
+  void one_step(std::int64_t step);
+  void log_step(const train::StepReport& report);
+  void trace(std::int64_t done);
+  train::EvalReport evaluate(std::int64_t done);
+  void finish();
+  void sample();
+  void memory_line();
+  [[nodiscard]] std::string run_json() const;
+  [[nodiscard]] double elapsed() const;
+
+  const Call& call_;
+  const Options& options_;
+  World& world_;
+  ModelConfig config_;
+  models::Model model_;
+  RunData data_;
+  RunLength length_;
+  ThreadShare threads_;
+  train::TrainerOptions trainer_options_;
+  std::uint64_t memory_limit_ = 0, baseline_pss_ = 0;
+  double sgemm_gflops_ = 0;
+  std::unique_ptr<io::Sampler> sampler_;
+  std::unique_ptr<train::Trainer> trainer_;
+  std::unique_ptr<RunDirectory> output_;
+  std::vector<std::string> hosts_;  // rank 0 only
+  std::chrono::steady_clock::time_point loop_started_;
+  Interval interval_;
+  double loss_sum_ = 0;
+  std::int64_t tokens_ = 0, logged_ = 0;
+};
+
+}  // namespace tessera::jobs

@@ -1,0 +1,25 @@
+#pragma once
+// What this machine can multiply: the sgemm speed that step times are set against.
+
+#include <cstdint>
+#include <vector>
+
+#include "models/module.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0;
+};
+/// 2048^3 and the model's own large products for a micro-batch of `rows` tokens: of a block (H x 3H, H x H, H x 4H, 4H x H), and the head
+/// in a chunk of rows. From the shapes of the model's two-dimensional parameters.
+[[nodiscard]] std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows);
+
+/// Collective: GFLOP/s summed over ranks, all at once, each shape best of `repeats` on each rank.
+[[nodiscard]] double measure_together(World& world, const GemmShape& shape, int repeats);
+
+/// Collective: the limit at the start of a run, in about `seconds`: the model's largest product, cut to fit.
+[[nodiscard]] double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,134 @@
+// The output directory on disk.
+#include "jobs/run/output.hpp"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "io/json_file.hpp"
+
+namespace tessera::jobs {
+
+namespace fs = std::filesystem;
+
+std::string json_number(double value) {
+  if (std::isnan(value)) return "\"NaN\"";
+  if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+  return strfmt("%.17g", value);
+}
+
+std::string json_string(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') (out += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 0x20) out += strfmt("\\u%04x", c);
+    else out += c;
+  }
+  return out + "\"";
+}
+
+JsonLine& JsonLine::number(const char* key, double value) {
+  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + json_number(value);
+  return *this;
+}
+
+JsonLine& JsonLine::integer(const char* key, std::int64_t value) {
+  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + std::to_string(value);
+  return *this;
+}
+
+JsonLine& JsonLine::text(const char* key, const std::string& value) {
+  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + json_string(value);
+  return *this;
+}
+
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path, const std::string& why, const Options& options) {
+  throw Error(ExitCode::data, "the output directory cannot be written: " + why, path + "; --output_dir: " + options.value("output_dir").source.text,
+              "Choose another --output_dir");
+}
+
+/// Number of the next version: one more than the largest v<N>-… there.
+int next_version(const fs::path& base) {
+  int next = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
+    int number = 0;
+    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && number >= next && number < 1000000000) next = number + 1;
+  }
+  return next;
+}
+
+std::string timestamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
+  return text;
+}
+
+}  // namespace
+
+void RunDirectory::create(const Options& options) {
+  const fs::path base = options.text("output_dir");
+  std::error_code error;
+  fs::create_directories(base, error);
+  if (error) cannot_write(base.string(), error.message(), options);
+  path_ = base.string();
+  if (options.flag("add_version")) {
+    // Two runs may start at once: the one that makes the directory has it.
+    for (int attempt = 0;; ++attempt) {
+      const fs::path mine = base / strfmt("v%d-%s", next_version(base), timestamp().c_str());
+      if (fs::create_directory(mine, error)) {
+        path_ = mine.string();
+        break;
+      }
+      if (error || attempt == 100) cannot_write(mine.string(), error ? error.message() : "it exists", options);
+    }
+  }
+  try {
+    io::write_text(file("STATUS"), "running\n");
+  } catch (const Error& failed) {
+    cannot_write(path_, failed.line(), options);
+  }
+  log_ = std::fopen(file("logging.jsonl").c_str(), "w");
+  if (log_ == nullptr) cannot_write(file("logging.jsonl"), std::strerror(errno), options);
+}
+
+RunDirectory::RunDirectory(World& world, const Options& options) : world_(world) {
+  world.together([&] {
+    if (world.rank() == 0) create(options);
+  });
+  path_ = world.from_root(path_);
+}
+
+RunDirectory::~RunDirectory() {
+  if (log_ != nullptr) std::fclose(log_);
+}
+
+void RunDirectory::status(const std::string& word) { io::write_text(file("STATUS"), word + "\n"); }
+
+void RunDirectory::fail() noexcept {
+  try {
+    status("failed");
+  } catch (...) {  // the error that led here is the one to report
+  }
+}
+
+void RunDirectory::write(const std::string& name, const std::string& text) {
+  if (world_.rank() == 0) io::write_text(file(name), text);
+}
+
+void RunDirectory::log(const JsonLine& line) {
+  if (log_ == nullptr) return;
+  const std::string text = line.str() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0) {
+    throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"), "Free some space");
+  }
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,14 @@
+#pragma once
+// Chrome trace (Perfetto reads it too) of one rank's spans.
+
+#include <string>
+#include <vector>
+
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::jobs {
+
+/// The file's text: one process per rank, one lane per stream.
+[[nodiscard]] std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world, const std::string& host, const char* transport);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,21 @@
+#!/bin/bash
+# tessera under Flux.
+#   flux batch jobs/templates/flux.sh config.yaml
+#flux: --job-name=tessera
+#flux: --nodes=4
+#flux: --exclusive
+#flux: --time-limit=4h
+#flux: --output=tessera-{{id}}.log
+set -u
+config=${1:-config.yaml}
+nodes=4
+ranks=32
+cores=8
+
+flux run -N "$nodes" -n "$ranks" -c "$cores" -o cpu-affinity=per-task -o pmi=pmix \
+  --env=OMP_PROC_BIND=close --env=OMP_PLACES=cores \
+  tessera train "$config" --output_dir "out/tessera-$(flux getattr jobid)"
+rc=$?
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+echo "tessera ended with $rc"
+exit "$rc"

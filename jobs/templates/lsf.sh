@@ -1,0 +1,19 @@
+#!/bin/bash
+# tessera under IBM LSF with jsrun (Spectrum MPI or Open MPI): resource sets of 8 cores, one rank each.
+#   CONFIG=config.yaml bsub < jobs/templates/lsf.sh
+#BSUB -J tessera
+#BSUB -nnodes 4
+#BSUB -W 4:00
+#BSUB -o tessera-%J.log
+set -u
+config=${CONFIG:-config.yaml}
+sets=16
+cores=8
+
+# -n resource sets, -a ranks and -c cores in each, packed so that a rank's cores are neighbours.
+jsrun -n "$sets" -a 1 -c "$cores" -b "packed:$cores" -E OMP_PROC_BIND=close -E OMP_PLACES=cores \
+  tessera train "$config" --output_dir "out/tessera-$LSB_JOBID"
+rc=$?
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+echo "tessera ended with $rc"
+exit "$rc"

@@ -1,0 +1,24 @@
+#!/bin/bash
+# tessera under Slurm: one rank per NUMA domain or socket is a good start, its cores as threads.
+#   sbatch jobs/templates/slurm.sh config.yaml
+#SBATCH --job-name=tessera
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --time=04:00:00
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+set -u
+config=${1:-config.yaml}
+
+# Since Slurm 22.05 srun does not inherit --cpus-per-task; tessera takes its threads from the mask that srun sets.
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+export OMP_PROC_BIND=close OMP_PLACES=cores
+
+# --kill-on-bad-exit: when one rank fails, none of the others is left behind.
+srun --mpi=pmix --cpu-bind=cores --kill-on-bad-exit=1 \
+  tessera train "$config" --output_dir "out/$SLURM_JOB_NAME-$SLURM_JOB_ID"
+rc=$?
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+echo "tessera ended with $rc"
+exit "$rc"
