@@ -69,7 +69,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
       throw refuse(position_.line, shown(name) + strfmt(" is given twice (before in line %d)", before->line));
     if (open_.back()->entries.size() == max_config_entries)
       throw refuse(position_.line, strfmt("a table of more than %zu entries", max_config_entries));
-    open_.back()->entries.emplace_back(name, ConfigNode{.line = position_.line});
+    open_.back()->entries.push_back({name, ConfigNode{.line = position_.line}});
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {

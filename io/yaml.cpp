@@ -135,7 +135,7 @@ class Reader {
                    "Keep one of them");
     if (map.entries.size() == max_config_entries)
       throw refuse(source, static_cast<std::size_t>(line), strfmt("a table of more than %zu entries", max_config_entries));
-    map.entries.emplace_back(key, ConfigNode{.line = line});
+    map.entries.push_back({key, ConfigNode{.line = line}});
   }
 
  private:

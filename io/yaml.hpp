@@ -3,10 +3,11 @@
 // flat or nested table of options does not need is refused by name.
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tessera::io {
+
+struct ConfigEntry;
 
 /// A node of a configuration file. Scalars stay text: the option table gives them types.
 struct ConfigNode {
@@ -14,12 +15,18 @@ struct ConfigNode {
   Kind kind = Kind::null;
   std::string text;                                          // scalar: as written (JSON: numbers and true/false as written too)
   std::vector<ConfigNode> items;                             // list
-  std::vector<std::pair<std::string, ConfigNode>> entries;   // map, in file order, keys unique
+  std::vector<ConfigEntry> entries;                          // map, in file order, keys unique
   int line = 0;                                              // 1-based; of a map's value: the line of its key
   bool quoted = false;                                       // scalar in quotes: a string whatever it looks like
 
   /// The value of `key` in a map; null pointer if there is none.
   [[nodiscard]] const ConfigNode* find(const std::string& key) const;
+};
+
+/// A key and its value.
+struct ConfigEntry {
+  std::string first;
+  ConfigNode second;
 };
 
 /// Limits that no configuration of ours meets.
