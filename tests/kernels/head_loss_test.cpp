@@ -48,10 +48,11 @@ Reference reference(const Case& s, const Vector& x, const Vector& w, const Targe
     r.correct += largest - logits.begin() == target ? 1 : 0;
     r.tokens += 1;
     double sum = 0;
-    for (const double l : logits) sum += std::exp(l - max);
-    r.loss += max + std::log(sum) - logits[static_cast<std::size_t>(target)];
+    const double target_logit = logits[static_cast<std::size_t>(target)];
+    for (double& l : logits) sum += l = std::exp(l - max);
+    r.loss += max + std::log(sum) - target_logit;
     for (std::int64_t j = 0; j < s.v; ++j) {
-      const double d = scale * (std::exp(logits[static_cast<std::size_t>(j)] - max) / sum - (j == target ? 1 : 0));
+      const double d = scale * (logits[static_cast<std::size_t>(j)] / sum - (j == target ? 1 : 0));
       for (std::int64_t c = 0; c < s.c; ++c) {
         r.dx[static_cast<std::size_t>(i * s.c + c)] += d * w[static_cast<std::size_t>(j * s.c + c)];
         r.dweight[static_cast<std::size_t>(j * s.c + c)] += d * x[static_cast<std::size_t>(i * s.c + c)];
@@ -112,7 +113,7 @@ TEST(HeadLoss, MatchesTheReferenceOnEveryInstructionSet) {
 }
 
 TEST(HeadLoss, BlocksOfRowsAndChunksOfALargeVocabulary) {
-  expect_as_reference<float>({400, 3, 50257}, 5e-6);  // two blocks, 25 chunks, the last one short
+  expect_as_reference<float>({330, 2, 50257}, 5e-6);  // two blocks, 25 chunks, the last one short
 }
 
 TEST(HeadLoss, GradientIsTheSlopeOfTheLoss) {
