@@ -12,8 +12,8 @@ constexpr std::int64_t grain = 4096;  // elements
 
 void adamw(const AdamWArgs& args, StreamView) {
   const std::int64_t n = args.param.numel();
-  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n && args.grad.numel() == n, "param %lld, grad %lld elements",
-                 static_cast<long long>(n), static_cast<long long>(args.grad.numel()));
+  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n && args.grad.numel() == n,
+                 "param %lld, grad %lld elements", static_cast<long long>(n), static_cast<long long>(args.grad.numel()));
   TESSERA_ASSERT(args.scalars != nullptr);
   const AdamWScalars& s = *args.scalars;
   const host::AdamWStep step{

@@ -21,7 +21,7 @@ struct AdamWArgs {
   TensorView param, exp_avg, exp_avg_sq;  // (n) fp32, updated
   TensorView grad;                        // (n) fp32, only read
   const AdamWScalars* scalars = nullptr;
-  bool decay = true;                      // weight_decay applies to this segment
+  bool decay = true;  // weight_decay applies to this segment
 };
 void adamw(const AdamWArgs& args, StreamView stream);
 

@@ -7,8 +7,8 @@
 namespace tessera::kernels {
 
 void bias_backward(const BiasBackwardArgs& args, StreamView) {
-  TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s", args.dy.shape.str().c_str(),
-                 args.dbias.shape.str().c_str());
+  TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
+                 args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1];
   host::by_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -22,13 +22,15 @@ void bias_backward(const BiasBackwardArgs& args, StreamView) {
 }
 
 void add(const AddArgs& args, StreamView) {
-  TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
+  TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(),
+                 args.y.shape.str().c_str());
   host::by_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
     const auto& table = host::bias<T>();
-    host::parallel_ranges(args.x.numel(), 8192, [&](std::int64_t begin, std::int64_t end) { table.add(x + begin, y + begin, end - begin); });
+    host::parallel_ranges(args.x.numel(), 8192,
+                          [&](std::int64_t begin, std::int64_t end) { table.add(x + begin, y + begin, end - begin); });
   });
 }
 

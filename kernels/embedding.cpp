@@ -12,8 +12,9 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.tokens_table.shape.rank() == 2);
   const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
   TESSERA_ASSERT(args.y.shape == Shape({args.ids.shape[0], tokens, channels}), "y %s", args.y.shape.str().c_str());
-  TESSERA_ASSERT(!args.positions_table || (args.positions_table.shape[0] >= tokens && args.positions_table.shape[1] == channels),
-                 "positions %s", args.positions_table.shape.str().c_str());
+  TESSERA_ASSERT(
+      !args.positions_table || (args.positions_table.shape[0] >= tokens && args.positions_table.shape[1] == channels),
+      "positions %s", args.positions_table.shape.str().c_str());
   const auto* ids = args.ids.as<std::int32_t>();
   host::by_dtype(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -17,7 +17,8 @@ void gelu_forward(const GeluForwardArgs& args, StreamView) {
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
     const auto& table = host::gelu<T>();
-    host::parallel_ranges(args.x.numel(), grain, [&](std::int64_t begin, std::int64_t end) { table.forward(x + begin, y + begin, end - begin); });
+    host::parallel_ranges(args.x.numel(), grain,
+                          [&](std::int64_t begin, std::int64_t end) { table.forward(x + begin, y + begin, end - begin); });
   });
 }
 

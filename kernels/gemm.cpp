@@ -16,8 +16,8 @@ namespace {
 
 /// C as a grid of tiles; a function of the shape and the number of threads alone.
 struct Grid {
-  std::int64_t rows = 1, columns = 1;   // tiles
-  std::int64_t height = 0, width = 0;   // of a tile; the last of each may be smaller
+  std::int64_t rows = 1, columns = 1;  // tiles
+  std::int64_t height = 0, width = 0;  // of a tile; the last of each may be smaller
 };
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }

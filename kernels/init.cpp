@@ -22,7 +22,8 @@ void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, dou
     out += to - from;
     count -= to - from;
   };
-  if (const std::int64_t skip = first % 4; skip != 0 && count > 0) piece(first / 4, skip, std::min<std::int64_t>(4, skip + count));
+  if (const std::int64_t skip = first % 4; skip != 0 && count > 0)
+    piece(first / 4, skip, std::min<std::int64_t>(4, skip + count));
   const std::int64_t group = (first + 3) / 4, whole = count / 4;
   table.normal(key, static_cast<std::uint64_t>(group), whole, std, out);
   out += 4 * whole;

@@ -10,17 +10,17 @@ namespace tessera::kernels {
 
 namespace {
 
-constexpr std::int64_t grain = 8;        // rows
-constexpr std::int64_t most_blocks = 64; // of rows in backward, each with its partial dweight and dbias
-constexpr std::int64_t least_rows = 16;  // in a block
+constexpr std::int64_t grain = 8;         // rows
+constexpr std::int64_t most_blocks = 64;  // of rows in backward, each with its partial dweight and dbias
+constexpr std::int64_t least_rows = 16;   // in a block
 
 struct Extent {
   std::int64_t rows = 0, channels = 0;
 };
 
 Extent extent(const TensorView& x, const TensorView& weight) {
-  TESSERA_ASSERT(x.shape.rank() == 2 && x.shape[1] > 0 && weight.numel() == x.shape[1], "x %s, weight %s", x.shape.str().c_str(),
-                 weight.shape.str().c_str());
+  TESSERA_ASSERT(x.shape.rank() == 2 && x.shape[1] > 0 && weight.numel() == x.shape[1], "x %s, weight %s",
+                 x.shape.str().c_str(), weight.shape.str().c_str());
   return {x.shape[0], x.shape[1]};
 }
 
@@ -49,8 +49,15 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
   TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
   host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
-    const host::LayerNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(), optional<T>(args.mean),
-                                       optional<T>(args.rstd), n, c, static_cast<T>(args.eps)};
+    const host::LayerNormRows<T> whole{args.x.as<T>(),
+                                       args.weight.as<T>(),
+                                       args.bias.as<T>(),
+                                       args.y.as<T>(),
+                                       optional<T>(args.mean),
+                                       optional<T>(args.rstd),
+                                       n,
+                                       c,
+                                       static_cast<T>(args.eps)};
     const auto& table = host::layer_norm<T>();
     host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
   });
@@ -58,11 +65,19 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
 
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView) {
   const auto [rows, channels] = extent(args.x, args.weight);
-  TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows && args.rstd.numel() == rows);
+  TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows &&
+                 args.rstd.numel() == rows);
   host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
-    const host::LayerNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
-                                       args.mean.as<T>(), args.rstd.as<T>(), n, c, T(0)};
+    const host::LayerNormRows<T> whole{args.x.as<T>(),
+                                       args.weight.as<T>(),
+                                       args.bias.as<T>(),
+                                       args.y.as<T>(),
+                                       args.mean.as<T>(),
+                                       args.rstd.as<T>(),
+                                       n,
+                                       c,
+                                       T(0)};
     const auto& table = host::layer_norm<T>();
     host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
   });
@@ -100,7 +115,8 @@ void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView) {
   const auto [rows, channels] = extent(args.x, args.weight);
-  TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.mean.numel() == rows && args.rstd.numel() == rows);
+  TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.mean.numel() == rows &&
+                 args.rstd.numel() == rows);
   TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype), "workspace of %zu bytes",
                  args.workspace.nbytes());

@@ -22,15 +22,15 @@ struct LayerNormApplyArgs {
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream);
 
 struct LayerNormBackwardArgs {
-  TensorView dy;             // (N, C)
-  TensorView x;              // (N, C), the forward's input
-  TensorView weight;         // (C)
-  TensorView mean, rstd;     // (N)
-  TensorView dx;             // (N, C); may be dy; with add_to_dx the residual's gradient is already there
+  TensorView dy;          // (N, C)
+  TensorView x;           // (N, C), the forward's input
+  TensorView weight;      // (C)
+  TensorView mean, rstd;  // (N)
+  TensorView dx;          // (N, C); may be dy; with add_to_dx the residual's gradient is already there
   bool add_to_dx = false;
-  TensorView dweight, dbias; // (C)
-  bool accumulate = false;   // add to dweight, dbias, or overwrite them
-  TensorView workspace;      // layer_norm_backward_workspace bytes
+  TensorView dweight, dbias;  // (C)
+  bool accumulate = false;    // add to dweight, dbias, or overwrite them
+  TensorView workspace;       // layer_norm_backward_workspace bytes
 };
 /// Rows are summed into dweight and dbias by blocks that depend on N alone: the same bits for any number of threads.
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream);

@@ -23,8 +23,8 @@ bool cpu_has(Isa isa) {
     case Isa::portable: return true;
     case Isa::avx2: return v3;
     case Isa::avx512:
-      return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+      return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
 #endif
   return isa == Isa::portable;
@@ -32,7 +32,8 @@ bool cpu_has(Isa isa) {
 
 void require(Isa isa, const char* where) {
   if (cpu_has(isa)) return;
-  throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where, "Choose portable, or none for the best there is");
+  throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where,
+              "Choose portable, or none for the best there is");
 }
 
 Isa first_choice() {

@@ -9,8 +9,8 @@ namespace tessera::kernels::host {
 
 /// The constants of a step, each rounded to fp32 once.
 struct AdamWStep {
-  float keep;          // 1 - lr·wd, or 1
-  float rate;          // lr / c1
+  float keep;                   // 1 - lr·wd, or 1
+  float rate;                   // lr / c1
   float beta2, blend1, blend2;  // blend = 1 - β
   float sqrt_correction2, eps, clip;
 };

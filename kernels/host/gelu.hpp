@@ -9,8 +9,8 @@ namespace tessera::kernels::host {
 
 template <class T>
 struct Gelu {
-  void (*forward)(const T* x, T* y, std::int64_t n);                  // y may be x
-  void (*backward)(const T* x, const T* dy, T* dx, std::int64_t n);   // dx may be dy or x
+  void (*forward)(const T* x, T* y, std::int64_t n);                 // y may be x
+  void (*backward)(const T* x, const T* dy, T* dx, std::int64_t n);  // dx may be dy or x
 };
 TESSERA_TABLE(Gelu, gelu)
 

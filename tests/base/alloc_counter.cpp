@@ -30,8 +30,8 @@ std::int64_t alloc_bytes() { return bytes.load(); }
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, std::size_t),
                                                          void (*free_hook)(const volatile void*));
 namespace {
-[[maybe_unused]] const int installed =
-    __sanitizer_install_malloc_and_free_hooks([](const volatile void*, std::size_t size) { note(size); }, [](const volatile void*) {});
+[[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void*, std::size_t size) { note(size); }, [](const volatile void*) {});
 }
 
 #else

@@ -28,7 +28,7 @@ TEST(AllocCounter, CountsEveryKind) {
   ASSERT_EQ(posix_memalign(&memory, 64, 100), 0);
   std::free(kept(memory));
   ::operator delete(kept(::operator new(100)));
-  ::operator delete(kept(::operator new(128, std::align_val_t{64})), std::align_val_t{64});
+  ::operator delete (kept(::operator new (128, std::align_val_t{64})), std::align_val_t{64});
   EXPECT_EQ(alloc_count() - before, 7);
   EXPECT_EQ(alloc_bytes() - bytes, 756);
 }

@@ -20,8 +20,9 @@ double sum_of(const std::vector<double>& values) {
 
 TEST(ExactSum, SingleValuesComeBack) {
   using Limits = std::numeric_limits<double>;
-  for (const double x : {0.0, 1.0, 0.1, 1e300, 1e-300, Limits::max(), Limits::min(), Limits::denorm_min(), Limits::min() - Limits::denorm_min(),
-                         3 * Limits::denorm_min(), 0x1.fffffffffffffp-1022, 0x1p-1074, 0x1p-1043, 0x1p1023}) {
+  for (const double x :
+       {0.0, 1.0, 0.1, 1e300, 1e-300, Limits::max(), Limits::min(), Limits::denorm_min(), Limits::min() - Limits::denorm_min(),
+        3 * Limits::denorm_min(), 0x1.fffffffffffffp-1022, 0x1p-1074, 0x1p-1043, 0x1p1023}) {
     EXPECT_EQ(sum_of({x}), x);
     EXPECT_EQ(sum_of({-x}), -x);
     EXPECT_EQ(sum_of({x, -x}), 0);
@@ -76,7 +77,8 @@ TEST(ExactSum, AnyOrderAnyGrouping) {
   std::mt19937_64 random(2);
   std::vector<double> values;
   for (int i = 0; i < 3000; ++i)
-    values.push_back(std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), static_cast<int>(random() % 400) - 260));
+    values.push_back(
+        std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), static_cast<int>(random() % 400) - 260));
   ExactSum whole;
   for (const double v : values) whole.add(v);
   for (int round = 0; round < 20; ++round) {

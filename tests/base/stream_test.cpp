@@ -108,16 +108,12 @@ TEST_P(StreamModes, FirstErrorIsRethrownAndTheRestSkipped) {
   try {
     stream.enqueue(fail, nullptr, 7);
     stream.enqueue(Journal::write, &journal, 1);
-  } catch (const std::runtime_error&) {
-    thrown_early = true;
-  }
+  } catch (const std::runtime_error&) { thrown_early = true; }
   EXPECT_EQ(thrown_early, GetParam() == Mode::immediate);
   try {
     stream.synchronize();
     FAIL() << "nothing thrown";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "task 7");
-  }
+  } catch (const std::runtime_error& error) { EXPECT_STREQ(error.what(), "task 7"); }
   Event event;
   stream.record(event);
   EXPECT_THROW(event.wait(), std::runtime_error);
@@ -149,7 +145,9 @@ TEST_P(StreamModes, NothingIsAllocatedOnceMade) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, StreamModes, testing::Values(Mode::immediate, Mode::threaded, Mode::deferred),
                          [](const auto& mode) {
-                           return mode.param == Mode::immediate ? "immediate" : mode.param == Mode::threaded ? "threaded" : "deferred";
+                           return mode.param == Mode::immediate  ? "immediate"
+                                  : mode.param == Mode::threaded ? "threaded"
+                                                                 : "deferred";
                          });
 
 TEST(Stream, ThreadedRunsElsewhereAndDoesNotBlockTheHost) {
@@ -239,7 +237,8 @@ TEST(Stream, AnIdleThreadSleeps) {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double used = static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  const double used =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   EXPECT_LT(used, 0.1);  // a spinning thread would use 0.2 s
 }
 

@@ -11,7 +11,13 @@ struct State {
   explicit State(std::int64_t n)
       : param(random_vector<float>(n, 1)), m(static_cast<std::size_t>(n)), v(static_cast<std::size_t>(n)) {}
   void step(std::vector<float>& grad, const AdamWScalars& scalars, bool decay) {
-    adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars, .decay = decay}, host_stream);
+    adamw({.param = view(param),
+           .exp_avg = view(m),
+           .exp_avg_sq = view(v),
+           .grad = view(grad),
+           .scalars = &scalars,
+           .decay = decay},
+          host_stream);
   }
 };
 
@@ -60,7 +66,8 @@ TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
   s.weight_decay = 0;
   state.step(g, s, true);
   for (std::size_t i = 0; i < 5; ++i)
-    EXPECT_NEAR(static_cast<double>(state.param[i] - before[i]), std::copysign(s.learning_rate, -static_cast<double>(g[i])), 3e-7);
+    EXPECT_NEAR(static_cast<double>(state.param[i] - before[i]), std::copysign(s.learning_rate, -static_cast<double>(g[i])),
+                3e-7);
 }
 
 TEST(AdamW, TheWrittenSequenceToTheBit) {

@@ -11,9 +11,12 @@ struct Problem {
   std::vector<std::int32_t> ids;
   std::vector<double> table, position_table, dy;
 
-  Problem() : table(random_vector<double>(vocab * channels, 1)), position_table(random_vector<double>(positions * channels, 2)),
-              dy(random_vector<double>(batch * tokens * channels, 3)) {
-    for (std::int64_t i = 0; i < batch * tokens; ++i) ids.push_back(static_cast<std::int32_t>(philox(4, static_cast<std::uint64_t>(i))[0] % 6));  // 6 is never used
+  Problem()
+      : table(random_vector<double>(vocab * channels, 1)),
+        position_table(random_vector<double>(positions * channels, 2)),
+        dy(random_vector<double>(batch * tokens * channels, 3)) {
+    for (std::int64_t i = 0; i < batch * tokens; ++i)
+      ids.push_back(static_cast<std::int32_t>(philox(4, static_cast<std::uint64_t>(i))[0] % 6));  // 6 is never used
   }
   [[nodiscard]] Shape id_shape() const { return {batch, tokens}; }
   [[nodiscard]] Shape y_shape() const { return {batch, tokens, channels}; }
@@ -33,10 +36,17 @@ TEST(Embedding, Forward) {
       const Setting setting(num, set);
       Problem p;
       std::vector<double> y(p.dy.size());
-      embedding_forward({.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}),
-                         .positions_table = view(p.position_table, {p.positions, p.channels}), .y = view(y, p.y_shape())}, host_stream);
-      p.each([&](std::size_t at, std::size_t token, std::size_t position) { EXPECT_EQ(y[at], p.table[token] + p.position_table[position]); });
-      embedding_forward({.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}), .y = view(y, p.y_shape())}, host_stream);
+      embedding_forward({.ids = view(p.ids, p.id_shape()),
+                         .tokens_table = view(p.table, {p.vocab, p.channels}),
+                         .positions_table = view(p.position_table, {p.positions, p.channels}),
+                         .y = view(y, p.y_shape())},
+                        host_stream);
+      p.each([&](std::size_t at, std::size_t token, std::size_t position) {
+        EXPECT_EQ(y[at], p.table[token] + p.position_table[position]);
+      });
+      embedding_forward(
+          {.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}), .y = view(y, p.y_shape())},
+          host_stream);
       p.each([&](std::size_t at, std::size_t token, std::size_t) { EXPECT_EQ(y[at], p.table[token]); });
     }
 }
@@ -55,9 +65,13 @@ TEST(Embedding, BackwardIsTheTransposeInTokenOrder) {
           token_truth[token] += dy[at];
           position_truth[position] += dy[at];
         });
-        embedding_backward({.ids = view(p.ids, p.id_shape()), .dy = view(dy, p.y_shape()), .dtokens_table = view(tokens, {p.vocab, p.channels}),
-                            .accumulate_tokens = accumulate, .dpositions_table = view(positions, {p.positions, p.channels}),
-                            .accumulate_positions = accumulate}, host_stream);
+        embedding_backward({.ids = view(p.ids, p.id_shape()),
+                            .dy = view(dy, p.y_shape()),
+                            .dtokens_table = view(tokens, {p.vocab, p.channels}),
+                            .accumulate_tokens = accumulate,
+                            .dpositions_table = view(positions, {p.positions, p.channels}),
+                            .accumulate_positions = accumulate},
+                           host_stream);
         EXPECT_EQ(tokens, token_truth);
         EXPECT_EQ(positions, position_truth);
       }
@@ -67,18 +81,26 @@ TEST(Embedding, BackwardWithoutPositions) {
   Problem p;
   std::vector<double> tokens(p.table.size(), 5), truth(tokens.size());
   p.each([&](std::size_t at, std::size_t token, std::size_t) { truth[token] += p.dy[at]; });
-  embedding_backward({.ids = view(p.ids, p.id_shape()), .dy = view(p.dy, p.y_shape()), .dtokens_table = view(tokens, {p.vocab, p.channels})}, host_stream);
+  embedding_backward(
+      {.ids = view(p.ids, p.id_shape()), .dy = view(p.dy, p.y_shape()), .dtokens_table = view(tokens, {p.vocab, p.channels})},
+      host_stream);
   EXPECT_EQ(tokens, truth);
 }
 
 TEST(Embedding, GradientByFiniteDifferences) {
   Problem p;
   std::vector<double> tokens(p.table.size()), positions(p.position_table.size()), y(p.dy.size());
-  embedding_backward({.ids = view(p.ids, p.id_shape()), .dy = view(p.dy, p.y_shape()), .dtokens_table = view(tokens, {p.vocab, p.channels}),
-                      .dpositions_table = view(positions, {p.positions, p.channels})}, host_stream);
+  embedding_backward({.ids = view(p.ids, p.id_shape()),
+                      .dy = view(p.dy, p.y_shape()),
+                      .dtokens_table = view(tokens, {p.vocab, p.channels}),
+                      .dpositions_table = view(positions, {p.positions, p.channels})},
+                     host_stream);
   const auto loss = [&] {
-    embedding_forward({.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}),
-                       .positions_table = view(p.position_table, {p.positions, p.channels}), .y = view(y, p.y_shape())}, host_stream);
+    embedding_forward({.ids = view(p.ids, p.id_shape()),
+                       .tokens_table = view(p.table, {p.vocab, p.channels}),
+                       .positions_table = view(p.position_table, {p.positions, p.channels}),
+                       .y = view(y, p.y_shape())},
+                      host_stream);
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * p.dy[i];
     return sum;
@@ -101,8 +123,11 @@ TEST(Embedding, GradientByFiniteDifferences) {
 TEST(Embedding, ShapesAreChecked) {
   Problem p;
   std::vector<double> y(p.dy.size());
-  EXPECT_THROW(embedding_forward({.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}),
-                                  .positions_table = {p.position_table.data(), {10, p.channels}}, .y = view(y, p.y_shape())}, host_stream),
+  EXPECT_THROW(embedding_forward({.ids = view(p.ids, p.id_shape()),
+                                  .tokens_table = view(p.table, {p.vocab, p.channels}),
+                                  .positions_table = {p.position_table.data(), {10, p.channels}},
+                                  .y = view(y, p.y_shape())},
+                                 host_stream),
                std::logic_error);
 }
 

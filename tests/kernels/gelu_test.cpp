@@ -26,7 +26,9 @@ void matches(std::int64_t n, double tolerance) {
     const double v = static_cast<double>(x[i]);
     EXPECT_NEAR(static_cast<double>(y[i]), gelu_of(v), tolerance * (1e-3 + std::abs(v))) << v;
     const double h = 1e-5, slope = std::abs(v) > 100 ? (v > 0 ? 1 : 0) : (gelu_of(v + h) - gelu_of(v - h)) / (2 * h);
-    EXPECT_NEAR(static_cast<double>(dx[i]), slope * static_cast<double>(dy[i]), (5 * tolerance + 1e-9) * (1 + std::abs(static_cast<double>(dy[i])))) << v;
+    EXPECT_NEAR(static_cast<double>(dx[i]), slope * static_cast<double>(dy[i]),
+                (5 * tolerance + 1e-9) * (1 + std::abs(static_cast<double>(dy[i]))))
+        << v;
   }
 }
 

@@ -15,7 +15,8 @@ struct Case {
 
 template <class T>
 double error_of(const Case& s) {
-  auto a = random_vector<T>(s.m * s.k, 1), b = random_vector<T>(s.k * s.n, 2), c = random_vector<T>(s.m * s.n, 3), bias = random_vector<T>(s.n, 4);
+  auto a = random_vector<T>(s.m * s.k, 1), b = random_vector<T>(s.k * s.n, 2), c = random_vector<T>(s.m * s.n, 3),
+       bias = random_vector<T>(s.n, 4);
   std::vector<double> truth(c.size());
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) {
@@ -24,12 +25,19 @@ double error_of(const Case& s) {
         sum += static_cast<double>(a[static_cast<std::size_t>(s.trans_a ? l * s.m + i : i * s.k + l)]) *
                static_cast<double>(b[static_cast<std::size_t>(s.trans_b ? j * s.k + l : l * s.n + j)]);
       const auto at = static_cast<std::size_t>(i * s.n + j);
-      truth[at] = s.alpha * sum + s.beta * static_cast<double>(c[at]) + (s.with_bias ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0);
+      truth[at] = s.alpha * sum + s.beta * static_cast<double>(c[at]) +
+                  (s.with_bias ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0);
     }
   if (s.beta == 0) c.assign(c.size(), std::numeric_limits<T>::quiet_NaN());  // must not be read
-  gemm({.a = view(a, s.trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}), .b = view(b, s.trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}),
-        .c = view(c, {s.m, s.n}), .trans_a = s.trans_a, .trans_b = s.trans_b, .alpha = s.alpha, .beta = s.beta,
-        .bias = s.with_bias ? view(bias) : TensorView{}}, host_stream);
+  gemm({.a = view(a, s.trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}),
+        .b = view(b, s.trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}),
+        .c = view(c, {s.m, s.n}),
+        .trans_a = s.trans_a,
+        .trans_b = s.trans_b,
+        .alpha = s.alpha,
+        .beta = s.beta,
+        .bias = s.with_bias ? view(bias) : TensorView{}},
+       host_stream);
   return relative_error(c, truth);
 }
 
@@ -39,7 +47,14 @@ TEST(Gemm, MatchesThreeLoops) {
     const Setting setting(num);
     for (const auto& [m, n, k] : shapes)
       for (int mask = 0; mask < 16; ++mask) {
-        const Case s{m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0, mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0, (mask & 8) != 0};
+        const Case s{m,
+                     n,
+                     k,
+                     (mask & 1) != 0,
+                     (mask & 2) != 0,
+                     mask & 4 ? -0.5 : 1.0,
+                     mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0,
+                     (mask & 8) != 0};
         EXPECT_LT(error_of<float>(s), 1e-5) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
         EXPECT_LT(error_of<double>(s), 1e-13) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
       }
@@ -49,7 +64,8 @@ TEST(Gemm, MatchesThreeLoops) {
 TEST(Gemm, EmptyDimensions) {
   std::vector<float> a(12), b(12), c(9, 3.0F), bias{1, 2, 3};
   a.reserve(1), b.reserve(1);
-  gemm({.a = {a.data(), {3, 0}}, .b = {b.data(), {0, 3}}, .c = view(c, {3, 3}), .bias = view(bias)}, host_stream);  // k 0: the bias alone
+  gemm({.a = {a.data(), {3, 0}}, .b = {b.data(), {0, 3}}, .c = view(c, {3, 3}), .bias = view(bias)},
+       host_stream);  // k 0: the bias alone
   EXPECT_EQ(c, (std::vector<float>{1, 2, 3, 1, 2, 3, 1, 2, 3}));
   gemm({.a = {a.data(), {0, 4}}, .b = {b.data(), {4, 3}}, .c = {c.data(), {0, 3}}}, host_stream);
   EXPECT_EQ(c[0], 1.0F);

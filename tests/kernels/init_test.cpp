@@ -28,7 +28,8 @@ TEST(Init, IsAsDefined) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto w = philox(key, i / 4);
     const auto half = i % 4 / 2 * 2;
-    const double radius = std::sqrt(-2 * std::log((w[half] + 0.5) / 4294967296.0)), angle = 2 * M_PI * w[half + 1] / 4294967296.0;
+    const double radius = std::sqrt(-2 * std::log((w[half] + 0.5) / 4294967296.0)),
+                 angle = 2 * M_PI * w[half + 1] / 4294967296.0;
     EXPECT_NEAR(static_cast<double>(values[i]), 0.02 * radius * (i % 2 ? std::sin(angle) : std::cos(angle)), 1e-8) << i;
   }
 }

@@ -17,21 +17,44 @@ const Size sizes[] = {{1, 1}, {1, 7}, {3, 8}, {5, 33}, {17, 64}, {40, 100}, {130
 template <class T>
 struct Problem {
   explicit Problem(Size s)
-      : size(s), x(random_vector<T>(s.rows * s.channels, 1, 3)), weight(random_vector<T>(s.channels, 2)), bias(random_vector<T>(s.channels, 3)),
-        dy(random_vector<T>(s.rows * s.channels, 4)), y(x.size()), mean(static_cast<std::size_t>(s.rows)), rstd(mean.size()), dx(x.size()),
-        dweight(weight.size()), dbias(weight.size()) {
+      : size(s),
+        x(random_vector<T>(s.rows * s.channels, 1, 3)),
+        weight(random_vector<T>(s.channels, 2)),
+        bias(random_vector<T>(s.channels, 3)),
+        dy(random_vector<T>(s.rows * s.channels, 4)),
+        y(x.size()),
+        mean(static_cast<std::size_t>(s.rows)),
+        rstd(mean.size()),
+        dx(x.size()),
+        dweight(weight.size()),
+        dbias(weight.size()) {
     for (auto& v : x) v += T(10);  // a mean that cancels
   }
   [[nodiscard]] Shape shape() const { return {size.rows, size.channels}; }
   void forward() {
-    layer_norm_forward({.x = view(x, shape()), .weight = view(weight), .bias = view(bias), .y = view(y, shape()), .mean = view(mean),
-                        .rstd = view(rstd), .eps = eps}, host_stream);
+    layer_norm_forward({.x = view(x, shape()),
+                        .weight = view(weight),
+                        .bias = view(bias),
+                        .y = view(y, shape()),
+                        .mean = view(mean),
+                        .rstd = view(rstd),
+                        .eps = eps},
+                       host_stream);
   }
   void backward() {
     Workspace workspace(layer_norm_backward_workspace(size.channels, dtype_of<T>::value));
-    layer_norm_backward({.dy = view(dy, shape()), .x = view(x, shape()), .weight = view(weight), .mean = view(mean), .rstd = view(rstd),
-                         .dx = view(dx, shape()), .add_to_dx = add_to_dx, .dweight = view(dweight), .dbias = view(dbias),
-                         .accumulate = accumulate, .workspace = workspace.view()}, host_stream);
+    layer_norm_backward({.dy = view(dy, shape()),
+                         .x = view(x, shape()),
+                         .weight = view(weight),
+                         .mean = view(mean),
+                         .rstd = view(rstd),
+                         .dx = view(dx, shape()),
+                         .add_to_dx = add_to_dx,
+                         .dweight = view(dweight),
+                         .dbias = view(dbias),
+                         .accumulate = accumulate,
+                         .workspace = workspace.view()},
+                        host_stream);
     EXPECT_TRUE(workspace.intact());
   }
   Size size;
@@ -40,7 +63,9 @@ struct Problem {
 };
 
 template <class T>
-Vector wide(const std::vector<T>& v) { return {v.begin(), v.end()}; }
+Vector wide(const std::vector<T>& v) {
+  return {v.begin(), v.end()};
+}
 
 /// The textbook, in double, from the same inputs.
 Vector reference(Size size, const Vector& x, const Vector& weight, const Vector& bias) {
@@ -49,7 +74,8 @@ Vector reference(Size size, const Vector& x, const Vector& weight, const Vector&
     const double* row = &x[static_cast<std::size_t>(r * size.channels)];
     double mean = 0, variance = 0;
     for (std::int64_t c = 0; c < size.channels; ++c) mean += row[c] / static_cast<double>(size.channels);
-    for (std::int64_t c = 0; c < size.channels; ++c) variance += (row[c] - mean) * (row[c] - mean) / static_cast<double>(size.channels);
+    for (std::int64_t c = 0; c < size.channels; ++c)
+      variance += (row[c] - mean) * (row[c] - mean) / static_cast<double>(size.channels);
     for (std::int64_t c = 0; c < size.channels; ++c) {
       const auto i = static_cast<std::size_t>(c);
       y[static_cast<std::size_t>(r * size.channels + c)] = (row[c] - mean) / std::sqrt(variance + eps) * weight[i] + bias[i];
@@ -66,7 +92,8 @@ TEST(LayerNorm, ForwardMatches) {
       Problem<double> d(size);
       p.forward();
       d.forward();
-      EXPECT_LT(relative_error(p.y, reference(size, wide(p.x), wide(p.weight), wide(p.bias))), 4e-6) << name_of(set) << " " << size.rows << " " << size.channels;
+      EXPECT_LT(relative_error(p.y, reference(size, wide(p.x), wide(p.weight), wide(p.bias))), 4e-6)
+          << name_of(set) << " " << size.rows << " " << size.channels;
       EXPECT_LT(relative_error(d.y, reference(size, d.x, d.weight, d.bias)), 1e-13) << name_of(set);
     }
   }
@@ -129,8 +156,13 @@ TEST(LayerNorm, ApplyGivesTheForwardBits) {
       Problem<float> p(size);
       p.forward();
       std::vector<float> again(p.y.size());
-      layer_norm_apply({.x = view(p.x, p.shape()), .weight = view(p.weight), .bias = view(p.bias), .mean = view(p.mean), .rstd = view(p.rstd),
-                        .y = view(again, p.shape())}, host_stream);
+      layer_norm_apply({.x = view(p.x, p.shape()),
+                        .weight = view(p.weight),
+                        .bias = view(p.bias),
+                        .mean = view(p.mean),
+                        .rstd = view(p.rstd),
+                        .y = view(again, p.shape())},
+                       host_stream);
       EXPECT_EQ(again, p.y);
     }
   }
@@ -140,7 +172,9 @@ TEST(LayerNorm, InPlaceWithoutStatistics) {
   Problem<float> p({37, 50});
   p.forward();
   auto x = p.x;
-  layer_norm_forward({.x = view(x, p.shape()), .weight = view(p.weight), .bias = view(p.bias), .y = view(x, p.shape()), .eps = eps}, host_stream);
+  layer_norm_forward(
+      {.x = view(x, p.shape()), .weight = view(p.weight), .bias = view(p.bias), .y = view(x, p.shape()), .eps = eps},
+      host_stream);
   EXPECT_EQ(x, p.y);
 }
 
@@ -152,13 +186,21 @@ TEST(LayerNorm, GradientInPlaceAddedAndAccumulated) {
   q.dx = p.dy;  // dx is dy
   {
     Workspace workspace(layer_norm_backward_workspace(50, DType::f64));
-    layer_norm_backward({.dy = view(q.dx, q.shape()), .x = view(q.x, q.shape()), .weight = view(q.weight), .mean = view(q.mean),
-                         .rstd = view(q.rstd), .dx = view(q.dx, q.shape()), .dweight = view(q.dweight), .dbias = view(q.dbias),
-                         .workspace = workspace.view()}, host_stream);
+    layer_norm_backward({.dy = view(q.dx, q.shape()),
+                         .x = view(q.x, q.shape()),
+                         .weight = view(q.weight),
+                         .mean = view(q.mean),
+                         .rstd = view(q.rstd),
+                         .dx = view(q.dx, q.shape()),
+                         .dweight = view(q.dweight),
+                         .dbias = view(q.dbias),
+                         .workspace = workspace.view()},
+                        host_stream);
   }
   EXPECT_EQ(q.dx, p.dx);
   EXPECT_EQ(q.dweight, p.dweight);
-  const Vector residual = random_vector<double>(37 * 50, 9), old_weight = random_vector<double>(50, 10), old_bias = random_vector<double>(50, 11);
+  const Vector residual = random_vector<double>(37 * 50, 9), old_weight = random_vector<double>(50, 10),
+               old_bias = random_vector<double>(50, 11);
   q.dx = residual, q.dweight = old_weight, q.dbias = old_bias;
   q.add_to_dx = q.accumulate = true;
   q.backward();

@@ -74,18 +74,33 @@ TEST(Math, Log) {
   EXPECT_EQ(math::log(1.0), 0.0);
 }
 
-bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+bool same(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
 
 TEST(Math, FmaRoundsOnce) {
   std::mt19937_64 random(2);
-  const float special[] = {0.0F, -0.0F, 1.0F, -1.0F, 1.0F + 0x1p-23F, 1.0F - 0x1p-24F, 0x1p-149F, 0x1p-126F, 0x1.fffffep127F, 0x1p-75F, 0x1p-24F,
-                           std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")};
+  const float special[] = {0.0F,
+                           -0.0F,
+                           1.0F,
+                           -1.0F,
+                           1.0F + 0x1p-23F,
+                           1.0F - 0x1p-24F,
+                           0x1p-149F,
+                           0x1p-126F,
+                           0x1.fffffep127F,
+                           0x1p-75F,
+                           0x1p-24F,
+                           std::numeric_limits<float>::infinity(),
+                           -std::numeric_limits<float>::infinity(),
+                           std::nanf("")};
   for (const float a : special)
     for (const float b : special)
       for (const float c : special) EXPECT_TRUE(same(math::fma_exact(a, b, c), std::fma(a, b, c))) << a << " " << b << " " << c;
   int rounded_twice = 0;
   for (int i = 0; i < 500000; ++i) {
-    float a = std::bit_cast<float>(static_cast<std::uint32_t>(random())), b = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    float a = std::bit_cast<float>(static_cast<std::uint32_t>(random())),
+          b = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
     float c = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
     if (i % 2 == 0) {  // near each other, with few bits, so that sums fall on and beside ties
       a = 1.0F + static_cast<float>(random() % 64) * 0x1p-23F;

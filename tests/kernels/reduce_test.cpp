@@ -42,7 +42,8 @@ struct Parts {
   std::vector<const float*> pointers;
   std::vector<float> truth;
   Parts(int number, std::int64_t n) : truth(static_cast<std::size_t>(n)) {
-    for (int i = 0; i < number; ++i) data.push_back(random_vector<float>(n, static_cast<std::uint64_t>(i), std::ldexp(1.0, i % 7)));
+    for (int i = 0; i < number; ++i)
+      data.push_back(random_vector<float>(n, static_cast<std::uint64_t>(i), std::ldexp(1.0, i % 7)));
     for (const auto& part : data) pointers.push_back(part.data());
     for (std::size_t k = 0; k < truth.size(); ++k) {
       std::vector<float> column;

@@ -74,7 +74,8 @@ inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
   c = c * q - 0.5;
   c = c * q + 1.0;
   const bool odd = (quadrant & 1) != 0;
-  const auto sine_sign = static_cast<std::uint64_t>(quadrant & 2) << 62, cosine_sign = static_cast<std::uint64_t>((quadrant + 1) & 2) << 62;
+  const auto sine_sign = static_cast<std::uint64_t>(quadrant & 2) << 62,
+             cosine_sign = static_cast<std::uint64_t>((quadrant + 1) & 2) << 62;
   sine = bits_as<double>(bits_as<std::uint64_t>(odd ? c : s) ^ sine_sign);
   cosine = bits_as<double>(bits_as<std::uint64_t>(odd ? s : c) ^ cosine_sign);
 }

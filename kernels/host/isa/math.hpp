@@ -41,7 +41,7 @@ inline float fma_exact(float a, float b, float c) {
   const double rest = (product - (sum - part)) + (addend - part);  // sum + rest is exact (Knuth's TwoSum)
   const auto bits = bits_as<std::uint64_t>(sum), rest_bits = bits_as<std::uint64_t>(rest);
   const std::uint64_t outward = 1 - ((bits ^ rest_bits) >> 63) * 2;  // towards the exact value: +1 or -1
-  const bool inexact = rest < 0 || rest > 0;                          // not of a NaN, which an infinite sum makes
+  const bool inexact = rest < 0 || rest > 0;                         // not of a NaN, which an infinite sum makes
   const std::uint64_t even = ~bits & 1;
   return static_cast<float>(bits_as<double>(bits + (inexact ? even * outward : 0)));
 #endif
