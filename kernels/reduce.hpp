@@ -26,10 +26,10 @@ void sum_tree(const SumTreeArgs& args, StreamView stream);
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);
 
 /// Adds Σ x² to `sum` so that the result does not depend on how the elements are spread over ranks: blocks of norm_block
-/// elements are summed in a fixed order in double (lane j of 16 takes elements j, j + 16, … in order; lanes j and j + 8 are
-/// added, then j and j + 4, j + 2, j + 1), and the blocks exactly. The same bits on every instruction set. count must be a multiple of norm_block. On the
-/// calling thread alone. Non-finite elements set sum.nonfinite(), and nothing
-/// else does: the square of a float fits a double.
+/// elements are summed in a fixed order in double (lane j of 16 takes elements j, j + 16, … in order; then lanes j and j + 8
+/// are added, j and j + 4, j + 2, j + 1), and the blocks exactly: the same bits on every instruction set. count must be a
+/// multiple of norm_block. On the calling thread alone. Non-finite elements set sum.nonfinite(), and nothing else does: the
+/// square of a float fits a double.
 inline constexpr std::size_t norm_block = 128;
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream);
 
