@@ -43,16 +43,15 @@ int refuse_together(const Error& error) {
     const std::unique_ptr<World> world = bootstrap(options);
     if (world->rank() == 0) log::error(error.line());
     world->barrier();
-  } catch (const Error&) {
-    return refuse_everywhere(error);
-  }
+  } catch (const Error&) { return refuse_everywhere(error); }
   return code_of(error);
 }
 
 bool answer_question(const Invocation& invocation) {
   const Options& options = invocation.options;
   std::string text;
-  if (options.flag("help") || options.flag("help_all")) text = help_text(find_command(invocation.command), options.flag("help_all"));
+  if (options.flag("help") || options.flag("help_all"))
+    text = help_text(find_command(invocation.command), options.flag("help_all"));
   else if (options.flag("version")) text = version_text();
   else if (options.flag("man")) text = man_page(program_version());
   else if (options.flag("schema")) text = json_schema();
@@ -73,9 +72,11 @@ int with_world(const Call& call, World& world) {
     world.barrier();
     return code_of(error);
   } catch (const std::bad_alloc&) {
-    world.abort(Error(ExitCode::does_not_fit, "memory ran out", "rank " + std::to_string(world.rank()), "Lower per_device_train_batch_size or shard more; tessera plan shows what fits"));
+    world.abort(Error(ExitCode::does_not_fit, "memory ran out", "rank " + std::to_string(world.rank()),
+                      "Lower per_device_train_batch_size or shard more; tessera plan shows what fits"));
   } catch (const std::exception& failure) {
-    world.abort(Error(ExitCode::internal, failure.what(), "rank " + std::to_string(world.rank()), "This is a bug of tessera: please report it"));
+    world.abort(Error(ExitCode::internal, failure.what(), "rank " + std::to_string(world.rank()),
+                      "This is a bug of tessera: please report it"));
   }
   return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
 }
@@ -84,11 +85,10 @@ int start_world(const Call& call) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options = world_options(call.options());
-    if (call.invocation.command == "train") options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
+    if (call.invocation.command == "train")
+      options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
     world = bootstrap(options);
-  } catch (const Error& error) {
-    return refuse_everywhere(error);
-  }
+  } catch (const Error& error) { return refuse_everywhere(error); }
   log::set_rank(world->rank(), world->size(), world->host());
   log::set_quiet(call.options().flag("quiet"));
   return with_world(call, *world);
@@ -130,11 +130,10 @@ int run_program(const std::vector<std::string>& arguments, char** environment) {
         if (launcher_rank() == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
         return static_cast<int>(ExitCode::usage);
       }
-      throw Error(ExitCode::usage, "no command is given", "command line", "Commands: train, plan, bench, doctor, config, completion");
+      throw Error(ExitCode::usage, "no command is given", "command line",
+                  "Commands: train, plan, bench, doctor, config, completion");
     }
-  } catch (const Error& error) {
-    return refuse_together(error);
-  }
+  } catch (const Error& error) { return refuse_together(error); }
   std::vector<std::string> line{"tessera"};
   line.insert(line.end(), arguments.begin(), arguments.end());
   return dispatch({invocation, line, started});

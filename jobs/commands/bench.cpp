@@ -42,7 +42,10 @@ double median(std::vector<double> values) {
 int set_threads_of(const Call& call, World& world) {
   const ThreadShare share = share_cores(world, static_cast<int>(call.options().maybe_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
-  if (share.overcommitted) log::warn(21, "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of their own, or lower --threads");
+  if (share.overcommitted)
+    log::warn(21,
+              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+              "their own, or lower --threads");
   return share.threads;
 }
 
@@ -59,14 +62,16 @@ int bench_gemm(const Call& call, World& world) {
   json["ranks"] = world.size(), json["threads_per_rank"] = threads;
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("sgemm, %d ranks at once, %d threads each, best of %lld", world.size(), threads, static_cast<long long>(options.integer("bench_repeats"))));
+    log::info(strfmt("sgemm, %d ranks at once, %d threads each, best of %lld", world.size(), threads,
+                     static_cast<long long>(options.integer("bench_repeats"))));
     log::info(strfmt("%8s %8s %8s %14s", "m", "n", "k", "GFLOP/s"));
   }
   for (const GemmShape& shape : shapes) {
     const double speed = measure_together(world, shape, static_cast<int>(options.integer("bench_repeats")));
     json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}});
     if (!options.flag("json")) {
-      log::info(strfmt("%8lld %8lld %8lld %14.1f", static_cast<long long>(shape.m), static_cast<long long>(shape.n), static_cast<long long>(shape.k), speed));
+      log::info(strfmt("%8lld %8lld %8lld %14.1f", static_cast<long long>(shape.m), static_cast<long long>(shape.n),
+                       static_cast<long long>(shape.k), speed));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));
@@ -87,7 +92,8 @@ struct Side {
 };
 
 /// `steps` steps of one strategy after two to warm up.
-void measure(Side& side, const Call& call, World& world, const models::Model& model, const io::TokenStream& tokens, std::int64_t steps) {
+void measure(Side& side, const Call& call, World& world, const models::Model& model, const io::TokenStream& tokens,
+             std::int64_t steps) {
   train::TrainerOptions options = trainer_options(call.options(), model, world, 1000000);
   options.run.strategy = shard::make_strategy(side.word, world.size(), 0, world.topology().ranks_per_node);
   apply_policy(call.options(), options.run.strategy.policy);
@@ -112,19 +118,28 @@ void measure(Side& side, const Call& call, World& world, const models::Model& mo
 void print_step(const Call& call, const Side (&sides)[2], double flops, double before, double after) {
   const double limit = std::max(before, after) * 1e9, overhead = median(sides[0].seconds) / median(sides[1].seconds);
   if (call.options().flag("json")) {
-    nlohmann::ordered_json json = {{"sgemm_before_gflops", before}, {"sgemm_after_gflops", after}, {"zero3_over_zero0", overhead}};
+    nlohmann::ordered_json json = {
+        {"sgemm_before_gflops", before}, {"sgemm_after_gflops", after}, {"zero3_over_zero0", overhead}};
     for (const Side& side : sides) {
-      json[side.word] = {{"step_s", median(side.seconds)}, {"gflops", flops / median(side.seconds) / 1e9}, {"share_of_sgemm", flops / median(side.seconds) / limit},
-                         {"comm_s", median(side.comm)}, {"pss_bytes", side.pss}, {"arena_bytes", side.arena}, {"steps", side.seconds.size()}};
+      json[side.word] = {{"step_s", median(side.seconds)},
+                         {"gflops", flops / median(side.seconds) / 1e9},
+                         {"share_of_sgemm", flops / median(side.seconds) / limit},
+                         {"comm_s", median(side.comm)},
+                         {"pss_bytes", side.pss},
+                         {"arena_bytes", side.arena},
+                         {"steps", side.seconds.size()}};
     }
     log::info(json.dump(2));
     return;
   }
-  log::info(strfmt("sgemm     %.1f GFLOP/s before, %.1f after, over all ranks (best of %lld of each shape)", before, after, static_cast<long long>(call.options().integer("bench_repeats"))));
-  log::info(strfmt("%-8s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all", "arena, all"));
+  log::info(strfmt("sgemm     %.1f GFLOP/s before, %.1f after, over all ranks (best of %lld of each shape)", before, after,
+                   static_cast<long long>(call.options().integer("bench_repeats"))));
+  log::info(
+      strfmt("%-8s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all", "arena, all"));
   for (const Side& side : sides) {
-    log::info(strfmt("%-8s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.word.c_str(), 1e3 * median(side.seconds), flops / median(side.seconds) / 1e9,
-                     100 * flops / median(side.seconds) / limit, 100 * median(side.comm) / median(side.seconds), human_bytes(static_cast<double>(side.pss)).c_str(),
+    log::info(strfmt("%-8s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.word.c_str(), 1e3 * median(side.seconds),
+                     flops / median(side.seconds) / 1e9, 100 * flops / median(side.seconds) / limit,
+                     100 * median(side.comm) / median(side.seconds), human_bytes(static_cast<double>(side.pss)).c_str(),
                      human_bytes(static_cast<double>(side.arena)).c_str()));
   }
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
@@ -142,8 +157,9 @@ int bench_step(const Call& call, World& world) {
   const double flops = model.train_flops_per_token(length) * static_cast<double>(batch.global_batch * length);
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s", config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
-                     static_cast<long long>(length), batch_line(batch).c_str(), threads, name_of(world.topology().transport)));
+    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s", config.path.c_str(),
+                     human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(length),
+                     batch_line(batch).c_str(), threads, name_of(world.topology().transport)));
   }
   const std::vector<GemmShape> shapes = gemm_shapes(model, batch.micro_batch * length);
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
@@ -168,7 +184,8 @@ int bench_command(const Call& call, World& world) {
   if (what == "gemm") return bench_gemm(call, world);
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "step") return bench_step(call, world);
-  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line", "tessera bench gemm|collectives|step");
+  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
+              "tessera bench gemm|collectives|step");
 }
 
 }  // namespace tessera::jobs

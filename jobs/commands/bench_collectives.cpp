@@ -14,19 +14,25 @@ int bench_collectives_command(const Call& call, World& world) {
   const CollectiveBench result = bench_collectives(world, bytes);
   const double ratio_gather = result.mpi_gather_s / result.gather_s, ratio_reduce = result.mpi_reduce_s / result.reduce_s;
   if (options.flag("json")) {
-    nlohmann::ordered_json json = {{"ranks", world.size()}, {"bytes", bytes}, {"transport", name_of(world.topology().transport)},
-                                   {"all_gather_s", result.gather_s}, {"mpi_all_gather_s", result.mpi_gather_s},
-                                   {"reduce_scatter_s", result.reduce_s}, {"mpi_reduce_scatter_s", result.mpi_reduce_s},
+    nlohmann::ordered_json json = {{"ranks", world.size()},
+                                   {"bytes", bytes},
+                                   {"transport", name_of(world.topology().transport)},
+                                   {"all_gather_s", result.gather_s},
+                                   {"mpi_all_gather_s", result.mpi_gather_s},
+                                   {"reduce_scatter_s", result.reduce_s},
+                                   {"mpi_reduce_scatter_s", result.mpi_reduce_s},
                                    {"memcpy_gb_per_s", result.memcpy_bytes_per_s / 1e9}};
     log::info(json.dump(2));
     return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, transport %s; medians, both sides with one read of the result", human_bytes(static_cast<double>(bytes)).c_str(), world.size(),
-                   name_of(world.topology().transport)));
+  log::info(strfmt("%s, %d ranks, transport %s; medians, both sides with one read of the result",
+                   human_bytes(static_cast<double>(bytes)).c_str(), world.size(), name_of(world.topology().transport)));
   log::info(strfmt("%-16s %12s %12s %8s", "", "tessera", "MPI's own", "ratio"));
-  log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s, ratio_gather));
-  log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s, ratio_reduce));
+  log::info(
+      strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s, ratio_gather));
+  log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s,
+                   ratio_reduce));
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
   return static_cast<int>(ExitCode::ok);
 }

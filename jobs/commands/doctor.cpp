@@ -34,29 +34,38 @@ Facts facts(World& world) {
   utsname system{};
   ::uname(&system);
   const MachineMemory memory = machine_memory(), shm = shared_memory();
-  return {{"version", std::string(program_version()) + " (" + program_commit() + ")"},
-          {"compiler", compiler()},
-          {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
-          {"cpu", cpu_name()},
-          {"instruction set", std::string(kernels::name_of(kernels::isa()))},
-          {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
-          {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
-          {"blas threads", blas_is_pthread() ? "pthread build, held at one a call" : "held at one a call"},
-          {"omp", "OMP_NUM_THREADS " + variable("OMP_NUM_THREADS") + ", OMP_PROC_BIND " + variable("OMP_PROC_BIND")},
-          {"memory", human_bytes(static_cast<double>(memory.available)) + " free of " + human_bytes(static_cast<double>(memory.total))},
-          {"/dev/shm", human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
-          {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(), world.node_count() == 1 ? "" : "s", name_of(world.topology().transport))},
-          {"cuda", "not built in"},
-          {"nccl", "not built in"},
-          {"hdf5", "not built in"}};
+  return {
+      {"version", std::string(program_version()) + " (" + program_commit() + ")"},
+      {"compiler", compiler()},
+      {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
+      {"cpu", cpu_name()},
+      {"instruction set", std::string(kernels::name_of(kernels::isa()))},
+      {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
+      {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
+      {"blas threads", blas_is_pthread() ? "pthread build, held at one a call" : "held at one a call"},
+      {"omp", "OMP_NUM_THREADS " + variable("OMP_NUM_THREADS") + ", OMP_PROC_BIND " + variable("OMP_PROC_BIND")},
+      {"memory",
+       human_bytes(static_cast<double>(memory.available)) + " free of " + human_bytes(static_cast<double>(memory.total))},
+      {"/dev/shm", human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
+      {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(), world.node_count() == 1 ? "" : "s",
+                       name_of(world.topology().transport))},
+      {"cuda", "not built in"},
+      {"nccl", "not built in"},
+      {"hdf5", "not built in"}};
 }
 
 void warn_about(const ThreadShare& share) {
-  if (blas_is_pthread()) log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() + "): its threads are held at one, the serial build starts faster");
-  if (share.overcommitted) log::warn(21, "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of their own, or lower --threads");
+  if (blas_is_pthread())
+    log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() +
+                      "): its threads are held at one, the serial build starts faster");
+  if (share.overcommitted)
+    log::warn(21,
+              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+              "their own, or lower --threads");
   const MachineMemory shm = shared_memory();
   if (shm.total < (256u << 20)) {
-    log::warn(23, "/dev/shm has " + human_bytes(static_cast<double>(shm.total)) + ": the node transport keeps parameters and gradients there; use --comm mpi, or enlarge it");
+    log::warn(23, "/dev/shm has " + human_bytes(static_cast<double>(shm.total)) +
+                      ": the node transport keeps parameters and gradients there; use --comm mpi, or enlarge it");
   }
 }
 
@@ -66,7 +75,8 @@ int doctor_command(const Call& call, World& world) {
   const ThreadShare share = share_cores(world, 0);
   const Facts known = facts(world);
   const std::vector<std::string> places =
-      world.to_root(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(), cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
+      world.to_root(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(),
+                           cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
   if (call.options().flag("json")) {
     nlohmann::ordered_json json;
     for (const auto& [name, value] : known) json[name] = value;

@@ -16,7 +16,9 @@ struct Row {
   bool chosen = false;
 };
 
-Row row_of(const plan::RunPlan& plan, bool chosen) { return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, chosen}; }
+Row row_of(const plan::RunPlan& plan, bool chosen) {
+  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, chosen};
+}
 
 std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   std::vector<Row> rows;
@@ -26,7 +28,8 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
     apply_policy(options, strategy.policy);
     plan::RunSpec spec = chosen.spec;
     spec.strategy = strategy;
-    const bool same = strategy.mesh == chosen.spec.strategy.mesh && strategy.policy == chosen.spec.strategy.policy && strategy.name == chosen.spec.strategy.name;
+    const bool same = strategy.mesh == chosen.spec.strategy.mesh && strategy.policy == chosen.spec.strategy.policy &&
+                      strategy.name == chosen.spec.strategy.name;
     found = found || same;
     rows.push_back(same ? row_of(chosen, true) : row_of(plan::make_plan(spec), false));
   }
@@ -43,14 +46,18 @@ void print_table(const std::vector<Row>& rows) {
   log::info(head + strfmt("%12s", "total"));
   for (const Row& row : rows) {
     std::string line = strfmt("%c %-20s %-26s", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str());
-    for (int c = 0; c < plan::num_categories; ++c) line += strfmt("%12s", human_bytes(static_cast<double>(row.costs.memory[c])).c_str());
+    for (int c = 0; c < plan::num_categories; ++c)
+      line += strfmt("%12s", human_bytes(static_cast<double>(row.costs.memory[c])).c_str());
     log::info(line + strfmt("%12s", human_bytes(static_cast<double>(row.costs.total)).c_str()));
   }
-  log::info("bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and its collectives");
+  log::info(
+      "bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and its "
+      "collectives");
   for (const Row& row : rows) {
     const TrafficCount &shard = row.costs.shard_axis, &replicate = row.costs.replicate_axis;
-    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%8llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(), bytes_or_dash(shard.within_node).c_str(),
-                     bytes_or_dash(shard.across_nodes).c_str(), bytes_or_dash(replicate.within_node).c_str(), bytes_or_dash(replicate.across_nodes).c_str(),
+    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%8llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
+                     bytes_or_dash(shard.within_node).c_str(), bytes_or_dash(shard.across_nodes).c_str(),
+                     bytes_or_dash(replicate.within_node).c_str(), bytes_or_dash(replicate.across_nodes).c_str(),
                      static_cast<unsigned long long>(shard.collectives + replicate.collectives)));
   }
 }
@@ -64,7 +71,8 @@ nlohmann::ordered_json row_json(const Row& row) {
   json["strategy"] = row.name;
   json["mesh"] = row.mesh;
   json["chosen"] = row.chosen;
-  for (int c = 0; c < plan::num_categories; ++c) json["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
+  for (int c = 0; c < plan::num_categories; ++c)
+    json["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
   json["memory"]["total"] = row.costs.total;
   json["shard_axis"] = traffic_json(row.costs.shard_axis);
   json["replicate_axis"] = traffic_json(row.costs.replicate_axis);
@@ -74,20 +82,24 @@ nlohmann::ordered_json row_json(const Row& row) {
 }
 
 void explain() {
-  for (const char* line : {
-           "how the figures are made",
-           "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the first) of the mesh.",
-           "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where parameters are",
-           "               sharded and travel, all of them where they do not; over shared memory a rank is charged its own interval",
-           "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or resident",
-           "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
-           "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the inputs of the",
-           "               blocks and one block's activations",
-           "  buffers      activations between modules, workspaces, ids and targets",
-           "  comm         staging of the transport",
-           "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; over shared memory",
-           "               a gather sends nothing and a reduction reads its peers' parts",
-           "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask)"}) {
+  for (const char* line :
+       {"how the figures are made",
+        "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the first) of "
+        "the mesh.",
+        "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where parameters "
+        "are",
+        "               sharded and travel, all of them where they do not; over shared memory a rank is charged its own "
+        "interval",
+        "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or resident",
+        "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
+        "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the inputs "
+        "of the",
+        "               blocks and one block's activations",
+        "  buffers      activations between modules, workspaces, ids and targets", "  comm         staging of the transport",
+        "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; over shared "
+        "memory",
+        "               a gather sends nothing and a reduction reads its peers' parts",
+        "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask)"}) {
     log::info(line);
   }
 }
@@ -95,13 +107,18 @@ void explain() {
 void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   const models::Model& model = *plan.spec.model;
   log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(), config.path.c_str(),
-                   human_count(static_cast<double>(model.num_params())).c_str(), human_count(static_cast<double>(model.num_matmul_params())).c_str(),
+                   human_count(static_cast<double>(model.num_params())).c_str(),
+                   human_count(static_cast<double>(model.num_matmul_params())).c_str(),
                    static_cast<long long>(plan.spec.tokens)));
-  log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(),
-                   plan.spec.strategy.mesh.world(), plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
+  log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
+                   plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(), plan.spec.topology.ranks_per_node,
+                   name_of(plan.spec.topology.transport)));
   log::info("batch     " + batch_line(plan.spec.batch));
-  log::info(strfmt("work      %s FLOPs a step for the global batch%s", human_count(plan.costs.flops_per_step).c_str(),
-                   plan.costs.recompute_flops_per_step > 0 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str() : ""));
+  log::info(
+      strfmt("work      %s FLOPs a step for the global batch%s", human_count(plan.costs.flops_per_step).c_str(),
+             plan.costs.recompute_flops_per_step > 0
+                 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
+                 : ""));
 }
 
 }  // namespace
@@ -116,10 +133,15 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
   const std::vector<Row> rows = all_rows(options, chosen);
   if (options.flag("json")) {
     nlohmann::ordered_json json;
-    json["model"] = {{"config", config.path}, {"parameters", model.num_params()}, {"matmul_parameters", model.num_matmul_params()}, {"tokens", chosen.spec.tokens}};
+    json["model"] = {{"config", config.path},
+                     {"parameters", model.num_params()},
+                     {"matmul_parameters", model.num_matmul_params()},
+                     {"tokens", chosen.spec.tokens}};
     json["world"] = world_size;
     json["ranks_per_node"] = topology.ranks_per_node;
-    json["batch"] = {{"global", chosen.spec.batch.global_batch}, {"micro", chosen.spec.batch.micro_batch}, {"accumulation", chosen.spec.batch.accumulation}};
+    json["batch"] = {{"global", chosen.spec.batch.global_batch},
+                     {"micro", chosen.spec.batch.micro_batch},
+                     {"accumulation", chosen.spec.batch.accumulation}};
     for (const Row& row : rows) json["strategies"].push_back(row_json(row));
     if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
     if (options.flag("print_schedule")) json["schedule"] = shard::text(chosen.train);
@@ -128,7 +150,8 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
     print_head(chosen, config);
     print_table(rows);
     if (memory > 0) {
-      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %lld", human_bytes(static_cast<double>(chosen.costs.total)).c_str(),
+      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %lld",
+                       human_bytes(static_cast<double>(chosen.costs.total)).c_str(),
                        human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no", static_cast<long long>(largest)));
     }
     if (options.flag("explain")) explain();
@@ -136,9 +159,12 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
   }
   if (fits) return static_cast<int>(ExitCode::ok);
   throw Error(ExitCode::does_not_fit,
-              strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(), human_bytes(static_cast<double>(chosen.costs.total)).c_str()),
+              strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
+                     human_bytes(static_cast<double>(chosen.costs.total)).c_str()),
               "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
-              largest > 0 ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest)) : "Shard more, or use more ranks");
+              largest > 0
+                  ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
+                  : "Shard more, or use more ranks");
 }
 
 int plan_command(const Call& call) {

@@ -11,8 +11,8 @@ int config_command(const Call& call) {
   const Options& options = call.options();
   const std::vector<std::string>& operands = call.invocation.operands;
   if (operands.empty() || (operands[0] != "show" && operands[0] != "check")) {
-    throw Error(ExitCode::usage, operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"", "command line",
-                "tessera config show|check [CONFIG ...]");
+    throw Error(ExitCode::usage, operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"",
+                "command line", "tessera config show|check [CONFIG ...]");
   }
   if (operands[0] == "check") {
     log::info("good: every key is known and every value is of its type");
@@ -35,7 +35,8 @@ int config_command(const Call& call) {
 
 int completion_command(const Call& call) {
   const std::vector<std::string>& operands = call.invocation.operands;
-  if (operands.empty()) throw Error(ExitCode::usage, "completion needs a shell", "command line", "tessera completion bash|zsh|fish");
+  if (operands.empty())
+    throw Error(ExitCode::usage, "completion needs a shell", "command line", "tessera completion bash|zsh|fish");
   const std::string script = completion_script(operands[0]);
   std::fputs(script.c_str(), stdout);
   return static_cast<int>(ExitCode::ok);

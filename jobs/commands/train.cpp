@@ -20,27 +20,40 @@ void TrainRun::prepare() {
   threads_ = share_cores(world_, static_cast<int>(options_.maybe_integer("threads").value_or(0)));
   kernels::set_threads(threads_.threads);
   if (threads_.overcommitted) {
-    log::warn(21, "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of their own, or lower --threads");
+    log::warn(21,
+              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+              "their own, or lower --threads");
   }
-  if (blas_is_pthread()) log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() + "): its threads are held at one, the serial build starts faster");
+  if (blas_is_pthread())
+    log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() +
+                      "): its threads are held at one, the serial build starts faster");
   for (const std::string& text : options_.without_effect) log::warn(24, text);
-  trainer_options_ = trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
+  trainer_options_ =
+      trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
     throw options_.refuse("baseline", "a bigram table of this vocabulary is too large", "Use it with at most 4096 tokens");
   }
   for (const char c : options_.text("sample_prompt")) {
-    if (static_cast<unsigned char>(c) >= model_.vocab) throw options_.refuse("sample_prompt", "the prompt has bytes beyond the model's vocabulary", "Choose another prompt");
+    if (static_cast<unsigned char>(c) >= model_.vocab)
+      throw options_.refuse("sample_prompt", "the prompt has bytes beyond the model's vocabulary", "Choose another prompt");
   }
   if (!options_.flag("from_scratch")) {
     world_.together([&] {
       const std::string file = config_.directory + "/model.safetensors";
       if (world_.rank() == 0 && !std::filesystem::exists(file)) {
-        throw Error(ExitCode::data, "there are no weights to start from", file, "Add --from_scratch to start from fresh parameters");
+        throw Error(ExitCode::data, "there are no weights to start from", file,
+                    "Add --from_scratch to start from fresh parameters");
       }
     });
   }
   data_ = open_data(options_, world_, model_, trainer_options_.run.tokens);
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
+  if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
+    throw options_.refuse(
+        "profile_steps",
+        strfmt("the run ends at step %lld, before the first step to profile", static_cast<long long>(length_.total_steps)),
+        "Choose earlier steps");
+  }
   trainer_options_.lr = lr_schedule(options_, length_.total_steps);
   const auto seed = static_cast<std::uint64_t>(options_.maybe_integer("data_seed").value_or(options_.integer("seed")));
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), seed);
@@ -51,14 +64,18 @@ void TrainRun::prepare() {
 void TrainRun::check_memory() {
   const plan::RunPlan plan = plan::make_plan(trainer_options_.run);
   const MachineMemory memory = machine_memory();
-  const std::uint64_t mine = options_.has("device_memory") ? options_.bytes("device_memory") : memory.available / static_cast<std::uint64_t>(world_.node_size());
+  const std::uint64_t mine = options_.has("device_memory") ? options_.bytes("device_memory")
+                                                           : memory.available / static_cast<std::uint64_t>(world_.node_size());
   memory_limit_ = static_cast<std::uint64_t>(-world_.max(-static_cast<std::int64_t>(mine)));
   const auto needed = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(plan.costs.total)));
   if (needed > memory_limit_) {
-    throw Error(ExitCode::does_not_fit,
-                strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(), human_bytes(static_cast<double>(memory_limit_)).c_str()),
-                options_.has("device_memory") ? "--device_memory: " + options_.value("device_memory").source.text : "memory available on the node / its ranks",
-                "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
+    throw Error(
+        ExitCode::does_not_fit,
+        strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
+               human_bytes(static_cast<double>(memory_limit_)).c_str()),
+        options_.has("device_memory") ? "--device_memory: " + options_.value("device_memory").source.text
+                                      : "memory available on the node / its ranks",
+        "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
   }
 }
 
@@ -98,7 +115,8 @@ std::string TrainRun::run_json() const {
   json["nodes"] = world_.node_count();
   json["transport"] = name_of(plan.spec.topology.transport);
   json["strategy"] = plan.spec.strategy.name;
-  json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)}, {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
+  json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)},
+                  {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   json["threads_per_rank"] = threads_.threads;
   json["sgemm_gflops"] = sgemm_gflops_;
   json["parameters"] = model_.num_params();
@@ -114,11 +132,20 @@ void TrainRun::announce() {
     output_->write("args.json", options_.json());
     output_->write("run.json", run_json());
   });
-  const std::vector<std::string> lines = start_up_block({.config = &config_, .model = &model_, .data = &data_, .plan = &trainer_->plan(),
-                                                         .measured = trainer_->measured_memory(), .world = &world_, .threads = threads_, .length = length_,
-                                                         .sgemm_gflops = sgemm_gflops_,
-                                                         .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
-                                                         .memory_limit = memory_limit_, .output = output_->path(), .foreign = &options_.foreign});
+  const std::vector<std::string> lines =
+      start_up_block({.config = &config_,
+                      .model = &model_,
+                      .data = &data_,
+                      .plan = &trainer_->plan(),
+                      .measured = trainer_->measured_memory(),
+                      .world = &world_,
+                      .threads = threads_,
+                      .length = length_,
+                      .sgemm_gflops = sgemm_gflops_,
+                      .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
+                      .memory_limit = memory_limit_,
+                      .output = output_->path(),
+                      .foreign = &options_.foreign});
   for (const std::string& line : lines) log::info(line);
 }
 

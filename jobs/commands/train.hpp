@@ -19,10 +19,10 @@ class TrainRun {
   int run();
 
  private:
-  void prepare();          // model, data, batch: everything that can be refused without memory
-  void check_memory();     // the plan against what this machine can give
-  void start();            // trainer, parameters, output directory
-  void announce();         // start-up block, args.json, run.json
+  void prepare();       // model, data, batch: everything that can be refused without memory
+  void check_memory();  // the plan against what this machine can give
+  void start();         // trainer, parameters, output directory
+  void announce();      // start-up block, args.json, run.json
   void loop();
   void one_step(std::int64_t step);
   void log_step(const train::StepReport& report);

@@ -14,7 +14,9 @@
 namespace tessera::jobs {
 
 namespace {
-double seconds_since(std::chrono::steady_clock::time_point then) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count(); }
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
 }  // namespace
 
 double TrainRun::elapsed() const { return seconds_since(loop_started_); }
@@ -26,13 +28,16 @@ void TrainRun::loop() {
   for (std::int64_t step = 0; step < length_.total_steps; ++step) {
     one_step(step);
     const std::int64_t done = step + 1;
-    if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps) (void)evaluate(done);
+    if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps)
+      (void)evaluate(done);
   }
 }
 
 void TrainRun::one_step(std::int64_t step) {
-  const std::optional<StepRange> range = options_.has("profile_steps") ? parse_range(options_.text("profile_steps")) : std::nullopt;
-  if (range && step + 1 == range->first) trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
+  const std::optional<StepRange> range =
+      options_.has("profile_steps") ? parse_range(options_.text("profile_steps")) : std::nullopt;
+  if (range && step + 1 == range->first)
+    trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
   const RunLength::Span span = length_.span(step, trainer_options_.run.batch.global_batch);
   train::StepReport report;
   try {
@@ -46,8 +51,10 @@ void TrainRun::one_step(std::int64_t step) {
   loss_sum_ += report.loss * static_cast<double>(report.tokens);
   tokens_ += report.tokens;
   const std::int64_t done = step + 1;
-  if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last))) trace(done);
-  const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps || (done == 1 && options_.flag("logging_first_step"));
+  if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
+    trace(done);
+  const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
+                      (done == 1 && options_.flag("logging_first_step"));
   if (logged) log_step(report);
 }
 
@@ -62,17 +69,25 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
-  const double samples = static_cast<double>((report.step - 1) / length_.steps_per_epoch * length_.samples) +
-                         std::min(static_cast<double>(length_.samples), static_cast<double>(((report.step - 1) % length_.steps_per_epoch + 1) * trainer_options_.run.batch.global_batch));
-  json.number("epoch", samples / static_cast<double>(length_.samples)).integer("global_step", report.step).integer("max_steps", length_.total_steps);
-  json.number("elapsed_time", line.elapsed).number("remaining_time", line.remaining).number("memory(GiB)", static_cast<double>(line.memory) / 1073741824.0);
+  const double samples =
+      static_cast<double>((report.step - 1) / length_.steps_per_epoch * length_.samples) +
+      std::min(static_cast<double>(length_.samples), static_cast<double>(((report.step - 1) % length_.steps_per_epoch + 1) *
+                                                                         trainer_options_.run.batch.global_batch));
+  json.number("epoch", samples / static_cast<double>(length_.samples))
+      .integer("global_step", report.step)
+      .integer("max_steps", length_.total_steps);
+  json.number("elapsed_time", line.elapsed)
+      .number("remaining_time", line.remaining)
+      .number("memory(GiB)", static_cast<double>(line.memory) / 1073741824.0);
   json.number("tokens_per_second", rate).number("mfu", line.mfu).integer("tokens", report.tokens);
-  json.number("time_step", interval_.seconds / static_cast<double>(interval_.steps)).number("time_data", interval_.data_seconds / static_cast<double>(interval_.steps));
+  json.number("time_step", interval_.seconds / static_cast<double>(interval_.steps))
+      .number("time_data", interval_.data_seconds / static_cast<double>(interval_.steps));
   json.number("time_comm", interval_.comm_seconds / static_cast<double>(interval_.steps));
   const std::int64_t every = options_.integer("hash_params_every");
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;
-    for (const std::string& hash : world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash())))) all += hash;
+    for (const std::string& hash : world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
+      all += hash;
     json.text("state_hash", strfmt("%016llx", static_cast<unsigned long long>(hash64(all))));
   }
   world_.together([&] { output_->log(json); });
@@ -88,12 +103,15 @@ void TrainRun::trace(std::int64_t) {
   world_.together([&] {
     std::error_code error;
     if (world_.rank() == 0) std::filesystem::create_directories(directory, error);
-    if (error) throw Error(ExitCode::data, "cannot make the directory for traces: " + error.message(), directory, "Choose another --trace_dir");
+    if (error)
+      throw Error(ExitCode::data, "cannot make the directory for traces: " + error.message(), directory,
+                  "Choose another --trace_dir");
   });
   world_.together([&] {
     if (!wanted) return;
-    io::write_text(directory + strfmt("/rank-%05d.json", world_.rank()),
-                   chrome_trace(spans, world_.rank(), world_.size(), world_.host(), name_of(trainer_->plan().spec.topology.transport)));
+    io::write_text(
+        directory + strfmt("/rank-%05d.json", world_.rank()),
+        chrome_trace(spans, world_.rank(), world_.size(), world_.host(), name_of(trainer_->plan().spec.topology.transport)));
   });
   log::info("trace     " + directory + "/rank-*.json");
 }
@@ -112,8 +130,13 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   }
   log::info(eval_line(done, length_.total_steps, report));
   JsonLine json;
-  json.number("eval_loss", report.loss).number("eval_ppl", std::exp(report.loss)).number("eval_token_acc", report.token_accuracy);
-  json.integer("eval_tokens", report.tokens).integer("global_step", done).integer("max_steps", length_.total_steps).number("eval_runtime", report.seconds);
+  json.number("eval_loss", report.loss)
+      .number("eval_ppl", std::exp(report.loss))
+      .number("eval_token_acc", report.token_accuracy);
+  json.integer("eval_tokens", report.tokens)
+      .integer("global_step", done)
+      .integer("max_steps", length_.total_steps)
+      .number("eval_runtime", report.seconds);
   world_.together([&] { output_->log(json); });
   return report;
 }
@@ -122,8 +145,8 @@ void TrainRun::sample() {
   const std::string prompt = options_.text("sample_prompt");
   std::vector<std::int32_t> ids;
   for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-  const std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")), options_.real("sample_temperature"),
-                                                           trainer_options_.seed);
+  const std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
+                                                           options_.real("sample_temperature"), trainer_options_.seed);
   log::info("sample    " + printable(ids) + printable(out));
 }
 
@@ -131,11 +154,15 @@ void TrainRun::memory_line() {
   std::size_t arena = 0;
   for (int c = 0; c < plan::num_categories; ++c) arena += trainer_->measured_memory()[c];
   const std::uint64_t pss = pss_bytes();
-  const auto other = static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_);
-  const double pss_max = static_cast<double>(world_.max(static_cast<std::int64_t>(pss))), pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
-  const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))), other_max = static_cast<double>(world_.max(other));
-  log::info(strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)", human_bytes(pss_max).c_str(),
-                   human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(), human_bytes(other_max).c_str()));
+  const auto other =
+      static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_);
+  const double pss_max = static_cast<double>(world_.max(static_cast<std::int64_t>(pss))),
+               pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
+  const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),
+               other_max = static_cast<double>(world_.max(other));
+  log::info(strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)",
+                   human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
+                   human_bytes(other_max).c_str()));
 }
 
 void TrainRun::finish() {
@@ -147,9 +174,13 @@ void TrainRun::finish() {
     world_.together([&] {
       if (world_.rank() != 0) return;
       const train::BigramResult bigram = train::bigram_loss(*data_.train, *data_.validation, model_.vocab);
-      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss, std::exp(bigram.loss), bigram.k, bigram.lambda,
-                    std::abs(bigram.loss - last->loss), last->loss < bigram.loss ? "lower" : "higher");
-      output_->log(JsonLine().number("bigram_loss", bigram.loss).number("eval_loss", last->loss).integer("global_step", length_.total_steps));
+      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
+                    std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last->loss),
+                    last->loss < bigram.loss ? "lower" : "higher");
+      output_->log(JsonLine()
+                       .number("bigram_loss", bigram.loss)
+                       .number("eval_loss", last->loss)
+                       .integer("global_step", length_.total_steps));
     });
     log::info(line);
   }
@@ -157,14 +188,17 @@ void TrainRun::finish() {
   if (options_.has("sample_prompt")) sample();
   if (options_.flag("save_model")) {
     const std::vector<io::ShardView> shards = trainer_->shards();
-    io::write_model(world_, output_->path(), config_.text, model_.params, trainer_->plan().layout, shards, trainer_->writes_shards());
+    io::write_model(world_, output_->path(), config_.text, model_.params, trainer_->plan().layout, shards,
+                    trainer_->writes_shards());
   }
   world_.together([&] {
     if (world_.rank() == 0) output_->status("completed");
   });
-  log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s", static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
-                   loss_sum_ / static_cast<double>(tokens_), human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
-                   human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
+  log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s",
+                   static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
+                   loss_sum_ / static_cast<double>(tokens_), human_count(static_cast<double>(tokens_)).c_str(),
+                   human_time(seconds).c_str(), human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(),
+                   output_->path().c_str()));
 }
 
 }  // namespace tessera::jobs

@@ -50,8 +50,8 @@ void Blocks::option(const std::string& name, const io::ConfigNode& node, const s
   if (is_null(node)) return;  // leave the default
   const OptionSpec* spec = find_option(name);
   if (node.kind == io::ConfigNode::Kind::map) {
-    throw Error(ExitCode::usage, key + " is a block, but the option takes a " + std::string(name_of(spec->type)), source(node).text,
-                "Write a value");
+    throw Error(ExitCode::usage, key + " is a block, but the option takes a " + std::string(name_of(spec->type)),
+                source(node).text, "Write a value");
   }
   std::vector<std::string> items;
   if (node.kind == io::ConfigNode::Kind::list) {
@@ -72,7 +72,9 @@ void Blocks::special(const ForeignSpec& spec, const io::ConfigNode& node, const 
     options_.assign(option_name, {value}, source(node));
     note(node, key, std::string("mapped to ") + option_name + " " + value);
   };
-  const auto refuse = [&](const std::string& why) { throw Error(ExitCode::usage, key + ": " + why, source(node).text, "Leave it out"); };
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ExitCode::usage, key + ": " + why, source(node).text, "Leave it out");
+  };
   if (what == "refuse_block") refuse("is not built yet");
   if (what == "offload_optimizer" || what == "offload_params") {
     const io::ConfigNode* device = node.find("device");
@@ -90,7 +92,8 @@ void Blocks::special(const ForeignSpec& spec, const io::ConfigNode& node, const 
     if (word == "multi_cpu" || word == "multi_gpu") return set("sharding_strategy", "NO_SHARD");
     note(node, key, "ignored: the blocks say more");
   } else if (what == "fsdp_sharding_strategy") {
-    static constexpr const char* by_number[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
+    static constexpr const char* by_number[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+                                                "HYBRID_SHARD_ZERO2"};
     const auto number = parse_integer(text);
     set("sharding_strategy", number && *number >= 1 && *number <= 5 ? by_number[*number - 1] : text);
   } else if (what == "fsdp_reshard") {
@@ -103,7 +106,8 @@ void Blocks::special(const ForeignSpec& spec, const io::ConfigNode& node, const 
     const auto size = parse_integer(text);
     if (!size) refuse("is not a number of ranks");
     if ((what == "hpz" && *size <= 1) || *size < 0) return note(node, key, "ignored: off");
-    if (what == "hpz") refuse("keeps a second copy of the parameters, which is not built yet (mics_shard_size and shard_group_size are)");
+    if (what == "hpz")
+      refuse("keeps a second copy of the parameters, which is not built yet (mics_shard_size and shard_group_size are)");
     set("shard_group_size", text);
   } else if (what == "refuse_on") {
     if (!is_off(word)) refuse("is not built yet");
@@ -164,7 +168,8 @@ void Blocks::read_block(const std::string& block, const io::ConfigNode& node, co
 
 void Blocks::read_env(const io::ConfigNode& node) {
   if (is_null(node)) return;
-  if (node.kind != io::ConfigNode::Kind::map) throw Error(ExitCode::usage, "env is not a block of variables", source(node).text, "Write NAME: value below it");
+  if (node.kind != io::ConfigNode::Kind::map)
+    throw Error(ExitCode::usage, "env is not a block of variables", source(node).text, "Write NAME: value below it");
   for (const auto& [name, child] : node.entries) {
     const bool set_already = std::getenv(name.c_str()) != nullptr;
     if (!set_already) ::setenv(name.c_str(), scalar(child, "env." + name).c_str(), 0);
@@ -199,7 +204,8 @@ void Blocks::read_top(const io::ConfigNode& root) {
         for (std::string& key : keys_of(block)) names.push_back(std::move(key));
       }
       const std::string near = suggestion(name, names);
-      throw Error(ExitCode::usage, "unknown key " + name, source(child).text, near.empty() ? "See tessera train --help-all" : near);
+      throw Error(ExitCode::usage, "unknown key " + name, source(child).text,
+                  near.empty() ? "See tessera train --help-all" : near);
     }
   }
 }

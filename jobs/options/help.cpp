@@ -71,9 +71,13 @@ std::string options_text(unsigned commands, bool all) {
 std::string help_text(const CommandSpec* command, bool all) {
   std::string out;
   if (command == nullptr) {
-    out = "tessera <command> [CONFIG.yaml|json ...] [--options]\n\nTrains transformer language models sharded over MPI ranks.\n\nCommands\n";
+    out =
+        "tessera <command> [CONFIG.yaml|json ...] [--options]\n\nTrains transformer language models sharded over MPI "
+        "ranks.\n\nCommands\n";
     for (const CommandSpec& entry : command_table()) out += strfmt("  %-12s %s\n", entry.name, entry.help);
-    out += "\ntessera <command> --help lists a command's options, --help-all everything about them; --version says what this is.\n";
+    out +=
+        "\ntessera <command> --help lists a command's options, --help-all everything about them; --version says what this "
+        "is.\n";
     return all ? out + options_text(for_all, true) : out;
   }
   out = std::string("tessera ") + command->name + (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") +
@@ -102,7 +106,8 @@ std::string json_schema() {
     if (spec.least > -1e300) entry["minimum"] = spec.least;
     if (spec.most < 1e300) entry["maximum"] = spec.most;
     if (spec.fallback[0] != '\0') entry["default"] = spec.fallback;
-    if (spec.status == Status::not_built) entry["$comment"] = std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");
+    if (spec.status == Status::not_built)
+      entry["$comment"] = std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");
     properties[spec.name] = std::move(entry);
   }
   nlohmann::ordered_json schema;

@@ -81,8 +81,9 @@ class Normaliser {
       // Options that are words in one tool and switches in another may stand alone.
       const std::string canonical = spec.name;
       if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") out_.push_back(head + "true");
-      else throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
-                       std::string("Give it ") + (spec.words[0] != '\0' ? spec.words : name_of(spec.type)));
+      else
+        throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
+                    std::string("Give it ") + (spec.words[0] != '\0' ? spec.words : name_of(spec.type)));
     }
   }
 

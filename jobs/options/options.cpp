@@ -26,7 +26,8 @@ namespace {
 std::string standard_word(const OptionSpec& spec, const std::string& item, const Source& source) {
   const std::string name = spec.name, word = canonical_spelling(item);
   if (name == "gradient_checkpointing") {
-    if (word == "selective") throw Error(ExitCode::usage, "--gradient_checkpointing selective is not built yet", source.text, "Use none or full");
+    if (word == "selective")
+      throw Error(ExitCode::usage, "--gradient_checkpointing selective is not built yet", source.text, "Use none or full");
     if (const auto on = parse_flag(word)) return *on ? "full" : "none";
     return word;
   }
@@ -42,7 +43,9 @@ std::string standard_word(const OptionSpec& spec, const std::string& item, const
   }
   if (name == "shard_group_size" && word != "node") {
     const auto size = parse_integer(word);
-    if (!size || *size < 1) throw Error(ExitCode::usage, "--shard_group_size \"" + item + "\" is neither node nor a number of ranks", source.text, "Give it node, or N of at least 1");
+    if (!size || *size < 1)
+      throw Error(ExitCode::usage, "--shard_group_size \"" + item + "\" is neither node nor a number of ranks", source.text,
+                  "Give it node, or N of at least 1");
     return std::to_string(*size);
   }
   if (spec.type == Type::flag) return *parse_flag(item) ? "true" : "false";
@@ -131,11 +134,12 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     throw Error(ExitCode::usage, "unknown option " + name, source.text, near.empty() ? "See --help-all" : near);
   }
   if (spec->type != Type::list && items.size() != 1) {
-    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()), source.text,
-                "Give it one");
+    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()),
+                source.text, "Give it one");
   }
   if (spec->type == Type::list && items.empty()) {
-    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " is an empty list", source.text, "Give it values, or leave it out");
+    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " is an empty list", source.text,
+                "Give it values, or leave it out");
   }
   if (!items.empty() && spec->type != Type::list && expand(*spec, items.front(), source)) return;
   check(*spec, items, source);

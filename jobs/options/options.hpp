@@ -72,8 +72,8 @@ class Options {
   /// JSON object: every option's value and source.
   [[nodiscard]] std::string json() const;
 
-  unsigned commands = for_all;          // of the command at hand
-  std::vector<ForeignKey> foreign;      // keys of other tools met in files
+  unsigned commands = for_all;              // of the command at hand
+  std::vector<ForeignKey> foreign;          // keys of other tools met in files
   std::vector<std::string> without_effect;  // options that were accepted and change nothing, with their source
 
  private:
@@ -94,8 +94,8 @@ class Options {
 
 /// What a command line asks for.
 struct Invocation {
-  std::string command;                 // "" if none was given
-  std::vector<std::string> operands;   // "gemm"; configuration files are read, not kept
+  std::string command;                // "" if none was given
+  std::vector<std::string> operands;  // "gemm"; configuration files are read, not kept
   Options options;
 };
 

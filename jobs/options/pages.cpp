@@ -17,17 +17,25 @@ std::string escape(const std::string& text, const char* special, char with) {
 
 std::string cell(const std::string& text) { return escape(text, "|", '\\'); }
 
-std::string default_words(const OptionSpec& spec) { return spec.fallback[0] != '\0' ? std::string("`") + spec.fallback + "`" : ""; }
+std::string default_words(const OptionSpec& spec) {
+  return spec.fallback[0] != '\0' ? std::string("`") + spec.fallback + "`" : "";
+}
 
 std::string values_words(const OptionSpec& spec) { return spec.words[0] != '\0' ? spec.words : name_of(spec.type); }
 
-const char* exit_codes[][2] = {
-    {"0", "done"}, {"1", "internal error: a bug of ours"}, {"2", "usage or configuration"}, {"3", "data, model file or file system"},
-    {"4", "does not fit (plan), or out of memory"}, {"5", "training diverged: a loss or gradient is not finite"},
-    {"6", "communication failure or timeout"}, {"75", "stopped early with a good checkpoint (not built yet)"}, {"128+n", "signal n"}};
+const char* exit_codes[][2] = {{"0", "done"},
+                               {"1", "internal error: a bug of ours"},
+                               {"2", "usage or configuration"},
+                               {"3", "data, model file or file system"},
+                               {"4", "does not fit (plan), or out of memory"},
+                               {"5", "training diverged: a loss or gradient is not finite"},
+                               {"6", "communication failure or timeout"},
+                               {"75", "stopped early with a good checkpoint (not built yet)"},
+                               {"128+n", "signal n"}};
 
 std::string markdown_group(const std::string& group) {
-  std::string out = "\n### " + group + "\n\n| option | values | default | what it does | aliases; matching names |\n|---|---|---|---|---|\n";
+  std::string out =
+      "\n### " + group + "\n\n| option | values | default | what it does | aliases; matching names |\n|---|---|---|---|---|\n";
   for (const OptionSpec& spec : option_table()) {
     if (group != spec.group) continue;
     std::string help = spec.help;
@@ -35,7 +43,8 @@ std::string markdown_group(const std::string& group) {
     std::string other;
     for (const std::string& alias : split_words(spec.aliases, ' ')) other += (other.empty() ? "`" : ", `") + alias + "`";
     if (spec.matches[0] != '\0') other += (other.empty() ? "" : "; ") + std::string(spec.matches);
-    out += "| `--" + std::string(spec.name) + "` | " + cell(values_words(spec)) + " | " + cell(default_words(spec)) + " | " + cell(help) + " | " + cell(other) + " |\n";
+    out += "| `--" + std::string(spec.name) + "` | " + cell(values_words(spec)) + " | " + cell(default_words(spec)) + " | " +
+           cell(help) + " | " + cell(other) + " |\n";
   }
   return out;
 }
@@ -67,21 +76,32 @@ std::string markdown() {
   }
   out +=
       "\n## Spelling\n\n"
-      "`_` and `-` are the same in names; `--x=v` and `--x v`; booleans as `--x`, `--x true|True|1|yes|on`, `--no-x`; lists by spaces or\n"
-      "commas; sizes `5GB` (decimal), `512MiB`; times `90s`, `1h30m`. Names are never guessed from a prefix; an unknown one ends with\n"
+      "`_` and `-` are the same in names; `--x=v` and `--x v`; booleans as `--x`, `--x true|True|1|yes|on`, `--no-x`; lists by "
+      "spaces or\n"
+      "commas; sizes `5GB` (decimal), `512MiB`; times `90s`, `1h30m`. Names are never guessed from a prefix; an unknown one "
+      "ends with\n"
       "exit code 2, the nearest names, and where it stands.\n\n"
-      "## Layers\n\nLater wins: defaults < `--preset` < configuration files, left to right < `TESSERA_*` environment < command line.\n"
+      "## Layers\n\nLater wins: defaults < `--preset` < configuration files, left to right < `TESSERA_*` environment < command "
+      "line.\n"
       "`tessera config show` prints every value with its source; `args.json` in the output directory keeps the same.\n"
-      "A configuration file holds flat names as below, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and `zero_optimization:`; files of\n"
-      "accelerate and DeepSpeed work as they are, and each of their keys is listed as mapped or ignored. `\"auto\"` leaves the default.\n\n"
+      "A configuration file holds flat names as below, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and "
+      "`zero_optimization:`; files of\n"
+      "accelerate and DeepSpeed work as they are, and each of their keys is listed as mapped or ignored. `\"auto\"` leaves the "
+      "default.\n\n"
       "## What a run prints and writes\n\n"
-      "A step line: `step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 68.2% | mem 1.23GiB/40% |\n"
-      "data 0.1% comm 2.4% | 00:02:31<00:18:30`. `mfu` is model FLOP/s (6 N_matmul + 12 L H T per token) as a share of the sgemm speed\n"
-      "that all ranks together reached at start; `mem` is the largest rank's memory (PSS) and its share of what a rank may use; `data` and `comm` are the\n"
-      "shares of the time that computation waited for data and for communication; then elapsed `<` remaining. The loss is that of the\n"
+      "A step line: `step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 68.2% | mem 1.23GiB/40% "
+      "|\n"
+      "data 0.1% comm 2.4% | 00:02:31<00:18:30`. `mfu` is model FLOP/s (6 N_matmul + 12 L H T per token) as a share of the "
+      "sgemm speed\n"
+      "that all ranks together reached at start; `mem` is the largest rank's memory (PSS) and its share of what a rank may "
+      "use; `data` and `comm` are the\n"
+      "shares of the time that computation waited for data and for communication; then elapsed `<` remaining. The loss is that "
+      "of the\n"
       "step itself, not a mean since the last line.\n\n"
-      "The output directory holds `args.json`, `run.json`, `logging.jsonl`, `STATUS` (one word: `running`, `completed`, `failed`; a run whose\n"
-      "processes were killed leaves `running`), `config.json` and `model.safetensors` at the end, and `trace/` with `--profile_steps`.\n"
+      "The output directory holds `args.json`, `run.json`, `logging.jsonl`, `STATUS` (one word: `running`, `completed`, "
+      "`failed`; a run whose\n"
+      "processes were killed leaves `running`), `config.json` and `model.safetensors` at the end, and `trace/` with "
+      "`--profile_steps`.\n"
       "Warnings have numbers: [warnings.md](warnings.md).\n\n"
       "## Exit codes\n\n| code | meaning |\n|---|---|\n";
   for (const auto& row : exit_codes) out += std::string("| ") + row[0] + " | " + row[1] + " |\n";
@@ -91,8 +111,10 @@ std::string markdown() {
 }
 
 std::string man_page(const std::string& version) {
-  std::string out = ".TH TESSERA 1 \"\" \"tessera " + roff(version) + "\" \"User Commands\"\n.SH NAME\ntessera \\- trains transformer language models sharded over MPI ranks\n"
-                    ".SH SYNOPSIS\n.B tessera\n.I command\n[CONFIG.yaml|json ...] [\\-\\-options]\n.br\n.B mpirun \\-n N tessera train\n[CONFIG.yaml|json ...] [\\-\\-options]\n.SH COMMANDS\n";
+  std::string out = ".TH TESSERA 1 \"\" \"tessera " + roff(version) +
+                    "\" \"User Commands\"\n.SH NAME\ntessera \\- trains transformer language models sharded over MPI ranks\n"
+                    ".SH SYNOPSIS\n.B tessera\n.I command\n[CONFIG.yaml|json ...] [\\-\\-options]\n.br\n.B mpirun \\-n N "
+                    "tessera train\n[CONFIG.yaml|json ...] [\\-\\-options]\n.SH COMMANDS\n";
   for (const CommandSpec& command : command_table()) {
     out += ".TP\n.B " + roff(command.name) + " " + roff(command.operands) + "\n" + roff(command.help) + "\n";
   }
@@ -102,7 +124,8 @@ std::string man_page(const std::string& version) {
     out += ".SH " + roff(title) + "\n";
     for (const OptionSpec& spec : option_table()) {
       if (group != spec.group) continue;
-      out += ".TP\n\\fB\\-\\-" + roff(spec.name) + "\\fR " + (spec.type == Type::flag ? "" : "\\fI" + roff(values_words(spec)) + "\\fR") + "\n" + roff(spec.help);
+      out += ".TP\n\\fB\\-\\-" + roff(spec.name) + "\\fR " +
+             (spec.type == Type::flag ? "" : "\\fI" + roff(values_words(spec)) + "\\fR") + "\n" + roff(spec.help);
       if (spec.fallback[0] != '\0') out += " (default " + roff(spec.fallback) + ")";
       out += "\n";
     }
@@ -115,24 +138,30 @@ std::string man_page(const std::string& version) {
 namespace {
 
 std::string bash_script() {
-  std::string out = "# bash completion for tessera; source it, or put it into /etc/bash_completion.d\n_tessera() {\n"
-                    "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n  COMPREPLY=()\n"
-                    "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    words=\"";
+  std::string out =
+      "# bash completion for tessera; source it, or put it into /etc/bash_completion.d\n_tessera() {\n"
+      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n  COMPREPLY=()\n"
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    words=\"";
   for (const CommandSpec& command : command_table()) out += std::string(command.name) + " ";
-  out += "--help --version\"\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    return\n  fi\n  case $prev in\n";
+  out +=
+      "--help --version\"\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    return\n  fi\n  case $prev "
+      "in\n";
   for (const OptionSpec& spec : option_table()) {
     if (spec.type != Type::choice) continue;
     std::string words;
     for (const std::string& word : split_words(spec.words, '|')) words += (words.empty() ? "" : " ") + word;
     out += std::string("    --") + spec.name + ") words=\"" + words + "\" ;;\n";
   }
-  out += "  esac\n  if [ -n \"$words\" ]; then\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    return\n  fi\n"
-         "  if [[ $cur != --* ]]; then\n    case ${COMP_WORDS[1]} in\n"
-         "      bench) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"gemm collectives step\" -- \"$cur\") ;;\n"
-         "      config) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"show check\" -- \"$cur\") ;;\n"
-         "      completion) mapfile -t COMPREPLY < <(compgen -W \"bash zsh fish\" -- \"$cur\") ;;\n"
-         "    esac\n    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    return\n  fi\n"
-         "  case ${COMP_WORDS[1]} in\n";
+  out +=
+      "  esac\n  if [ -n \"$words\" ]; then\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    return\n  "
+      "fi\n"
+      "  if [[ $cur != --* ]]; then\n    case ${COMP_WORDS[1]} in\n"
+      "      bench) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"gemm collectives step\" -- \"$cur\") "
+      ";;\n"
+      "      config) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"show check\" -- \"$cur\") ;;\n"
+      "      completion) mapfile -t COMPREPLY < <(compgen -W \"bash zsh fish\" -- \"$cur\") ;;\n"
+      "    esac\n    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    return\n  fi\n"
+      "  case ${COMP_WORDS[1]} in\n";
   for (const CommandSpec& command : command_table()) {
     out += std::string("    ") + command.name + ") words=\"";
     std::string words;
@@ -141,7 +170,9 @@ std::string bash_script() {
     }
     out += words + "\" ;;\n";
   }
-  return out + "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o filenames -F _tessera tessera\n";
+  return out +
+         "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o filenames -F _tessera "
+         "tessera\n";
 }
 
 std::string quoted_for_zsh(const std::string& text) {
@@ -155,8 +186,11 @@ std::string quoted_for_zsh(const std::string& text) {
 }
 
 std::string zsh_script() {
-  std::string out = "#compdef tessera\n# zsh completion for tessera; put it into a directory of $fpath as _tessera\n_tessera() {\n  local -a commands options\n  commands=(\n";
-  for (const CommandSpec& command : command_table()) out += std::string("    '") + command.name + ":" + quoted_for_zsh(command.help) + "'\n";
+  std::string out =
+      "#compdef tessera\n# zsh completion for tessera; put it into a directory of $fpath as _tessera\n_tessera() {\n  local -a "
+      "commands options\n  commands=(\n";
+  for (const CommandSpec& command : command_table())
+    out += std::string("    '") + command.name + ":" + quoted_for_zsh(command.help) + "'\n";
   out += "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  case ${words[2]} in\n";
   for (const CommandSpec& command : command_table()) {
     out += std::string("    ") + command.name + ")\n      options=(\n";
@@ -180,7 +214,8 @@ std::string fish_script() {
   std::string out = "# fish completion for tessera; put it into ~/.config/fish/completions/tessera.fish\n";
   const auto quote = [](const std::string& text) { return "'" + escape(text, "'\\", '\\') + "'"; };
   for (const CommandSpec& command : command_table()) {
-    out += std::string("complete -c tessera -n __fish_use_subcommand -f -a ") + command.name + " -d " + quote(command.help) + "\n";
+    out +=
+        std::string("complete -c tessera -n __fish_use_subcommand -f -a ") + command.name + " -d " + quote(command.help) + "\n";
   }
   for (const OptionSpec& spec : option_table()) {
     std::string commands, words;

@@ -11,8 +11,8 @@ namespace {
 
 /// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
-  if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" || word == "infer" || word == "generate" ||
-      word == "eval" || word == "tokenize" || word == "report" || word == "template") {
+  if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" || word == "infer" ||
+      word == "generate" || word == "eval" || word == "tokenize" || word == "report" || word == "template") {
     return "It is not built yet. Commands: train, plan, bench, doctor, config, completion";
   }
   if (word == "pt") return "Use train: it trains on plain text";
@@ -41,19 +41,20 @@ po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
   try {
     const auto style = po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent;
     po::store(po::command_line_parser(tokens).options(known).positional(operands).style(style).run(), map);
-  } catch (const po::error& error) {
-    throw Error(ExitCode::usage, error.what(), "command line", "See --help");
-  }
+  } catch (const po::error& error) { throw Error(ExitCode::usage, error.what(), "command line", "See --help"); }
   return map;
 }
 
-bool takes_word_operand(const std::string& command) { return command == "bench" || command == "config" || command == "completion"; }
+bool takes_word_operand(const std::string& command) {
+  return command == "bench" || command == "config" || command == "completion";
+}
 
 void take_operands(Invocation& result, const std::vector<std::string>& operands) {
   std::size_t next = 0;
   if (takes_word_operand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
   if (next < operands.size() && (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
-    throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line", "See tessera " + result.command + " --help");
+    throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
+                "See tessera " + result.command + " --help");
   }
   for (; next < operands.size(); ++next) result.options.read_file(operands[next]);
 }
@@ -65,19 +66,22 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
   std::vector<std::string> rest = arguments;
   if (!rest.empty() && (rest[0].empty() || rest[0][0] != '-')) {
     const CommandSpec* command = find_command(rest[0]);
-    if (command == nullptr) throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
+    if (command == nullptr)
+      throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
     result.command = command->name;
     result.options.commands = command->bit;
     rest.erase(rest.begin());
   }
   const po::variables_map map = parse_tokens(normalise(rest, result.options.commands));
 
-  const std::vector<std::string> operands = map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
+  const std::vector<std::string> operands =
+      map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
   const auto given = [&map](const char* name) { return map.count(name) != 0; };
   // Questions about the program itself read no file and no environment.
   if (given("help") || given("help_all") || given("version") || given("man") || given("schema") || given("help_markdown")) {
     for (const auto& [name, value] : map) {
-      if (name != "operand") result.options.assign(name, value.as<std::vector<std::string>>(), {layer::command_line, "command line"});
+      if (name != "operand")
+        result.options.assign(name, value.as<std::vector<std::string>>(), {layer::command_line, "command line"});
     }
     return result;
   }

@@ -7,10 +7,20 @@ namespace tessera::jobs {
 
 std::string strategy_word(const std::string& word) {
   static const std::map<std::string, std::string> words = {
-      {"zero0", "zero0"}, {"no_shard", "zero0"}, {"ddp", "zero0"}, {"none", "zero0"},
-      {"zero1", "zero1"}, {"zero2", "zero2"}, {"shard_grad_op", "zero2"},
-      {"zero3", "zero3"}, {"full_shard", "zero3"}, {"fsdp", "zero3"}, {"fsdp2", "zero3"},
-      {"hybrid", "hybrid_shard"}, {"hybrid_shard", "hybrid_shard"}, {"hybrid_shard_zero2", "hybrid_shard_zero2"},
+      {"zero0", "zero0"},
+      {"no_shard", "zero0"},
+      {"ddp", "zero0"},
+      {"none", "zero0"},
+      {"zero1", "zero1"},
+      {"zero2", "zero2"},
+      {"shard_grad_op", "zero2"},
+      {"zero3", "zero3"},
+      {"full_shard", "zero3"},
+      {"fsdp", "zero3"},
+      {"fsdp2", "zero3"},
+      {"hybrid", "hybrid_shard"},
+      {"hybrid_shard", "hybrid_shard"},
+      {"hybrid_shard_zero2", "hybrid_shard_zero2"},
   };
   const auto found = words.find(canonical_spelling(word));
   return found == words.end() ? "" : found->second;
@@ -33,12 +43,13 @@ bool compatible(const std::string& a, const std::string& b, std::string& joined)
 void Options::claim(const std::string& option, const std::string& given_word, const Source& source) {
   std::string word = strategy_word(given_word);
   if (word.empty()) {
-    static const std::vector<std::string> names = {"zero0",    "zero1",    "zero2",         "zero3",        "ddp",
-                                                   "no_shard", "fsdp2",    "shard_grad_op", "full_shard",   "hybrid_shard",
-                                                   "fsdp",     "hybrid",   "hybrid_shard_zero2"};
+    static const std::vector<std::string> names = {
+        "zero0",         "zero1",      "zero2",        "zero3", "ddp",    "no_shard",          "fsdp2",
+        "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
     const std::string near = suggestion(given_word, names);
-    throw Error(ExitCode::usage, option + " \"" + given_word + "\" is no sharding strategy", source.text,
-                near.empty() ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words" : near);
+    throw Error(
+        ExitCode::usage, option + " \"" + given_word + "\" is no sharding strategy", source.text,
+        near.empty() ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words" : near);
   }
   claims_.push_back({std::move(word), option, source});
 }

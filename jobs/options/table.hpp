@@ -35,17 +35,17 @@ inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_conf
 inline constexpr unsigned for_all = for_runs | for_doctor | for_completion;
 
 struct OptionSpec {
-  const char* name;           // canonical: lower case, '_'
-  const char* aliases = "";   // separated by blanks
+  const char* name;          // canonical: lower case, '_'
+  const char* aliases = "";  // separated by blanks
   Type type = Type::text;
   const char* fallback = "";  // default, as text; "": none
   const char* words = "";     // choice: "a|b|c"; else what help shows for the value
   const char* group = "";
   const char* help = "";
-  const char* matches = "";   // the word of ms-swift, accelerate/FSDP or DeepSpeed that means the same
+  const char* matches = "";  // the word of ms-swift, accelerate/FSDP or DeepSpeed that means the same
   unsigned commands = for_runs;
   Status status = Status::built;
-  const char* fine = "";      // not_built: values that ask for nothing that is missing, "no|none"
+  const char* fine = "";  // not_built: values that ask for nothing that is missing, "no|none"
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
 };

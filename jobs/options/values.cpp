@@ -76,15 +76,27 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   static constexpr struct {
     const char* suffix;
     double factor;
-  } units[] = {{"", 1},           {"b", 1},          {"k", 1024.0},          {"kib", 1024.0},        {"kb", 1e3},
-               {"m", 1048576.0},  {"mib", 1048576.0}, {"mb", 1e6},            {"g", 1073741824.0},    {"gib", 1073741824.0},
-               {"gb", 1e9},       {"t", 1099511627776.0}, {"tib", 1099511627776.0}, {"tb", 1e12}};
+  } units[] = {{"", 1},
+               {"b", 1},
+               {"k", 1024.0},
+               {"kib", 1024.0},
+               {"kb", 1e3},
+               {"m", 1048576.0},
+               {"mib", 1048576.0},
+               {"mb", 1e6},
+               {"g", 1073741824.0},
+               {"gib", 1073741824.0},
+               {"gb", 1e9},
+               {"t", 1099511627776.0},
+               {"tib", 1099511627776.0},
+               {"tb", 1e12}};
   double number = 0;
   std::string rest;
   if (!leading_number(text, number, rest) || number < 0) return std::nullopt;
   rest.erase(0, rest.find_first_not_of(' ') == std::string::npos ? 0 : rest.find_first_not_of(' '));
   for (const auto& unit : units) {
-    if (lower(rest) == unit.suffix && number * unit.factor < 9e18) return static_cast<std::uint64_t>(std::llround(number * unit.factor));
+    if (lower(rest) == unit.suffix && number * unit.factor < 9e18)
+      return static_cast<std::uint64_t>(std::llround(number * unit.factor));
   }
   return std::nullopt;
 }

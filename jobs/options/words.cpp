@@ -121,7 +121,8 @@ std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
       {"train", for_train, "[CONFIG.yaml|json ...]", "train a model, alone or under mpirun / srun"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
-      {"bench", for_bench, "gemm|collectives|step [CONFIG.yaml|json ...]", "measure this machine, and a training step against it"},
+      {"bench", for_bench, "gemm|collectives|step [CONFIG.yaml|json ...]",
+       "measure this machine, and a training step against it"},
       {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
       {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
       {"completion", for_completion, "bash|zsh|fish", "a completion script for the shell"},

@@ -9,15 +9,18 @@ namespace {
 
 void check_ids(const io::Dataset& data, const models::Model& model, const char* option) {
   if (data.largest_id < model.vocab) return;
-  throw Error(ExitCode::data, strfmt("the data holds token id %d, but the model's vocabulary ends at %lld", data.largest_id, static_cast<long long>(model.vocab - 1)),
+  throw Error(ExitCode::data,
+              strfmt("the data holds token id %d, but the model's vocabulary ends at %lld", data.largest_id,
+                     static_cast<long long>(model.vocab - 1)),
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
 
 io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what) {
   const io::SampleCount count = io::count_samples(tokens.size(), length);
   if (count.samples < 1) {
-    throw Error(ExitCode::data, strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what, static_cast<long long>(tokens.size()),
-                                       static_cast<long long>(length + 1)),
+    throw Error(ExitCode::data,
+                strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what,
+                       static_cast<long long>(tokens.size()), static_cast<long long>(length + 1)),
                 "--dataset", "Give more data, or a smaller --max_length");
   }
   return count;
@@ -26,7 +29,8 @@ io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t leng
 }  // namespace
 
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens) {
-  if (!options.has("dataset")) throw Error(ExitCode::usage, "no training data is named", "--dataset", "Give --dataset FILE ...");
+  if (!options.has("dataset"))
+    throw Error(ExitCode::usage, "no training data is named", "--dataset", "Give --dataset FILE ...");
   RunData data;
   world.together([&] {
     io::Dataset train = io::open_dataset(options.list("dataset"), io::Tokenizer::bytes);

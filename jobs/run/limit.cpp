@@ -18,7 +18,8 @@ std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows
     // A vocabulary-sized table is multiplied in the head, transposed and in chunks; a position table not at all.
     if (a == model.max_tokens && a != model.vocab) continue;
     if (a == model.vocab) shape = {rows, std::min<std::int64_t>(a, 4096), b};
-    const bool known = std::any_of(shapes.begin(), shapes.end(), [&](const GemmShape& s) { return s.m == shape.m && s.n == shape.n && s.k == shape.k; });
+    const bool known = std::any_of(shapes.begin(), shapes.end(),
+                                   [&](const GemmShape& s) { return s.m == shape.m && s.n == shape.n && s.k == shape.k; });
     if (!known) shapes.push_back(shape);
   }
   return shapes;
@@ -34,7 +35,8 @@ double measure_together(World& world, const GemmShape& shape, int repeats) {
 double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds) {
   GemmShape best{512, 512, 512};
   for (const GemmShape& shape : gemm_shapes(model, rows)) {
-    const GemmShape cut{std::min<std::int64_t>(shape.m, 1024), std::min<std::int64_t>(shape.n, 2048), std::min<std::int64_t>(shape.k, 1024)};
+    const GemmShape cut{std::min<std::int64_t>(shape.m, 1024), std::min<std::int64_t>(shape.n, 2048),
+                        std::min<std::int64_t>(shape.k, 1024)};
     if (cut.m * cut.n * cut.k > best.m * best.n * best.k) best = cut;
   }
   const auto start = std::chrono::steady_clock::now();

@@ -12,8 +12,8 @@ namespace tessera::jobs {
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
 };
-/// 2048^3 and the model's own large products for a micro-batch of `rows` tokens: of a block (H x 3H, H x H, H x 4H, 4H x H), and the head
-/// in a chunk of rows. From the shapes of the model's two-dimensional parameters.
+/// 2048^3 and the model's own large products for a micro-batch of `rows` tokens: of a block (H x 3H, H x H, H x 4H, 4H x H), and
+/// the head in a chunk of the vocabulary. From the shapes of the model's two-dimensional parameters.
 [[nodiscard]] std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows);
 
 /// Collective: GFLOP/s summed over ranks, all at once, each shape best of `repeats` on each rank.

@@ -24,8 +24,8 @@ struct RankCores {
 [[nodiscard]] std::vector<double> fair_shares(const std::vector<RankCores>& ranks);
 
 struct ThreadShare {
-  int threads = 1;         // of this rank
-  double share = 1;        // cores it may call its own; below 1: ranks share a core
+  int threads = 1;             // of this rank
+  double share = 1;            // cores it may call its own; below 1: ranks share a core
   bool overcommitted = false;  // some rank has more threads than cores of its own
   std::vector<int> cpus;
 };

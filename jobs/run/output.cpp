@@ -47,8 +47,8 @@ JsonLine& JsonLine::text(const char* key, const std::string& value) {
 namespace {
 
 [[noreturn]] void cannot_write(const std::string& path, const std::string& why, const Options& options) {
-  throw Error(ExitCode::data, "the output directory cannot be written: " + why, path + "; --output_dir: " + options.value("output_dir").source.text,
-              "Choose another --output_dir");
+  throw Error(ExitCode::data, "the output directory cannot be written: " + why,
+              path + "; --output_dir: " + options.value("output_dir").source.text, "Choose another --output_dir");
 }
 
 /// Number of the next version: one more than the largest v<N>-… there.
@@ -57,7 +57,8 @@ int next_version(const fs::path& base) {
   std::error_code error;
   for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
     int number = 0;
-    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && number >= next && number < 1000000000) next = number + 1;
+    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && number >= next && number < 1000000000)
+      next = number + 1;
   }
   return next;
 }
@@ -92,9 +93,7 @@ void RunDirectory::create(const Options& options) {
   }
   try {
     io::write_text(file("STATUS"), "running\n");
-  } catch (const Error& failed) {
-    cannot_write(path_, failed.line(), options);
-  }
+  } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
   log_ = std::fopen(file("logging.jsonl").c_str(), "w");
   if (log_ == nullptr) cannot_write(file("logging.jsonl"), std::strerror(errno), options);
 }

@@ -10,20 +10,21 @@ namespace tessera::jobs {
 
 std::string batch_line(const plan::BatchPlan& batch) {
   const std::int64_t full = batch.micro_batch * batch.accumulation * batch.world;
-  std::string text = strfmt("global %lld %s micro %lld x accumulation %d x ranks %d", static_cast<long long>(batch.global_batch), batch.global_batch == full ? "=" : "<",
+  std::string text = strfmt("global %lld %s micro %lld x accumulation %d x ranks %d",
+                            static_cast<long long>(batch.global_batch), batch.global_batch == full ? "=" : "<",
                             static_cast<long long>(batch.micro_batch), batch.accumulation, batch.world);
-  if (batch.global_batch != full) text += strfmt(" = %lld: the last micro-batches are short or empty", static_cast<long long>(full));
+  if (batch.global_batch != full)
+    text += strfmt(" = %lld: the last micro-batches are short or empty", static_cast<long long>(full));
   return text;
 }
 
-std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens, const io::SampleCount& count,
-                      std::int64_t length) {
+std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens,
+                      const io::SampleCount& count, std::int64_t length) {
   std::string text = strfmt("%s: ", what);
-  if (!files.empty()) {
-    text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size());
-  }
-  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)", human_count(static_cast<double>(tokens.size())).c_str(),
-                       static_cast<long long>(count.samples), static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));
+  if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
+  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)",
+                       human_count(static_cast<double>(tokens.size())).c_str(), static_cast<long long>(count.samples),
+                       static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));
 }
 
 namespace {
@@ -38,7 +39,8 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
     measured_total += start.measured[c];
   }
   lines.push_back(head + strfmt("%12s%12s", "total", "limit"));
-  lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(static_cast<double>(start.plan->costs.total)).c_str(), human_bytes(static_cast<double>(start.memory_limit)).c_str()));
+  lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(static_cast<double>(start.plan->costs.total)).c_str(),
+                                    human_bytes(static_cast<double>(start.memory_limit)).c_str()));
   lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(measured_total)).c_str()));
 }
 
@@ -51,30 +53,39 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   std::vector<std::string> lines{version_line()};
   std::int64_t trainable = 0;
   for (const ParamSpec& param : model.params) trainable += param.trainable ? param.numel() : 0;
-  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %lld | T %lld of %lld", model.family.c_str(), start.config->path.c_str(),
-                         human_count(static_cast<double>(model.num_params())).c_str(), human_count(static_cast<double>(trainable)).c_str(),
-                         static_cast<long long>(model.vocab), static_cast<long long>(plan.spec.tokens), static_cast<long long>(model.max_tokens)));
-  lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train, start.data->train_count, plan.spec.tokens));
+  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %lld | T %lld of %lld",
+                         model.family.c_str(), start.config->path.c_str(),
+                         human_count(static_cast<double>(model.num_params())).c_str(),
+                         human_count(static_cast<double>(trainable)).c_str(), static_cast<long long>(model.vocab),
+                         static_cast<long long>(plan.spec.tokens), static_cast<long long>(model.max_tokens)));
+  lines.push_back("data      " +
+                  data_line("train", start.data->train_files, *start.data->train, start.data->train_count, plan.spec.tokens));
   if (start.data->validation != nullptr) {
-    lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation, start.data->val_count, plan.spec.tokens));
+    lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation,
+                                             start.data->val_count, plan.spec.tokens));
   }
-  lines.push_back(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | prefetch %d/%d | %zu units", plan.spec.strategy.name.c_str(),
-                         plan.spec.strategy.mesh.str().c_str(), world.size(), world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
-                         name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch, plan.spec.strategy.policy.backward_prefetch,
-                         plan.units.size()));
-  lines.push_back(strfmt("compute   cpu (cuda is not built in) | %d thread%s per rank, cores %s shared by %s | sgemm %.1f GFLOP/s over all ranks", start.threads.threads,
-                         start.threads.threads == 1 ? "" : "s", cpu_list(start.threads.cpus).c_str(),
-                         world.node_size() == 1 ? "nobody" : strfmt("%d ranks", world.node_size()).c_str(), start.sgemm_gflops));
+  lines.push_back(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | prefetch %d/%d | %zu units",
+                         plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
+                         world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
+                         name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
+                         plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
+  lines.push_back(strfmt(
+      "compute   cpu (cuda is not built in) | %d thread%s per rank, cores %s shared by %s | sgemm %.1f GFLOP/s over all ranks",
+      start.threads.threads, start.threads.threads == 1 ? "" : "s", cpu_list(start.threads.cpus).c_str(),
+      world.node_size() == 1 ? "nobody" : strfmt("%d ranks", world.node_size()).c_str(), start.sgemm_gflops));
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
-  lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step", static_cast<long long>(start.length.total_steps),
-                         static_cast<long long>(start.length.steps_per_epoch), static_cast<long long>(start.length.samples), human_count(plan.costs.flops_per_step).c_str()));
+  lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
+                         static_cast<long long>(start.length.total_steps), static_cast<long long>(start.length.steps_per_epoch),
+                         static_cast<long long>(start.length.samples), human_count(plan.costs.flops_per_step).c_str()));
   std::size_t shown = 0;
   for (const ForeignKey& key : *start.foreign) {
-    if (key.verdict.rfind("ignored", 0) != 0 && shown < 8) lines.push_back("config    " + key.where + " " + key.key + ": " + key.verdict), ++shown;
+    if (key.verdict.rfind("ignored", 0) != 0 && shown < 8)
+      lines.push_back("config    " + key.where + " " + key.key + ": " + key.verdict), ++shown;
   }
   if (start.foreign->size() > shown) {
-    lines.push_back(strfmt("config    %zu more keys of other tools: tessera config show lists them", start.foreign->size() - shown));
+    lines.push_back(
+        strfmt("config    %zu more keys of other tools: tessera config show lists them", start.foreign->size() - shown));
   }
   lines.push_back("output    " + start.output);
   lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));
@@ -91,18 +102,24 @@ void Interval::add(const train::StepReport& report) {
 
 std::string step_line(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
-  const double share = line.memory_limit > 0 ? 100.0 * static_cast<double>(line.memory) / static_cast<double>(line.memory_limit) : 0;
+  const double share =
+      line.memory_limit > 0 ? 100.0 * static_cast<double>(line.memory) / static_cast<double>(line.memory_limit) : 0;
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
-  return strfmt("step %lld/%lld | loss %.4f | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% | %s<%s",
-                static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss, line.report.grad_norm, line.report.learning_rate,
-                human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
-                100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
+  return strfmt(
+      "step %lld/%lld | loss %.4f | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
+      "| %s<%s",
+      static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
+      line.report.grad_norm, line.report.learning_rate,
+      human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
+      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(),
+      human_time(line.remaining).c_str());
 }
 
 std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report) {
-  return strfmt("eval %lld/%lld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", static_cast<long long>(step), static_cast<long long>(total), report.loss,
-                std::exp(report.loss), report.token_accuracy, human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
+  return strfmt("eval %lld/%lld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", static_cast<long long>(step),
+                static_cast<long long>(total), report.loss, std::exp(report.loss), report.token_accuracy,
+                human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
 }
 
 namespace {
@@ -115,11 +132,13 @@ std::size_t utf8_length(const std::string& text, std::size_t at) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return next(at + 1) ? 2 : 0;
   if (first >= 0xE0 && first < 0xF0) {
-    const bool good = next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) && !(first == 0xED && byte(at + 1) >= 0xA0);
+    const bool good =
+        next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) && !(first == 0xED && byte(at + 1) >= 0xA0);
     return good ? 3 : 0;
   }
   if (first >= 0xF0 && first < 0xF5) {
-    const bool good = next(at + 1) && next(at + 2) && next(at + 3) && !(first == 0xF0 && byte(at + 1) < 0x90) && !(first == 0xF4 && byte(at + 1) >= 0x90);
+    const bool good = next(at + 1) && next(at + 2) && next(at + 3) && !(first == 0xF0 && byte(at + 1) < 0x90) &&
+                      !(first == 0xF4 && byte(at + 1) >= 0x90);
     return good ? 4 : 0;
   }
   return 0;

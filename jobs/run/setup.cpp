@@ -35,7 +35,8 @@ void check_options(const Options& options) {
   for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
     const std::string text = options.text(name);
     if (!validates && options.given(name) && text != "0" && text != "none" && text != "false") {
-      throw options.refuse(name, std::string("--") + name + " needs validation data", "Give --val_dataset, or --split_dataset_ratio 0.1");
+      throw options.refuse(name, std::string("--") + name + " needs validation data",
+                           "Give --val_dataset, or --split_dataset_ratio 0.1");
     }
   }
   if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
@@ -46,7 +47,9 @@ void check_options(const Options& options) {
 WorldOptions world_options(const Options& options) {
   WorldOptions result;
   const std::string comm = options.text("comm");
-  result.comm = comm == "mpi" ? WorldOptions::Comm::mpi : comm == "node" ? WorldOptions::Comm::node : WorldOptions::Comm::automatic;
+  result.comm = comm == "mpi"    ? WorldOptions::Comm::mpi
+                : comm == "node" ? WorldOptions::Comm::node
+                                 : WorldOptions::Comm::automatic;
   result.comm_timeout_s = options.seconds("comm_timeout");
   result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));
   return result;
@@ -58,7 +61,8 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
   try {
     const ModelConfig config = read_model_config(options, nullptr);
     const models::Model model = models::make(config.text, config.path);
-    const plan::RunPlan plan = plan::make_plan(run_spec(options, model, world, {.transport = Transport::node, .ranks_per_node = std::min(node, world)}));
+    const plan::RunPlan plan = plan::make_plan(
+        run_spec(options, model, world, {.transport = Transport::node, .ranks_per_node = std::min(node, world)}));
     std::uint64_t bytes = 0;
     for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
     return bytes * static_cast<std::uint64_t>(std::max(local, 1));
@@ -70,12 +74,14 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
 ModelConfig read_model_config(const Options& options, World* world) {
   if (options.has("shape")) {
     if (options.has("model")) {
-      throw Error(ExitCode::usage, "--shape and --model both name a model", option_sources(options, {"shape", "model"}), "Keep one of the two");
+      throw Error(ExitCode::usage, "--shape and --model both name a model", option_sources(options, {"shape", "model"}),
+                  "Keep one of the two");
     }
     return {shape_config(options.text("shape")), "--shape " + options.text("shape"), ""};
   }
   if (!options.has("model")) {
-    throw Error(ExitCode::usage, "no model is named", "--model", "Give --model DIR (with a config.json), or --model CONFIG.json");
+    throw Error(ExitCode::usage, "no model is named", "--model",
+                "Give --model DIR (with a config.json), or --model CONFIG.json");
   }
   const std::filesystem::path given = options.text("model");
   ModelConfig config;
@@ -102,8 +108,9 @@ ModelConfig read_model_config(const Options& options, World* world) {
 std::int64_t sequence_length(const Options& options, const models::Model& model) {
   const std::int64_t tokens = options.maybe_integer("max_length").value_or(model.max_tokens);
   if (tokens > model.max_tokens) {
-    throw options.refuse("max_length", strfmt("max_length %lld is longer than the model's %lld positions", static_cast<long long>(tokens),
-                                              static_cast<long long>(model.max_tokens)),
+    throw options.refuse("max_length",
+                         strfmt("max_length %lld is longer than the model's %lld positions", static_cast<long long>(tokens),
+                                static_cast<long long>(model.max_tokens)),
                          strfmt("Set it to at most %lld", static_cast<long long>(model.max_tokens)));
   }
   return tokens;
@@ -121,9 +128,12 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
 shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
   const std::string word = options.text("sharding_strategy");
   const std::string group_word = options.text("shard_group_size");
-  const int group = group_word.empty() ? 0 : group_word == "node" ? ranks_per_node : static_cast<int>(*parse_integer(group_word));
+  const int group = group_word.empty()     ? 0
+                    : group_word == "node" ? ranks_per_node
+                                           : static_cast<int>(*parse_integer(group_word));
   if (group > 1 && word == "zero0") {
-    throw options.refuse("shard_group_size", "ZeRO-0 shards nothing, so it has no shard group", "Drop it, or choose another strategy");
+    throw options.refuse("shard_group_size", "ZeRO-0 shards nothing, so it has no shard group",
+                         "Drop it, or choose another strategy");
   }
   if (group > world) {
     throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
@@ -137,7 +147,8 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
   try {
     strategy = shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node);
   } catch (const Error& error) {
-    throw Error(error.code(), error.line(), option_sources(options, {"sharding_strategy", "shard_group_size", "ranks_per_node"}));
+    throw Error(error.code(), error.line(),
+                option_sources(options, {"sharding_strategy", "shard_group_size", "ranks_per_node"}));
   }
   apply_policy(options, strategy.policy);
   return strategy;
@@ -150,8 +161,9 @@ plan::BatchPlan batch_of(const Options& options, int world) {
     const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
     if (needed != *accumulation) {
       throw Error(ExitCode::usage,
-                  strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(*global),
-                         static_cast<long long>(*micro), static_cast<long long>(*accumulation), world, static_cast<long long>(per_pass * *accumulation)),
+                  strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld",
+                         static_cast<long long>(*global), static_cast<long long>(*micro), static_cast<long long>(*accumulation),
+                         world, static_cast<long long>(per_pass * *accumulation)),
                   option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
                   strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
     }
@@ -178,8 +190,12 @@ RunLength::Span RunLength::span(std::int64_t step, std::int64_t global_batch) co
 RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
   RunLength length{samples, (samples + global_batch - 1) / global_batch, 0};
   const std::int64_t max_steps = options.integer("max_steps");
-  length.total_steps = max_steps > 0 ? max_steps : static_cast<std::int64_t>(std::ceil(options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
-  if (length.total_steps < 1) throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
+  length.total_steps =
+      max_steps > 0 ? max_steps
+                    : static_cast<std::int64_t>(
+                          std::ceil(options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
+  if (length.total_steps < 1)
+    throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
   return length;
 }
 
@@ -193,16 +209,20 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   }
   lr.total_steps = total_steps;
   const std::int64_t warmup = options.integer("warmup_steps");
-  lr.warmup_steps = warmup > 0 ? warmup : static_cast<std::int64_t>(std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
+  lr.warmup_steps =
+      warmup > 0 ? warmup
+                 : static_cast<std::int64_t>(std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
   lr.decay_steps = options.maybe_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
   return lr;
 }
 
-train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world, std::int64_t total_steps) {
+train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world,
+                                      std::int64_t total_steps) {
   train::TrainerOptions result;
   result.run = run_spec(options, model, world.size(), world.topology());
   result.run.rank = world.rank();
-  result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"), options.real("weight_decay")};
+  result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"),
+                  options.real("weight_decay")};
   result.lr = lr_schedule(options, total_steps);
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));

@@ -31,7 +31,10 @@ std::string mpi_thread_level() {
   int ready = 0, level = 0;
   MPI_Initialized(&ready);
   if (ready == 0 || MPI_Query_thread(&level) != MPI_SUCCESS) return "not initialised";
-  return level == MPI_THREAD_MULTIPLE ? "multiple" : level == MPI_THREAD_SERIALIZED ? "serialized" : level == MPI_THREAD_FUNNELED ? "funneled" : "single";
+  return level == MPI_THREAD_MULTIPLE     ? "multiple"
+         : level == MPI_THREAD_SERIALIZED ? "serialized"
+         : level == MPI_THREAD_FUNNELED   ? "funneled"
+                                          : "single";
 }
 
 std::string blas_library() {
@@ -49,14 +52,15 @@ std::string blas_library() {
 bool blas_is_pthread() { return blas_library().find("pthread") != std::string::npos; }
 
 std::string version_line() {
-  return std::string("tessera ") + program_version() + " (" + program_commit() + ") | " + mpi_version() + " | " + kernels::blas_version() + " | " +
-         kernels::name_of(kernels::isa());
+  return std::string("tessera ") + program_version() + " (" + program_commit() + ") | " + mpi_version() + " | " +
+         kernels::blas_version() + " | " + kernels::name_of(kernels::isa());
 }
 
 std::string version_text() {
-  return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() + "\nMPI       " + mpi_version() +
-         "\nBLAS      " + kernels::blas_version() + (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " +
-         kernels::name_of(kernels::isa()) + "\nbuilt in  CPU; not CUDA, NCCL, HDF5\n";
+  return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() +
+         "\nMPI       " + mpi_version() + "\nBLAS      " + kernels::blas_version() +
+         (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " + kernels::name_of(kernels::isa()) +
+         "\nbuilt in  CPU; not CUDA, NCCL, HDF5\n";
 }
 
 }  // namespace tessera::jobs

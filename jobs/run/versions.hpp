@@ -5,9 +5,9 @@
 
 namespace tessera::jobs {
 
-[[nodiscard]] const char* program_version();   // "0.1.0"
-[[nodiscard]] const char* program_commit();    // "24e3a75" or "24e3a75-dirty"; "unknown" outside a git checkout
-[[nodiscard]] const char* compiler();          // "GNU 12.2.0, Release"
+[[nodiscard]] const char* program_version();  // "0.1.0"
+[[nodiscard]] const char* program_commit();   // "24e3a75" or "24e3a75-dirty"; "unknown" outside a git checkout
+[[nodiscard]] const char* compiler();         // "GNU 12.2.0, Release"
 /// "Open MPI 4.1.4"; asks the library, works before MPI_Init.
 [[nodiscard]] std::string mpi_version();
 /// "multiple", … of the initialised MPI; "not initialised".

@@ -1,0 +1,81 @@
+// The binary as a user meets it, where no MPI is needed: exit codes, one error line, nothing on the other stream.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+};
+
+/// Runs the program with its two streams as one.
+Outcome run(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe = ::popen(("unset TESSERA_SEED; " TESSERA_BINARY " " + arguments + " 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer{};
+  for (std::size_t count = 0; (count = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.out.append(buffer.data(), count);
+  const int status = ::pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+void expect_refusal(const std::string& arguments, int code, const std::string& words) {
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.out;
+  EXPECT_EQ(outcome.out.rfind("error: ", 0), 0u) << outcome.out;
+  EXPECT_EQ(outcome.out.find('\n'), outcome.out.size() - 1) << "one line: " << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr(words));
+}
+
+TEST(Binary, RefusesWithOneLineAndTheCode) {
+  expect_refusal("trian", 2, "train");
+  expect_refusal("plan --modle x", 2, "model");
+  expect_refusal("plan", 2, "--model");
+  expect_refusal("plan --model /nowhere/at-all", 3, "/nowhere/at-all");
+  expect_refusal("plan --shape small --max_length 5000", 2, "5000");
+  expect_refusal("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
+  expect_refusal("plan --shape small --world_size 3 --reproducible", 2, "power of two");
+  expect_refusal("plan --shape small --mixed_precision bf16", 2, "not built yet");
+  expect_refusal("plan /nowhere/conf.yaml", 3, "conf.yaml");
+  expect_refusal("completion tcsh", 2, "bash");
+  expect_refusal("config", 2, "show");
+}
+
+TEST(Binary, AnswersQuestions) {
+  EXPECT_EQ(run("").code, 2);
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_THAT(run("train --help").out, HasSubstr("--learning_rate"));
+  const Outcome version = run("-V");
+  EXPECT_EQ(version.code, 0);
+  for (const char* word : {"tessera ", "commit", "MPI", "BLAS"}) EXPECT_THAT(version.out, HasSubstr(word));
+  std::ifstream page(std::string(TESSERA_SOURCE_DIR) + "/docs/cli.md");
+  std::ostringstream text;
+  text << page.rdbuf();
+  EXPECT_EQ(run("--help-markdown").out, text.str());
+  EXPECT_THAT(run("config show --seed 7").out, HasSubstr("command line"));
+  EXPECT_EQ(run("completion bash > /dev/null").code, 0);
+  EXPECT_EQ(run("completion bash | bash -n").code, 0);
+}
+
+TEST(Binary, PlanFitsOrExitsWithFour) {
+  const Outcome good =
+      run("plan --shape small --world_size 4 --ranks_per_node 2 --max_length 64 --device_memory 4GB --print_schedule");
+  EXPECT_EQ(good.code, 0) << good.out;
+  for (const char* word : {"ZeRO-0", "ZeRO-3", "HYBRID", "activations", "largest micro-batch", "forward", "reduce"})
+    EXPECT_THAT(good.out, HasSubstr(word));
+  const Outcome bad = run("plan --shape small --world_size 2 --max_length 64 --device_memory 1MiB");
+  EXPECT_EQ(bad.code, 4) << bad.out;
+  EXPECT_THAT(bad.out, HasSubstr("error: "));
+}
+
+}  // namespace

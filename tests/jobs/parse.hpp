@@ -1,0 +1,27 @@
+#pragma once
+// Helpers of the option tests: a command line without the machine's environment.
+
+#include <string>
+#include <vector>
+
+#include "jobs/options/options.hpp"
+#include "jobs/options/table.hpp"
+
+namespace tessera::jobs {
+
+inline Invocation parsed(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+  std::vector<char*> pointers;
+  for (std::string& entry : environment) pointers.push_back(entry.data());
+  pointers.push_back(nullptr);
+  return parse_command_line(arguments, pointers.data());
+}
+
+/// The error line of a command line that must be refused with `code`; "" and a failure if it is not.
+std::string refusal(const std::vector<std::string>& arguments, ExitCode code = ExitCode::usage,
+                    const std::vector<std::string>& environment = {});
+
+/// Options of a configuration file's text alone.
+Options of_yaml(const std::string& text);
+std::string refusal_of_yaml(const std::string& text);
+
+}  // namespace tessera::jobs

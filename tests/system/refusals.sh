@@ -1,0 +1,110 @@
+#!/bin/bash
+# What a run refuses, as users start it: under mpirun, one "error:" line from one rank, the right exit code, nothing written.
+#   refusals.sh TESSERA MPIRUN quick|full
+set -u
+tessera=$1 mpirun=$2 suite=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0 cases=0
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+mkdir model && cp config.json model/
+for i in $(seq 400); do echo "line $i of the training text, as plain as can be"; done > train.txt
+: > empty.txt
+head -c 20000 /dev/urandom > garbage.txt
+printf 'PAR1xxxxxxxxxxxxxxxxPAR1' > data.parquet
+{ head -c 400 train.txt; printf '\0\0\0'; head -c 400 train.txt; } > nul.txt
+echo '{"text": "good"}' > bad.jsonl; echo 'no json' >> bad.jsonl
+printf '\xc8\x87\x34\x01\x01\x00\x00\x00\xff\xff\x00\x00' > short.bin
+sed 's/"vocab_size": 256/"vocab_size": 64/' config.json > narrow.json
+sed 's/"n_layer": 2/"n_layer": 2000000000/' config.json > absurd.json
+sed 's/"n_head": 2/"n_head": "two"/' config.json > wordy.json
+echo '{"model_type": "gpt2", "n_layer": ' > broken.json
+printf 'seed: 1\n  max_length: [\n' > broken.yaml
+echo 'max_lenght: 12' > misspelt.yaml
+touch file
+
+base="--model config.json --from_scratch --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 2"
+
+# refuse CODE WORDS RANKS ARGUMENTS…
+refuse() {
+  local code=$1 words=$2 ranks=$3 out rc errors
+  shift 3
+  rm -rf out
+  out=$(timeout 60 "$mpirun" -n "$ranks" "$tessera" "$@" --output_dir out 2>&1 < /dev/null)
+  rc=$?
+  errors=$(grep -c '^error: ' <<< "$out")
+  cases=$((cases + 1))
+  if [ "$rc" != "$code" ] || [ "$errors" != 1 ] || ! grep '^error: ' <<< "$out" | grep -qiF -- "$words" || [ -e out ]; then
+    echo "FAILED: $* -> exit $rc (wanted $code), $errors error lines (wanted 1 with \"$words\"), out: $(ls out 2> /dev/null)"
+    echo "$out" | head -20
+    failures=$((failures + 1))
+  fi
+}
+
+# shellcheck disable=SC2086
+quick() {
+  refuse 2 zero_stage 2 train $base --zero_stag 3
+  refuse 2 'global_batch_size 7 != micro 2 x accumulation 5 x ranks 2' 2 train $base --global_batch_size 7 --gradient_accumulation_steps 5
+  refuse 3 empty.txt 2 train $base --dataset empty.txt
+}
+
+# shellcheck disable=SC2086
+full() {
+  refuse 2 'shard_group_size' 3 train $base --shard_group_size 2
+  refuse 2 'power of two' 3 train $base --reproducible
+  refuse 2 '64' 2 train $base --max_length 65
+  refuse 3 garbage.txt 2 train $base --dataset garbage.txt
+  refuse 3 nul.txt 2 train $base --dataset nul.txt
+  refuse 3 parquet 2 train $base --dataset data.parquet
+  refuse 3 bad.jsonl:2 2 train $base --dataset bad.jsonl
+  refuse 3 short.bin 2 train $base --dataset short.bin
+  refuse 3 nowhere.txt 2 train $base --dataset nowhere.txt
+  refuse 3 'vocabulary' 2 train $base --model narrow.json
+  refuse 2 n_layer 2 train $base --model absurd.json
+  refuse 2 n_head 2 train $base --model wordy.json
+  refuse 2 broken.json 2 train $base --model broken.json
+  refuse 3 nowhere 2 train $base --model nowhere
+  refuse 2 broken.yaml 2 train broken.yaml $base
+  refuse 2 'misspelt.yaml:1' 2 train misspelt.yaml $base
+  refuse 3 model.safetensors 2 train --model model --dataset train.txt --max_length 16
+  refuse 2 'not built yet' 2 train $base --mixed_precision bf16
+  refuse 2 'not built yet' 2 train $base --resume_from_checkpoint auto
+  refuse 2 'not built yet' 2 train $base --backend cuda
+  refuse 2 zero 2 train $base --zero_stage 2 --fsdp full_shard
+  refuse 4 'a rank needs' 2 train $base --device_memory 64KiB
+  refuse 3 'one sample takes' 2 train --model config.json --from_scratch --max_length 16 --dataset short.txt
+  refuse 3 nowhere.txt 2 train $base --val_dataset nowhere.txt
+}
+
+printf 'short' > short.txt
+"$suite"
+
+# An output directory that cannot be made: found before the first step, also by root.
+if [ "$suite" = full ]; then
+  # shellcheck disable=SC2086
+  out=$(timeout 60 "$mpirun" -n 2 "$tessera" train $base --output_dir file/out 2>&1 < /dev/null)
+  rc=$?
+  cases=$((cases + 1))
+  if [ $rc != 3 ] || [ "$(grep -c '^error: ' <<< "$out")" != 1 ] || grep -q '^step ' <<< "$out"; then
+    echo "FAILED: output directory below a file -> exit $rc"; echo "$out" | head -20
+    failures=$((failures + 1))
+  fi
+  # A learning rate that blows the weights up: exit 5 on every rank, STATUS failed, no model.
+  rm -rf out
+  # shellcheck disable=SC2086
+  out=$(timeout 120 "$mpirun" -n 2 "$tessera" train $base --max_steps 60 --learning_rate 1e30 --max_grad_norm 0 --output_dir out --add_version false 2>&1 < /dev/null)
+  rc=$?
+  cases=$((cases + 1))
+  if [ $rc != 5 ] || [ "$(grep -c '^error: ' <<< "$out")" != 1 ] || [ "$(cat out/STATUS)" != failed ] || [ -e out/model.safetensors ]; then
+    echo "FAILED: divergence -> exit $rc, STATUS $(cat out/STATUS)"; echo "$out" | tail -20
+    failures=$((failures + 1))
+  fi
+fi
+
+echo "$cases cases, $failures failures"
+[ "$failures" = 0 ] && [ "$cases" -ge 3 ]

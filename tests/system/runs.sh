@@ -1,0 +1,57 @@
+#!/bin/bash
+# A run as a user starts it: train, files it leaves, training on from its model, equal curves of strategies, the plan's figures.
+#   runs.sh TESSERA MPIRUN
+set -eu
+tessera=$1 mpirun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+common=(--model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2
+        --learning_rate 1e-2 --logging_steps 1 --max_steps 8 --add_version false)
+
+# Everything at once, on three ranks: short micro-batches too.
+"$mpirun" -n 3 "$tessera" train "${common[@]}" --split_dataset_ratio 0.1 --eval_steps 4 --baseline bigram --sample_prompt "line " --sample_tokens 20 \
+  --profile_steps 3:4 --output_dir a > log 2>&1 || fail "the run ended with $?"
+[ "$(cat a/STATUS)" = completed ] || fail "STATUS $(cat a/STATUS)"
+[ "$(grep -c '^step ' log)" = 8 ] || fail "step lines"
+[ "$(grep -c '^eval ' log)" = 2 ] || fail "eval lines"
+for words in '^tessera [0-9]' '^model ' '^data ' '^parallel  ZeRO-3' '^batch     global 10 < micro 2 x accumulation 2 x ranks 3' '^baseline bigram' '^sample    line ' \
+  '^step 8/8 \| loss [0-9.]+ \| grad_norm [0-9.]+ \| lr .* \| tok/s .* \| mfu .*% \| mem .*iB/.*% \| data .*% comm .*% \| [0-9:]+<00:00:00' \
+  '^done 8/8 \| train_loss [0-9.]+ \| 1.3k tokens \| '; do
+  expect "$words" log
+done
+[ "$(sed -n '/^step 1/q;p' log | wc -l)" -le 40 ] || fail "the start-up block is long"
+[ "$(tail -1 log | cut -c1-5)" = "done " ] || fail "the last line"
+for file in args.json run.json logging.jsonl config.json model.safetensors trace/rank-00000.json trace/rank-00002.json; do
+  [ -s "a/$file" ] || fail "no $file"
+done
+cmp config.json a/config.json || fail "config.json is not byte for byte"
+expect '"source": "command line"' a/args.json
+
+# What is measured is what was planned.
+awk '/^          plan /{p=$0; sub(/^ *plan */, "", p)} /^          measured/{m=$0; sub(/^ *measured */, "", m)} END{exit !(length(m) > 10 && index(p, m) == 1)}' log || fail "measured memory is not the plan's"
+
+# From its own model, and by every stage alike at equal world: the losses in all their digits.
+losses() { sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/' "$1/logging.jsonl"; }
+for stage in 0 1 2 3; do
+  "$mpirun" -n 2 "$tessera" train --model a --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2 --logging_steps 1 \
+    --max_steps 3 --add_version false --zero_stage $stage --output_dir "s$stage" > log 2>&1 || fail "stage $stage ended with $?"
+  losses "s$stage" > "losses$stage"
+  [ "$(wc -l < "losses$stage")" = 3 ] || fail "losses of stage $stage"
+  cmp losses0 "losses$stage" || fail "stage $stage differs from stage 0"
+  cmp s0/model.safetensors "s$stage/model.safetensors" || fail "the model of stage $stage differs"
+done
+
+# A version directory of its own for each run.
+for _ in 1 2; do "$tessera" train "${common[@]}" --add_version true --output_dir v --max_steps 1 --quiet > log 2>&1 || fail "versions"; done
+[ "$(find v -maxdepth 1 -name 'v0-*' | wc -l)$(find v -maxdepth 1 -name 'v1-*' | wc -l)" = 11 ] || fail "versions: $(ls v)"
+[ ! -s log ] || fail "--quiet speaks: $(cat log)"
+echo good
