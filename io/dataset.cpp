@@ -126,7 +126,8 @@ class IdStream final : public TokenStream {
   std::int32_t open(MappedFile file, DatasetFile& entry) {
     const TokenFileLayout layout = check_token_file(file.bytes(), entry.path);
     if (!parts_.empty() && parts_.front().width != layout.width)
-      throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {}, "Give files of one tokenizer");
+      throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {},
+                  "Give files of one tokenizer");
     const std::int32_t largest = largest_token(layout, entry.path);
     entry.tokens = layout.count;
     maps_.push_back(std::move(file));
@@ -191,7 +192,11 @@ void refuse_foreign(const std::string& path, std::string_view bytes) {
       {"an Arrow file", {".arrow", ".feather"}, "ARROW1", convert},
       {"gzip-compressed", {".gz", ".tgz"}, "\x1f\x8b", unpack},
       {"zstd-compressed", {".zst"}, "\x28\xb5\x2f\xfd", unpack},
-      {"xz-compressed", {".xz"}, "\xfd" "7zXZ", unpack},
+      {"xz-compressed",
+       {".xz"},
+       "\xfd"
+       "7zXZ",
+       unpack},
       {"a zip archive", {".zip"}, "PK\x03\x04", unpack},
       {"an HDF5 file", {".h5", ".hdf5"}, "\x89HDF", convert},
       {"a numpy file", {".npy"}, "\x93NUMPY", convert},
@@ -199,7 +204,8 @@ void refuse_foreign(const std::string& path, std::string_view bytes) {
   for (const auto& kind : kinds) {
     bool named = bytes.starts_with(kind.magic);
     for (const auto suffix : kind.suffixes) named = named || has_suffix(path, suffix);
-    if (named) throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {}, kind.to_do);
+    if (named)
+      throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {}, kind.to_do);
   }
 }
 
@@ -222,7 +228,8 @@ Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer)
     refuse_foreign(path, file.bytes());
     if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
     if ((entry.kind == "bin") != is_bin)
-      throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {}, "Give one kind of files");
+      throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},
+                  "Give one kind of files");
     const std::int32_t largest = is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry);
     dataset.largest_id = std::max(dataset.largest_id, largest);
     dataset.files.push_back(std::move(entry));

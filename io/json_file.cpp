@@ -18,7 +18,7 @@ std::string read_text(const std::string& path, std::size_t limit) {
   };
   if (file.size() > limit) throw too_long();
   std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, to meet the end at once
-  for (;;) {  // to the end and not to size(): files of /proc say 0
+  for (;;) {                                                     // to the end and not to size(): files of /proc say 0
     const std::size_t at = text.size();
     text.resize(at + room);
     const ssize_t got = ::read(file.descriptor(), text.data() + at, room);

@@ -75,7 +75,8 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-void for_each_jsonl_text(std::string_view bytes, const std::string& path, const std::function<void(std::string_view)>& document) {
+void for_each_jsonl_text(std::string_view bytes, const std::string& path,
+                         const std::function<void(std::string_view)>& document) {
   std::size_t line_number = 0;
   while (!bytes.empty()) {
     const std::size_t end = bytes.find('\n');

@@ -9,6 +9,7 @@ namespace tessera::io {
 
 /// Calls `document` with the text of each line of `bytes`, in order; lines of nothing but spaces are skipped. Throws Error
 /// (data) at "path:line": no JSON object, no "text", "text" twice or no string, a zero byte.
-void for_each_jsonl_text(std::string_view bytes, const std::string& path, const std::function<void(std::string_view)>& document);
+void for_each_jsonl_text(std::string_view bytes, const std::string& path,
+                         const std::function<void(std::string_view)>& document);
 
 }  // namespace tessera::io

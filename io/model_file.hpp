@@ -24,8 +24,9 @@ struct ShardView {
 /// Collective. Fills the shards from DIR/model.safetensors, padding with zeros; returns the bytes that this rank has read.
 /// `canonical` maps a file's name to a parameter's ("" = ignore). Throws Error (data), on every rank alike: the file is not
 /// there, or is in several shards; one error that lists every missing, unexpected, misshapen and doubled tensor.
-std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                std::span<const ShardView> shards, const std::function<std::string(const std::string&)>& canonical);
+std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,
+                         const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                         const std::function<std::string(const std::string&)>& canonical);
 
 /// Collective. Writes DIR/model.safetensors (fp32) and DIR/config.json (`config`, byte for byte): temporary names, every rank
 /// its own slices by pwrite, fsync, rename by rank 0; the directory is made if it is not there. `write_here`: false on replicas, whose bytes another rank writes.

@@ -22,14 +22,17 @@ bool exists(const std::string& path) {
 void require_file(const std::string& directory) {
   const std::string path = directory + "/" + file_name;
   if (exists(path)) return;
-  if (!exists(directory)) throw Error(ExitCode::data, "no directory " + directory, {}, "Give --model DIR, or train --from_scratch");
+  if (!exists(directory))
+    throw Error(ExitCode::data, "no directory " + directory, {}, "Give --model DIR, or train --from_scratch");
   if (exists(path + ".index.json"))
-    throw Error(ExitCode::data, directory + " holds its weights in several files (model.safetensors.index.json), which cannot be read yet",
-                {}, "Save the model as one file (save_pretrained with a max_shard_size above its size)");
+    throw Error(ExitCode::data,
+                directory + " holds its weights in several files (model.safetensors.index.json), which cannot be read yet", {},
+                "Save the model as one file (save_pretrained with a max_shard_size above its size)");
   if (exists(directory + "/pytorch_model.bin"))
     throw Error(ExitCode::data, directory + " holds pytorch_model.bin, which is not read, and no model.safetensors", {},
                 "Save the model with safe_serialization, or train --from_scratch");
-  throw Error(ExitCode::data, "no model.safetensors in " + directory, {}, "Train --from_scratch, or give a directory with weights");
+  throw Error(ExitCode::data, "no model.safetensors in " + directory, {},
+              "Train --from_scratch, or give a directory with weights");
 }
 
 std::string shape_text(const std::vector<std::int64_t>& dims) {
@@ -50,7 +53,8 @@ bool is_float(const SafetensorsEntry& e) {
 }
 
 /// The tensor of each parameter. Throws one error that lists all that does not fit.
-std::vector<const SafetensorsEntry*> match(const SafetensorsFile& file, const std::string& path, std::span<const ParamSpec> params,
+std::vector<const SafetensorsEntry*> match(const SafetensorsFile& file, const std::string& path,
+                                           std::span<const ParamSpec> params,
                                            const std::function<std::string(const std::string&)>& canonical) {
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < params.size(); ++i) index.emplace(params[i].name, i);

@@ -45,7 +45,8 @@ class ModelWriter {
       const std::int64_t first = view.shard * layout.shard_numel(view.unit);
       for (const auto& s : layout.segments(view.unit, view.shard)) {
         const auto bytes = std::as_bytes(std::span(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length)));
-        file.write_at(begin_[static_cast<std::size_t>(s.param)] + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), bytes);
+        file.write_at(begin_[static_cast<std::size_t>(s.param)] + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
+                      bytes);
         written += bytes.size();
       }
     }

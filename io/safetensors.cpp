@@ -80,8 +80,10 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
   const bool readable = entry.known_dtype && (entry.dtype == DType::f32 || entry.dtype == DType::bf16 ||
                                               entry.dtype == DType::f16 || entry.dtype == DType::f64);
   if (!readable)
-    throw Error(ExitCode::data, strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(),
-                                       shown(entry.name).c_str(), entry.type), {}, "Convert it to F32, BF16, F16 or F64");
+    throw Error(ExitCode::data,
+                strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(), shown(entry.name).c_str(),
+                       entry.type),
+                {}, "Convert it to F32, BF16, F16 or F64");
   const std::size_t width = size_of(entry.dtype);
   std::uint64_t offset = entry.begin + static_cast<std::uint64_t>(first) * width;
   if (entry.dtype == DType::f32) {
@@ -106,7 +108,8 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
   }
 }
 
-SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
+                                 const std::map<std::string, std::string>& metadata) {
   std::vector<const SafetensorsTensor*> order;
   for (const auto& t : tensors) order.push_back(&t);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {

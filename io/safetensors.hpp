@@ -17,7 +17,7 @@ inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 struct SafetensorsEntry {
   std::string name;
-  DType dtype = DType::f32;          // valid if known_dtype
+  DType dtype = DType::f32;  // valid if known_dtype
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the file
   const char* type = "F32";          // the file's word; static storage
@@ -34,7 +34,8 @@ struct SafetensorsHeader {
 
 /// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to the text only.
 /// Throws Error (data) naming `source` and the rule that is broken.
-[[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes, const std::string& source);
+[[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
+                                                         const std::string& source);
 
 /// An open file whose header has been checked against every rule; bytes are read on demand.
 class SafetensorsFile {
@@ -63,7 +64,7 @@ class SafetensorsFile {
 /// A file to be written by many: the header fixes every offset beforehand, so ranks need not meet while they write.
 /// Tensors are ordered as the official writer does (by descending alignment of dtype, then name).
 struct SafetensorsPlan {
-  std::string header;                      // 8 bytes of length, JSON, spaces to a multiple of 8
+  std::string header;  // 8 bytes of length, JSON, spaces to a multiple of 8
   std::vector<SafetensorsEntry> entries;
   std::uint64_t file_bytes = 0;
 };

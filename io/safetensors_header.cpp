@@ -28,8 +28,7 @@ class Refusal {
  public:
   explicit Refusal(const std::string& source) : source_(source) {}
   [[nodiscard]] Error operator()(const std::string& rule) const {
-    return Error(ExitCode::data, source_ + " is no valid safetensors file: " + rule, {},
-                 "Fetch or write the file again");
+    return Error(ExitCode::data, source_ + " is no valid safetensors file: " + rule, {}, "Fetch or write the file again");
   }
 
  private:
@@ -58,7 +57,10 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::top) return go(At::end);
     if (at_ == At::tensor) {
       if (!has_type_ || !has_shape_ || !has_offsets_)
-        throw refuse_("tensor " + shown(entry_.name) + " has no " + (!has_type_ ? "dtype" : !has_shape_ ? "shape" : "data_offsets"));
+        throw refuse_("tensor " + shown(entry_.name) + " has no " +
+                      (!has_type_    ? "dtype"
+                       : !has_shape_ ? "shape"
+                                     : "data_offsets"));
       header_.entries.push_back(std::move(entry_));
     }
     return go(At::top);
@@ -78,7 +80,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     return go(key_ == "shape" ? At::shape : At::offsets);
   }
   bool end_array() override {
-    if (at_ == At::offsets && num_offsets_ != 2) throw refuse_("tensor " + shown(entry_.name) + ": data_offsets are not two numbers");
+    if (at_ == At::offsets && num_offsets_ != 2)
+      throw refuse_("tensor " + shown(entry_.name) + ": data_offsets are not two numbers");
     return go(At::tensor);
   }
   bool number_unsigned(number_unsigned_t value) override {
@@ -149,7 +152,8 @@ std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refus
 }
 
 /// The rules between tensors: sizes, no hole, no overlap, up to the last byte. Makes offsets count from the file's start.
-void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_start, std::uint64_t data_bytes, const Refusal& refuse) {
+void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_start, std::uint64_t data_bytes,
+                   const Refusal& refuse) {
   for (const auto& e : entries) {
     const auto* name = e.name.c_str();
     if (e.begin > e.end || e.end > data_bytes)

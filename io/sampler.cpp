@@ -7,7 +7,8 @@
 namespace tessera::io {
 
 SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
-  TESSERA_ASSERT(tokens >= 0 && T >= 1, "%lld tokens in samples of %lld", static_cast<long long>(tokens), static_cast<long long>(T));
+  TESSERA_ASSERT(tokens >= 0 && T >= 1, "%lld tokens in samples of %lld", static_cast<long long>(tokens),
+                 static_cast<long long>(T));
   const std::int64_t samples = tokens > 0 ? (tokens - 1) / T : 0;
   return {samples, samples > 0 ? tokens - (samples * T + 1) : tokens};
 }

@@ -55,7 +55,8 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   std::int32_t header[3] = {};
   std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
   const auto [magic, version, count] = std::tuple(header[0], header[1], header[2]);
-  if (const char* name = known_as(bytes, magic)) throw refuse(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
+  if (const char* name = known_as(bytes, magic))
+    throw refuse(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
   const bool gpt2 = magic == 20240520, llama = magic == 20240801;
   if (bytes.size() >= sizeof header && !gpt2 && !llama)
     throw refuse(path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
@@ -67,8 +68,9 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + header_bytes, .count = count};
   const std::uint64_t wanted = header_bytes + static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.width);
   if (bytes.size() != wanted)
-    throw refuse(path, strfmt("it has %zu bytes, but %d tokens of %d bytes and the header make %llu: it is %s", bytes.size(), count,
-                              layout.width, static_cast<unsigned long long>(wanted), bytes.size() < wanted ? "truncated" : "too long"));
+    throw refuse(
+        path, strfmt("it has %zu bytes, but %d tokens of %d bytes and the header make %llu: it is %s", bytes.size(), count,
+                     layout.width, static_cast<unsigned long long>(wanted), bytes.size() < wanted ? "truncated" : "too long"));
   return layout;
 }
 

@@ -9,8 +9,8 @@ namespace tessera::io {
 
 /// Where the ids are in the bytes of a .bin file.
 struct TokenFileLayout {
-  int width = 2;                // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
-  const char* data = nullptr;   // count · width bytes, inside the bytes given
+  int width = 2;               // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
+  const char* data = nullptr;  // count · width bytes, inside the bytes given
   std::int64_t count = 0;
 };
 

@@ -67,7 +67,8 @@ class Reader {
     ConfigNode root = node(*event, 0);
     if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // nothing but comments
     if (root.kind != Kind::map)
-      throw refuse(source_, static_cast<std::size_t>(root.line), "the file is no table of options", "Write one \"option: value\" a line");
+      throw refuse(source_, static_cast<std::size_t>(root.line), "the file is no table of options",
+                   "Write one \"option: value\" a line");
     events_.next();  // the document's end
     if (events_.next().type != YAML_STREAM_END_EVENT)
       throw refuse(source_, events_.line(), "a second document in the file", "Write one file for each");
@@ -76,7 +77,8 @@ class Reader {
 
  private:
   void refuse_extras(const yaml_char_t* anchor, const yaml_char_t* tag) const {
-    if (anchor != nullptr) throw refuse(source_, events_.line(), "anchors (&name) are not read", "Write the value where it is used");
+    if (anchor != nullptr)
+      throw refuse(source_, events_.line(), "anchors (&name) are not read", "Write the value where it is used");
     if (tag != nullptr) throw refuse(source_, events_.line(), "tags (!type) are not read", "Types come from the options");
   }
 
@@ -114,11 +116,13 @@ class Reader {
     refuse_extras(event.data.mapping_start.anchor, event.data.mapping_start.tag);
     ConfigNode n{.kind = Kind::map, .line = static_cast<int>(events_.line())};
     for (const yaml_event_t* e = &events_.next(); e->type != YAML_MAPPING_END_EVENT; e = &events_.next()) {
-      if (e->type == YAML_ALIAS_EVENT) throw refuse(source_, events_.line(), "aliases (*name) are not read", "Write the value out");
+      if (e->type == YAML_ALIAS_EVENT)
+        throw refuse(source_, events_.line(), "aliases (*name) are not read", "Write the value out");
       if (e->type != YAML_SCALAR_EVENT) throw refuse(source_, events_.line(), "a key that is no single word");
       const ConfigNode key = scalar(*e);
       if (key.kind == Kind::null) throw refuse(source_, events_.line(), "a key that is empty");
-      if (!key.quoted && key.text == "<<") throw refuse(source_, events_.line(), "merge keys (<<) are not read", "Write the values out");
+      if (!key.quoted && key.text == "<<")
+        throw refuse(source_, events_.line(), "merge keys (<<) are not read", "Write the values out");
       add_entry(n, key.text, key.line, source_);
       ConfigNode value = node(events_.next(), depth + 1);
       value.line = key.line;
@@ -131,8 +135,8 @@ class Reader {
   /// An entry without a value yet; refuses a key that is there.
   static void add_entry(ConfigNode& map, const std::string& key, int line, const std::string& source) {
     if (const ConfigNode* before = map.find(key); before != nullptr)
-      throw refuse(source, static_cast<std::size_t>(line), shown(key) + strfmt(" is given twice (before in line %d)", before->line),
-                   "Keep one of them");
+      throw refuse(source, static_cast<std::size_t>(line),
+                   shown(key) + strfmt(" is given twice (before in line %d)", before->line), "Keep one of them");
     if (map.entries.size() == max_config_entries)
       throw refuse(source, static_cast<std::size_t>(line), strfmt("a table of more than %zu entries", max_config_entries));
     map.entries.push_back({key, ConfigNode{.line = line}});

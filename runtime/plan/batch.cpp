@@ -18,13 +18,15 @@ constexpr std::int64_t default_micro_batch = 8;
 
 void require_positive(const Count& value, const char* option) {
   if (value && *value < 1)
-    throw Error(ExitCode::usage, strfmt("%s is %lld", option, static_cast<long long>(*value)), {}, "Give a number of at least 1");
+    throw Error(ExitCode::usage, strfmt("%s is %lld", option, static_cast<long long>(*value)), {},
+                "Give a number of at least 1");
 }
 
 /// a·b, or usage error: a batch beyond 64 bits.
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) throw Error(ExitCode::usage, "the global batch overflows 64 bits", {}, "Give smaller numbers");
+  if (__builtin_mul_overflow(a, b, &result))
+    throw Error(ExitCode::usage, "the global batch overflows 64 bits", {}, "Give smaller numbers");
   return result;
 }
 
@@ -32,18 +34,19 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b !=
 
 /// "micro 4 x accumulation 5 x ranks 8 = 160"
 std::string right_side(std::int64_t micro, std::int64_t accumulation, int world, std::int64_t made) {
-  return strfmt("micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(micro), static_cast<long long>(accumulation),
-                world, static_cast<long long>(made));
+  return strfmt("micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(micro),
+                static_cast<long long>(accumulation), world, static_cast<long long>(made));
 }
 
 /// All three are given and do not agree: the equation, and the three ways out.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
   const std::int64_t made = product(product(micro, accumulation), world);
-  throw Error(ExitCode::usage,
-              strfmt("global_batch_size %lld != ", static_cast<long long>(global)) + right_side(micro, accumulation, world, made),
-              "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
-              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
-                     static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
+  throw Error(
+      ExitCode::usage,
+      strfmt("global_batch_size %lld != ", static_cast<long long>(global)) + right_side(micro, accumulation, world, made),
+      "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
+      strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
+             static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
 }
 
 /// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6 steps).
@@ -88,7 +91,8 @@ BatchPlan solve_batch(Count global_batch, Count micro_batch, Count accumulation,
   }
   (void)product(product(micro, steps), world);  // range() multiplies
   if (steps > std::numeric_limits<int>::max())
-    throw Error(ExitCode::usage, "more than 2^31 accumulation steps", {}, "Give a larger micro-batch or a smaller global batch");
+    throw Error(ExitCode::usage, "more than 2^31 accumulation steps", {},
+                "Give a larger micro-batch or a smaller global batch");
   return {.global_batch = global, .micro_batch = micro, .world = world, .accumulation = static_cast<int>(steps)};
 }
 

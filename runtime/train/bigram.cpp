@@ -45,8 +45,9 @@ Counts count(const io::TokenStream& stream, std::int64_t first, std::int64_t las
     for (std::int64_t i = 0; i <= n; ++i) {
       const std::int32_t id = ids[static_cast<std::size_t>(i)];
       if (id < 0 || id >= vocab)
-        throw Error(ExitCode::data, strfmt("token id %d at %lld is not below the vocabulary of %lld", id,
-                                           static_cast<long long>(at - 1 + i), static_cast<long long>(vocab)),
+        throw Error(ExitCode::data,
+                    strfmt("token id %d at %lld is not below the vocabulary of %lld", id, static_cast<long long>(at - 1 + i),
+                           static_cast<long long>(vocab)),
                     {}, "Give the model a larger vocab_size");
     }
     for (std::int64_t i = 0; i < n; ++i) {

@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::uint64_t at = 8 + json.size();
     for (const auto& entry : header.entries) {
       if (entry.begin != at || entry.end < at || entry.end > size) std::abort();
-      if (entry.known_dtype && static_cast<std::uint64_t>(entry.numel()) * size_of(entry.dtype) != entry.end - entry.begin) std::abort();
+      if (entry.known_dtype && static_cast<std::uint64_t>(entry.numel()) * size_of(entry.dtype) != entry.end - entry.begin)
+        std::abort();
       at = entry.end;
     }
     if (at != size) std::abort();

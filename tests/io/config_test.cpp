@@ -1,7 +1,7 @@
 // Configuration files: the tree, its lines, and what is refused, in YAML and in JSON.
 
-#include "files.hpp"
 #include "io/yaml.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -117,7 +117,8 @@ TEST(Config, FilesAreReadByTheirEnding) {
   EXPECT_EQ(io::read_config(folder.file("a.yaml", "a: 1\n")).find("a")->text, "1");
   EXPECT_EQ(io::read_config(folder.file("a.json", "{\"a\": 1}")).find("a")->text, "1");
   expect_error(ExitCode::data, "no-such", [&] { (void)io::read_config(folder / "no-such.yaml"); });
-  expect_error(ExitCode::data, "longer", [&] { (void)io::read_config(folder.file("b.yaml", std::string((1u << 20) + 1, '#'))); });
+  expect_error(ExitCode::data, "longer",
+               [&] { (void)io::read_config(folder.file("b.yaml", std::string((1u << 20) + 1, '#'))); });
   const std::string bad = folder.file("c.yaml", "a: 1\nb: [\n");
   expect_error(ExitCode::usage, bad + ":", [&] { (void)io::read_config(bad); });
 }

@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
-#include "files.hpp"
 #include "io/dataset.hpp"
 #include "io/safetensors.hpp"
 #include "io/yaml.hpp"
 #include "runtime/base/rng.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -76,9 +76,10 @@ int cut(const std::string& name, const std::string& bytes, Use use) {
   return count;
 }
 
-const std::string safetensors = test::safetensors_of(
-    R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-    R"("b":{"dtype":"F32","shape":[],"data_offsets":[24,28]}}   )", 28);
+const std::string safetensors =
+    test::safetensors_of(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                         R"("b":{"dtype":"F32","shape":[],"data_offsets":[24,28]}}   )",
+                         28);
 const std::string tokens16 = test::token_file_of(20240520, 1, 5, "abcdefghij");
 const std::string tokens32 = test::token_file_of(20240801, 7, 2, std::string("ab\0\0cd\0\0", 8));
 const std::string lines = "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": 3, \"text\": \"two\", \"more\": [1, {\"text\": null}]}\n";

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "files.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -49,8 +49,9 @@ TEST(Dataset, TextFilesAreJoinedByOneNewline) {
 
 TEST(Dataset, AnyRangeIsThatPartOfTheWhole) {
   Folder folder;
-  const auto data = open({folder.file("a.txt", "ab"), folder.file("b.jsonl", "{\"text\":\"\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}"),
-                          folder.file("c.txt", "d")});
+  const auto data =
+      open({folder.file("a.txt", "ab"), folder.file("b.jsonl", "{\"text\":\"\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}"),
+            folder.file("c.txt", "d")});
   EXPECT_EQ(text_of(*data.tokens), "ab\n\n\nc\nd");
   const auto whole = all(*data.tokens);
   for (std::int64_t first = 0; first <= data.tokens->size(); ++first)
@@ -74,7 +75,8 @@ TEST(Dataset, AnEmptyDocumentAtTheEndKeepsItsNewline) {
 
 TEST(Dataset, JsonLinesAreDecoded) {
   Folder folder;
-  const auto data = open({folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
+  const auto data =
+      open({folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
   EXPECT_EQ(text_of(*data.tokens), "one\xc3\xa9\n\ntwo");
   EXPECT_EQ(data.files[0].kind, "jsonl");
   EXPECT_EQ(data.files[0].tokens, 10);
@@ -117,7 +119,8 @@ TEST(Dataset, TokenFilesAreReadInBothWidths) {
   EXPECT_EQ(all(*two.tokens), (std::vector<std::int32_t>{0x201, 0xffff, 7}));
   EXPECT_EQ(two.largest_id, 0xffff);
   EXPECT_EQ(two.files[1].kind, "bin");
-  const auto four = open({folder.file("c.bin", token_file_of(20240801, 7, 2, std::string("\x01\x00\x02\x00\xff\xff\xff\x7f", 8)))});
+  const auto four =
+      open({folder.file("c.bin", token_file_of(20240801, 7, 2, std::string("\x01\x00\x02\x00\xff\xff\xff\x7f", 8)))});
   EXPECT_EQ(all(*four.tokens), (std::vector<std::int32_t>{0x20001, 0x7fffffff}));
   EXPECT_EQ(four.largest_id, 0x7fffffff);
 }
@@ -143,7 +146,8 @@ TEST(Dataset, TokenFileHeadersThatLieAreRefused) {
   refused("BIN.TOK\n" + std::string(1024, '\1'), "LLMQ");
   refused(token_file_of(20240801, 7, 1, "\xff\xff\xff\xff"), "beyond 31 bits");
   expect_error(ExitCode::data, "another width", [&] {
-    (void)open({folder.file("a.bin", token_file_of(20240520, 1, 1, "ab")), folder.file("b.bin", token_file_of(20240801, 7, 1, std::string("a\0\0\0", 4)))});
+    (void)open({folder.file("a.bin", token_file_of(20240520, 1, 1, "ab")),
+                folder.file("b.bin", token_file_of(20240801, 7, 1, std::string("a\0\0\0", 4)))});
   });
 }
 
@@ -166,7 +170,9 @@ TEST(Dataset, WhatIsNoDataIsRefused) {
   expect_error(ExitCode::data, "empty.txt is empty", [&] { (void)open({good, folder.file("empty.txt", "")}); });
   expect_error(ExitCode::data, "not-there", [&] { (void)open({good, folder / "not-there"}); });
   expect_error(ExitCode::data, "a directory", [&] { (void)open({folder.path()}); });
-  expect_error(ExitCode::data, "text and .bin", [&] { (void)open({good, folder.file("a.bin", token_file_of(20240520, 1, 1, "ab"))}); });
+  expect_error(ExitCode::data, "text and .bin", [&] {
+    (void)open({good, folder.file("a.bin", token_file_of(20240520, 1, 1, "ab"))});
+  });
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_error(ExitCode::data, "a pipe", [&] { (void)open({pipe}); });
@@ -182,7 +188,8 @@ TEST(Dataset, AZeroByteNamesFileAndOffset) {
   for (const std::size_t at : {std::size_t{0}, std::size_t{5}, std::size_t{65535}, std::size_t{65536}, std::size_t{200000}}) {
     std::string bytes(200001, 'x');
     bytes[at] = '\0';
-    expect_error(ExitCode::data, "b.txt is no text: byte " + std::to_string(at), [&] { (void)open({folder.file("b.txt", bytes)}); });
+    expect_error(ExitCode::data, "b.txt is no text: byte " + std::to_string(at),
+                 [&] { (void)open({folder.file("b.txt", bytes)}); });
   }
 }
 

@@ -1,6 +1,6 @@
 // Helpers of files.hpp.
 
-#include "files.hpp"
+#include "tests/io/files.hpp"
 
 #include <stdlib.h>
 

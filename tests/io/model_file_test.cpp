@@ -16,8 +16,8 @@
 #include <limits>
 #include <mutex>
 
-#include "files.hpp"
 #include "io/safetensors.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -27,8 +27,9 @@ using test::expect_error;
 using test::Folder;
 
 const std::vector<ParamSpec> params = {
-    {.name = "wte.weight", .shape = {37, 11}},     {.name = "h.0.ln.weight", .shape = {11}}, {.name = "h.0.w", .shape = {11, 65}},
-    {.name = "h.0.bias", .shape = {1}},            {.name = "h.1.w", .shape = {200, 3}},     {.name = "head.weight", .shape = {5, 5}},
+    {.name = "wte.weight", .shape = {37, 11}}, {.name = "h.0.ln.weight", .shape = {11}},
+    {.name = "h.0.w", .shape = {11, 65}},      {.name = "h.0.bias", .shape = {1}},
+    {.name = "h.1.w", .shape = {200, 3}},      {.name = "head.weight", .shape = {5, 5}},
 };
 const std::vector<shard::UnitSpec> units = {{"embed", {0}}, {"h.0", {1, 2, 3}}, {"h.1", {4}}, {"head", {5}}};
 constexpr std::uint64_t param_bytes = 4 * (37 * 11 + 11 + 11 * 65 + 1 + 200 * 3 + 25);
@@ -44,7 +45,8 @@ struct Rank {
       memory.emplace_back(static_cast<std::size_t>(layout.shard_numel(u)), std::numeric_limits<float>::quiet_NaN());
       for (const auto& piece : layout.segments(u, s))
         for (std::int64_t i = 0; i < piece.length; ++i)
-          memory.back()[static_cast<std::size_t>(piece.unit_offset - s * layout.shard_numel(u) + i)] = value(piece.param, piece.param_offset + i);
+          memory.back()[static_cast<std::size_t>(piece.unit_offset - s * layout.shard_numel(u) + i)] =
+              value(piece.param, piece.param_offset + i);
       views.push_back({.unit = u, .shard = s, .data = memory.back().data()});
     }
   }
@@ -62,14 +64,16 @@ void write(const std::string& directory, Place place) {
   const Mesh mesh(place.replicate, place.shard);
   run_local(mesh.world(), [&](World& world) {
     const Rank rank(mesh, world.rank());
-    io::write_model(world, directory, config, params, rank.layout, rank.views, mesh.coordinate(world.rank(), Axis::replicate) == 0);
+    io::write_model(world, directory, config, params, rank.layout, rank.views,
+                    mesh.coordinate(world.rank(), Axis::replicate) == 0);
   });
 }
 
 std::string same(const std::string& name) { return name; }
 
 /// Reads on `place` and holds every element and the padding against `value`; returns the bytes read by all ranks.
-std::uint64_t read_and_check(const std::string& directory, Place place, const std::function<std::string(const std::string&)>& canonical) {
+std::uint64_t read_and_check(const std::string& directory, Place place,
+                             const std::function<std::string(const std::string&)>& canonical) {
   const Mesh mesh(place.replicate, place.shard);
   std::atomic<std::uint64_t> bytes = 0;
   std::mutex mutex;  // EXPECT on many threads
@@ -144,9 +148,10 @@ TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
 TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
   Folder folder;
   const auto tensor = [](const char* name, DType dtype, Shape shape) { return io::SafetensorsTensor{name, dtype, shape}; };
-  const auto plan = io::plan_safetensors({tensor("wte.weight", DType::f32, {11, 37}), tensor("h.0.w", DType::i32, {11, 65}),
-                                          tensor("h.0.bias", DType::f32, {1}), tensor("old.h.0.bias", DType::f32, {1}),
-                                          tensor("new.one", DType::f32, {2}), tensor("head.weight", DType::bf16, {5, 5})}, {});
+  const auto plan = io::plan_safetensors(
+      {tensor("wte.weight", DType::f32, {11, 37}), tensor("h.0.w", DType::i32, {11, 65}), tensor("h.0.bias", DType::f32, {1}),
+       tensor("old.h.0.bias", DType::f32, {1}), tensor("new.one", DType::f32, {2}), tensor("head.weight", DType::bf16, {5, 5})},
+      {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
   folder.file("model.safetensors", bytes);
@@ -228,10 +233,10 @@ TEST(ModelFile, AFailureOfOneRankIsAnErrorOnEveryRank) {
   for (int broken = 0; broken < 3; ++broken) EXPECT_EQ(failing_write(folder.path(), broken), 3) << broken;
   EXPECT_EQ(folder.names(), std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(test::bytes_of(folder / "model.safetensors"), "old");
-  EXPECT_EQ(failing_write(folder.file("a_file", "x"), -1), 3);           // not a directory
+  EXPECT_EQ(failing_write(folder.file("a_file", "x"), -1), 3);  // not a directory
   EXPECT_EQ(failing_write("/proc/no/such/folder", -1), 3);
   std::filesystem::create_directory(folder / "busy");
-  std::filesystem::create_directory(folder / "busy/config.json");        // the second rename fails
+  std::filesystem::create_directory(folder / "busy/config.json");  // the second rename fails
   EXPECT_EQ(failing_write(folder / "busy", -1), 3);
   EXPECT_FALSE(std::filesystem::exists(folder / "busy/config.json.tmp"));
   EXPECT_EQ(failing_write(folder.path(), -1), 0);

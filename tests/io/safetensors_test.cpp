@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "files.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -58,11 +58,16 @@ TEST(Safetensors, ReadsSlicesAndCountsTheirBytes) {
 
 TEST(Safetensors, PlansTheOfficialWritersHeader) {
   using io::SafetensorsTensor;
-  const std::vector<SafetensorsTensor> tensors = {
-      {"h.0.ln_1.weight", DType::f32, {5}}, {"wte.weight", DType::bf16, {4, 3}}, {"a.half", DType::f16, {6}},
-      {"z.double", DType::f64, {2, 1}},     {"counts", DType::i64, {2}},         {"counts.32", DType::i32, {1}},
-      {"mask", DType::u8, {3}},             {"empty", DType::f32, {0, 4}},       {"scalar", DType::f32, {}},
-      {"odd \"name\" é\\", DType::f32, {1}}};
+  const std::vector<SafetensorsTensor> tensors = {{"h.0.ln_1.weight", DType::f32, {5}},
+                                                  {"wte.weight", DType::bf16, {4, 3}},
+                                                  {"a.half", DType::f16, {6}},
+                                                  {"z.double", DType::f64, {2, 1}},
+                                                  {"counts", DType::i64, {2}},
+                                                  {"counts.32", DType::i32, {1}},
+                                                  {"mask", DType::u8, {3}},
+                                                  {"empty", DType::f32, {0, 4}},
+                                                  {"scalar", DType::f32, {}},
+                                                  {"odd \"name\" é\\", DType::f32, {1}}};
   const auto plan = io::plan_safetensors(tensors, {{"format", "pt"}});
   const std::string official = test::bytes_of(golden);
   EXPECT_EQ(plan.file_bytes, official.size());
@@ -70,7 +75,9 @@ TEST(Safetensors, PlansTheOfficialWritersHeader) {
 }
 
 TEST(Safetensors, PlanRefusesNamesThatAreTaken) {
-  expect_error(ExitCode::data, "taken", [] { (void)io::plan_safetensors({{"a", DType::f32, {1}}, {"a", DType::f32, {2}}}, {}); });
+  expect_error(ExitCode::data, "taken", [] {
+    (void)io::plan_safetensors({{"a", DType::f32, {1}}, {"a", DType::f32, {2}}}, {});
+  });
   expect_error(ExitCode::data, "taken", [] { (void)io::plan_safetensors({{"__metadata__", DType::f32, {1}}}, {}); });
   expect_error(ExitCode::data, "UTF-8", [] { (void)io::plan_safetensors({{"\xff", DType::f32, {1}}}, {}); });
 }
@@ -111,7 +118,8 @@ TEST(Safetensors, LargeTensorsGoThroughInPieces) {
   Folder folder;
   const std::int64_t n = (1 << 20) + 7;  // beyond one piece of bf16
   std::string bytes = safetensors_of(strfmt(R"({"x":{"dtype":"BF16","shape":[%lld],"data_offsets":[0,%lld]}})",
-                                            static_cast<long long>(n), static_cast<long long>(2 * n)), 0);
+                                            static_cast<long long>(n), static_cast<long long>(2 * n)),
+                                     0);
   for (std::int64_t i = 0; i < n; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
     bytes.append(reinterpret_cast<const char*>(&bits), 2);
@@ -173,8 +181,10 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
       {"dtype and shape make 8", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"},
       {"whole bytes", R"({"a":{"dtype":"F4","shape":[7],"data_offsets":[0,4]}})"},
       {"a hole before tensor \"a\"", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
-      {"an overlap before tensor \"b\"", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                                         R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 8},
+      {"an overlap before tensor \"b\"",
+       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+       8},
       {"the last tensor ends at byte 4", "{" + a + "}", 5},
       {"the last tensor ends at byte 0", "{}", 1},
       {"an object", R"({"a":{"dtype":{"x":{}},"shape":[1],"data_offsets":[0,4]}})"},
@@ -199,7 +209,11 @@ TEST(Safetensors, LegalOdditiesAreRead) {
   EXPECT_EQ(open(R"({"":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}})", 4).entries().size(), 1u);
   // Empty tensors at one offset, in any order, beside one that has bytes.
   EXPECT_EQ(open(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
-                 R"("f":{"dtype":"F32","shape":[0,9],"data_offsets":[2,2]}})", 2).entries().size(), 3u);
+                 R"("f":{"dtype":"F32","shape":[0,9],"data_offsets":[2,2]}})",
+                 2)
+                .entries()
+                .size(),
+            3u);
 }
 
 TEST(Safetensors, LengthsOfTheHeader) {

@@ -9,7 +9,7 @@
 
 #include <csignal>
 
-#include "files.hpp"
+#include "tests/io/files.hpp"
 
 namespace tessera {
 namespace {
@@ -56,9 +56,7 @@ TEST(TextFile, AFailedWriteLeavesTheOldText) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
       io::write_text(path, std::string(10000, 'x'));
-    } catch (const Error& error) {
-      ::_exit(error.code() == ExitCode::data ? 33 : 1);
-    }
+    } catch (const Error& error) { ::_exit(error.code() == ExitCode::data ? 33 : 1); }
     ::_exit(2);
   }
   int status = 0;

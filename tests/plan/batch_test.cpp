@@ -44,7 +44,7 @@ TEST(Batch, SolvesForWhatIsMissing) {
   expect(4, {}, {}, 1, 4, 8, 1);     // one short micro-batch
   expect(96, {}, 3, 8, 96, 4, 3);
   expect(97, {}, 3, 8, 97, 5, 3);
-  expect(100, 4, 4, 8, 100, 4, 4);   // all three, and ceil(G/(B·W)) = A
+  expect(100, 4, 4, 8, 100, 4, 4);  // all three, and ceil(G/(B·W)) = A
   expect(std::int64_t{1} << 40, std::int64_t{1} << 20, {}, 1024, std::int64_t{1} << 40, std::int64_t{1} << 20, 1024);
 }
 
@@ -63,8 +63,8 @@ TEST(Batch, NumbersThatAreNoBatchAreRefused) {
   const auto most = std::numeric_limits<std::int64_t>::max();
   EXPECT_THAT(refused({}, most, 2, 1), testing::HasSubstr("overflows"));
   EXPECT_THAT(refused({}, most, {}, 2), testing::HasSubstr("overflows"));
-  EXPECT_THAT(refused(most, 3, {}, 2), testing::HasSubstr("accumulation steps"));
-  EXPECT_THAT(refused({}, 1, most, 1), testing::HasSubstr("accumulation steps"));
+  EXPECT_THAT(refused(most / 2, 3, {}, 2), testing::HasSubstr("accumulation steps"));
+  EXPECT_THAT(refused({}, 1, most / 2, 1), testing::HasSubstr("accumulation steps"));
 }
 
 TEST(Batch, MicroBatchesTileTheGlobalBatchInOrder) {

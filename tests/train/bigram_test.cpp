@@ -39,7 +39,9 @@ TEST(Bigram, ACycleIsLearntUpToItsSmoothing) {
 }
 
 TEST(Bigram, UniformNoiseCostsLogV) {
-  const auto noise = [](std::uint64_t key) { return [key](std::int64_t i) { return static_cast<std::int32_t>(philox(key, static_cast<std::uint64_t>(i))[0] % 16); }; };
+  const auto noise = [](std::uint64_t key) {
+    return [key](std::int64_t i) { return static_cast<std::int32_t>(philox(key, static_cast<std::uint64_t>(i))[0] % 16); };
+  };
   const Ids train(200000, noise(1)), validation(50000, noise(2));
   EXPECT_NEAR(bigram_loss(train, validation, 16).loss, std::log(16.0), 2e-3);
 }
@@ -48,7 +50,8 @@ TEST(Bigram, AMarkovChainCostsItsEntropyRate) {
   // From any state: on with probability 3/4, stay with 1/4.
   const auto chain = [](std::uint64_t key, std::int64_t count) {
     std::vector<std::int32_t> ids = {0};
-    for (std::int64_t i = 1; i < count; ++i) ids.push_back((ids.back() + (philox(key, static_cast<std::uint64_t>(i))[0] % 4 != 0 ? 1 : 0)) % 5);
+    for (std::int64_t i = 1; i < count; ++i)
+      ids.push_back((ids.back() + (philox(key, static_cast<std::uint64_t>(i))[0] % 4 != 0 ? 1 : 0)) % 5);
     return Ids(std::move(ids));
   };
   const auto result = bigram_loss(chain(1, 200000), chain(2, 200000), 5);
@@ -59,7 +62,10 @@ TEST(Bigram, AMarkovChainCostsItsEntropyRate) {
 TEST(Bigram, TheLossIsThatOfTheFormula) {
   // Longer than one piece of reading, so that pairs across pieces count.
   const auto skewed = [](std::uint64_t key) {
-    return [key](std::int64_t i) { const auto w = philox(key, static_cast<std::uint64_t>(i)); return static_cast<std::int32_t>(std::min(w[0] % 11, w[1] % 11)); };
+    return [key](std::int64_t i) {
+      const auto w = philox(key, static_cast<std::uint64_t>(i));
+      return static_cast<std::int32_t>(std::min(w[0] % 11, w[1] % 11));
+    };
   };
   const Ids train(140000, skewed(1)), validation(70001, skewed(2));
   const auto result = bigram_loss(train, validation, 11);
@@ -93,14 +99,13 @@ TEST(Bigram, SmoothingIsTunedOnTheTrainingStreamAlone) {
 }
 
 TEST(Bigram, WhatItCannotDoIsRefused) {
-  const Ids train(100, [](auto i) { return static_cast<std::int32_t>(i % 7); }), one({3}), negative(30, [](auto) { return -1; });
+  const Ids train(100, [](auto i) { return static_cast<std::int32_t>(i % 7); }), one({3}),
+      negative(30, [](auto) { return -1; });
   const auto refused = [](ExitCode code, const std::function<void()>& action) {
     try {
       action();
       ADD_FAILURE();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.line();
-    }
+    } catch (const Error& error) { EXPECT_EQ(error.code(), code) << error.line(); }
   };
   refused(ExitCode::usage, [&] { (void)bigram_loss(train, train, 4097); });
   refused(ExitCode::data, [&] { (void)bigram_loss(train, train, 6); });
