@@ -45,7 +45,7 @@ package_of() {
     compiler) echo g++ ;;
     ninja) echo ninja-build ;;
     mpi) echo openmpi-bin libopenmpi-dev ;;
-    blas) echo libopenblas-serial-dev ;;
+    blas) echo libopenblas-pthread-dev ;;
     yaml) echo libyaml-dev ;;
     options) echo libboost-program-options-dev ;;
     json) echo nlohmann-json3-dev ;;

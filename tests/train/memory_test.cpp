@@ -41,7 +41,8 @@ TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
                   if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm) continue;
                   const std::size_t touched = trainer.arena().touched(slot.name);
                   EXPECT_LE(touched, slot.bytes) << slot.name;
-                  EXPECT_GT(touched + 64, slot.bytes) << slot.name << " in " << v.str();  // less would be planned in vain
+                  // Less would be planned in vain; workspaces are sized for the tiles of the widest instruction set.
+                  EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes) << slot.name << " in " << v.str();
                 }
               },
               v.copies);
@@ -63,7 +64,8 @@ TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
       }, copies);
       int cut = 0;
       for (const auto& slot : slots) {
-        if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name) continue;
+        if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name || slot.name == plan::workspace_name)
+          continue;
         // The tail of a unit is padding, which nobody writes but the clearing of gaps: of state, real elements must reach the end.
         if (slot.category == Category::params || slot.category == Category::optimizer) continue;
         ++cut;
