@@ -16,6 +16,7 @@ foreach(folder runtime kernels models io)
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.hpp"
     PATTERN "package" EXCLUDE)
 endforeach()
+install(DIRECTORY jobs/templates DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
