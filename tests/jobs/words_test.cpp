@@ -42,15 +42,18 @@ TEST(Table, IsSound) {
     for (const std::string& alias : split_words(spec.aliases, ' ')) EXPECT_TRUE(seen.insert(alias).second) << alias;
     EXPECT_STRNE(spec.help, "") << spec.name;
     EXPECT_STRNE(spec.group, "") << spec.name;
-    if (spec.type == Type::choice) EXPECT_STRNE(spec.words, "") << spec.name;
+    if (spec.type == Type::choice) {
+      EXPECT_STRNE(spec.words, "") << spec.name;
+    }
     EXPECT_EQ(canonical_spelling(spec.name), spec.name);
   }
 }
 
 TEST(Table, ForeignKeysLeadToOptions) {
   for (const ForeignSpec& spec : foreign_table()) {
-    if (spec.fate == Fate::same || spec.fate == Fate::when_on)
+    if (spec.fate == Fate::same || spec.fate == Fate::when_on) {
       EXPECT_NE(find_option(spec.target), nullptr) << spec.block << "." << spec.key;
+    }
   }
 }
 

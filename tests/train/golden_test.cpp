@@ -79,9 +79,10 @@ void check(const Golden& g, const Variant& v) {
     const auto& name = g.model.params[i].name;
     const double grad = e["gradient_norms_step_1"][name], weight = e["weight_norms_final"][name];
     EXPECT_NEAR(norm_of(grads[i], 0, g.model.params[i].numel()), grad, 5e-5 * grad) << name << " " << v.str();
-    // Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full size.
-    if (name.find("c_attn.bias") == std::string::npos)
-      EXPECT_NEAR(norm_of(weights[i], 0, g.model.params[i].numel()), weight, 1e-4 * weight) << name << " " << v.str();
+    // Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full size: left out.
+    const auto third = static_cast<std::ptrdiff_t>(weights[i].size() / 3);
+    if (name.find("c_attn.bias") != std::string::npos) std::fill_n(weights[i].begin() + third, third, 0.0F);
+    EXPECT_NEAR(norm_of(weights[i], 0, g.model.params[i].numel()), weight, 1e-4 * weight) << name << " " << v.str();
   }
 }
 
