@@ -51,7 +51,7 @@ TEST(Json, NumbersKeepAllDigitsAndNonFiniteAreStrings) {
   EXPECT_EQ(nlohmann::json::parse(JsonLine().number("loss", value).str())["loss"].get<double>(), value);
   EXPECT_EQ(JsonLine().number("loss", std::nan("")).integer("global_step", 3).str(), "{\"loss\": \"NaN\", \"global_step\": 3}");
   EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "\"-Infinity\"");
-  EXPECT_EQ(nlohmann::json::parse(json_string("a\"b\\c\n\x01"))[0].is_null(), false);
+  EXPECT_EQ(nlohmann::json::parse(json_string("a\"b\\c\n\x01")).get<std::string>(), "a\"b\\c\n\x01");
 }
 
 TEST(Lines, Step) {
@@ -61,7 +61,7 @@ TEST(Lines, Step) {
   line.interval.add({.tokens = 18200, .seconds = 1, .data_seconds = 0.008, .comm_seconds = 0.124});
   line.mfu = 0.412;
   line.memory = 1u << 30;
-  line.memory_limit = 4u << 30;
+  line.memory_limit = 4ull << 30;
   line.elapsed = 151;
   line.remaining = 1110;
   EXPECT_EQ(step_line(line),
