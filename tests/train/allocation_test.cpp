@@ -23,7 +23,7 @@ std::int64_t allocations_in_steps(const Variant& v, bool planted) {
         const auto before = alloc_count();
         for (int s = 1; s < 4; ++s) {
           (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
-          if (planted && world.rank() == 0) delete new int;
+          if (planted && world.rank() == 0) ::operator delete(::operator new(16));
         }
         const auto after = alloc_count();
         if (world.rank() == 0) counted = static_cast<std::int64_t>(after - before);

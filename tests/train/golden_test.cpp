@@ -44,17 +44,18 @@ double norm_of(const std::vector<float>& whole, std::int64_t offset, std::int64_
   return std::sqrt(sum);
 }
 
-void add_piece(const shard::ShardLayout& layout, int unit, int shard, const float* data, std::span<const ParamSpec> params, std::vector<std::vector<float>>& whole) {
+void add_piece(const shard::ShardLayout& layout, int unit, int shard, const float* data, std::vector<std::vector<float>>& whole) {
   for (const auto& s : layout.segments(unit, shard)) {
     auto& tensor = whole[static_cast<std::size_t>(s.param)];
-    tensor.resize(static_cast<std::size_t>(params[static_cast<std::size_t>(s.param)].numel()));
     std::copy_n(data + (s.unit_offset - shard * layout.shard_numel(unit)), s.length, tensor.begin() + s.param_offset);
   }
 }
 
 void check(const Golden& g, const Variant& v) {
   const json& e = g.expected;
-  std::vector<std::vector<float>> grads(g.model.params.size()), weights(g.model.params.size());
+  std::vector<std::vector<float>> grads;
+  for (const auto& param : g.model.params) grads.emplace_back(static_cast<std::size_t>(param.numel()));
+  auto weights = grads;
   run_local(v.world, [&](World& world) {
     train::Trainer trainer(world, options(g, v));
     const auto shards = trainer.shards();
@@ -69,11 +70,11 @@ void check(const Golden& g, const Variant& v) {
       EXPECT_NEAR(report.grad_norm, norm, 2e-5 * norm) << v.str() << " step " << s;
       EXPECT_NEAR(report.learning_rate, e["learning_rate"][static_cast<std::size_t>(s)].get<double>(), 1e-12);
       if (s == 0 && trainer.writes_shards())
-        for (const auto& shard : shards) add_piece(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit).data(), g.model.params, grads);
+        for (const auto& shard : shards) add_piece(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit).data(), grads);
       world.barrier();
     }
     if (trainer.writes_shards())
-      for (const auto& shard : shards) add_piece(layout, shard.unit, shard.shard, shard.data, g.model.params, weights);
+      for (const auto& shard : shards) add_piece(layout, shard.unit, shard.shard, shard.data, weights);
   }, v.copies);
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const auto& name = g.model.params[i].name;
