@@ -42,7 +42,7 @@ Facts facts(World& world) {
       {"instruction set", std::string(kernels::name_of(kernels::isa()))},
       {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
-      {"blas threads", blas_is_pthread() ? "pthread build, held at one a call" : "held at one a call"},
+      {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "held at one a call"},
       {"omp", "OMP_NUM_THREADS " + variable("OMP_NUM_THREADS") + ", OMP_PROC_BIND " + variable("OMP_PROC_BIND")},
       {"memory",
        human_bytes(static_cast<double>(memory.available)) + " free of " + human_bytes(static_cast<double>(memory.total))},
@@ -55,9 +55,9 @@ Facts facts(World& world) {
 }
 
 void warn_about(const ThreadShare& share) {
-  if (blas_is_pthread())
-    log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() +
-                      "): its threads are held at one, the serial build starts faster");
+  if (blas_is_serial() && share.threads > 1)
+    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
+                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
   if (share.overcommitted)
     log::warn(21,
               "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "

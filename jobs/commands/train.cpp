@@ -24,9 +24,9 @@ void TrainRun::prepare() {
               "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
               "their own, or lower --threads");
   }
-  if (blas_is_pthread())
-    log::warn(22, "the pthread build of OpenBLAS is loaded (" + blas_library() +
-                      "): its threads are held at one, the serial build starts faster");
+  if (blas_is_serial() && threads_.threads > 1)
+    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
+                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
   for (const std::string& text : options_.without_effect) log::warn(24, text);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data

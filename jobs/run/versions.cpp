@@ -49,7 +49,7 @@ std::string blas_library() {
   return "";
 }
 
-bool blas_is_pthread() { return blas_library().find("pthread") != std::string::npos; }
+bool blas_is_serial() { return kernels::blas_version().find(" serial") != std::string::npos; }
 
 std::string version_line() {
   return std::string("tessera ") + program_version() + " (" + program_commit() + ") | " + mpi_version() + " | " +
