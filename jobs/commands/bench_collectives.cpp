@@ -21,7 +21,8 @@ int bench_collectives_command(const Call& call, World& world) {
                                    {"mpi_all_gather_s", result.mpi_gather_s},
                                    {"reduce_scatter_s", result.reduce_s},
                                    {"mpi_reduce_scatter_s", result.mpi_reduce_s},
-                                   {"memcpy_gb_per_s", result.memcpy_bytes_per_s / 1e9}};
+                                   {"memcpy_gb_per_s", result.memcpy_bytes_per_s / 1e9},
+                                   {"waiting_share_of_a_core", result.waiting_share}};
     log::info(json.dump(2));
     return static_cast<int>(ExitCode::ok);
   }
@@ -34,6 +35,7 @@ int bench_collectives_command(const Call& call, World& world) {
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s,
                    ratio_reduce));
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
+  log::info(strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting", 100 * result.waiting_share));
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -14,6 +14,7 @@ struct CollectiveBench {
   double gather_s = 0, mpi_gather_s = 0;  // ours along the world; MPI_Allgather
   double reduce_s = 0, mpi_reduce_s = 0;  // reduce-scatter; MPI_Reduce_scatter_block
   double memcpy_bytes_per_s = 0;          // of one rank, all ranks at once: bytes copied, not read plus written
+  double waiting_share = 0;               // of a core, that a rank burns (all its threads) while it waits a second for a late peer
 };
 
 /// Collective. Only for a world of processes (bootstrap); throws Error (usage) otherwise. Takes about four times `bytes` per rank.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <thread>
 #include <vector>
 
 #include "runtime/comm/mpi/mpi.hpp"
@@ -40,6 +42,21 @@ double timed(World& world, const auto& work) {
   const double begin = now_s();
   work();
   return static_cast<double>(world.max(static_cast<std::int64_t>((now_s() - begin) * 1e9))) * 1e-9;
+}
+
+/// Processor time of the process over wall time while it waits for rank 0; the largest of the other ranks.
+double waiting_share(World& world, Communicator& comm) {
+  const auto clock = [](clockid_t which) {
+    timespec now{};
+    clock_gettime(which, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  world.barrier();
+  const double wall = clock(CLOCK_MONOTONIC), cpu = clock(CLOCK_PROCESS_CPUTIME_ID);
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  comm.barrier({"barrier", "bench", -1});
+  const double share = (clock(CLOCK_PROCESS_CPUTIME_ID) - cpu) / (clock(CLOCK_MONOTONIC) - wall);
+  return 1e-9 * static_cast<double>(world.max(world.rank() == 0 ? 0 : static_cast<std::int64_t>(1e9 * share)));
 }
 
 }  // namespace
@@ -92,6 +109,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
     }));
     note(copy, timed(world, [&] { std::memcpy(full.data(), own_grads == full.data() ? full.data() + count / 2 : own_grads, bench.bytes / 2); }));
   }
+  bench.waiting_share = waiting_share(world, *comm);
   bench.gather_s = median(gather);
   bench.mpi_gather_s = median(mpi_gather);
   bench.reduce_s = median(reduce);

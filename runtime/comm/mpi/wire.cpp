@@ -58,7 +58,7 @@ class MpiWire final : public Wire {
     const auto begin = Clock::now();
     const auto end = begin + std::chrono::duration<double>(seconds);
     if (fresh_) {
-      pause_ = microseconds(20);
+      waited_ = {};
       yields_ = 8;
     }
     for (;;) {
@@ -67,8 +67,9 @@ class MpiWire final : public Wire {
         --yields_;
         ::sched_yield();
       } else {
-        std::this_thread::sleep_for(pause_);
-        pause_ = std::min(pause_ + pause_ / 4, microseconds(waited_ > std::chrono::milliseconds(200) ? 2000 : 500));
+        // A sixteenth of what it has waited already: little is lost at the end, and a long wait costs next to nothing.
+        const auto so_far = waited_ + (Clock::now() - begin);
+        std::this_thread::sleep_for(std::clamp<Clock::duration>(so_far / 16, microseconds(20), microseconds(10000)));
       }
       const auto now = Clock::now();
       if (now < end) continue;
@@ -103,7 +104,6 @@ class MpiWire final : public Wire {
   std::uint64_t tags_ = 0;
   std::vector<MPI_Request> lanes_[num_lanes];
   bool fresh_ = true;  // the next wait is not the continuation of one that ran out of time
-  std::chrono::microseconds pause_{20};
   std::chrono::steady_clock::duration waited_{};
 };
 
