@@ -1,5 +1,6 @@
 // Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the two, and the ends that
-// nothing can hide. Inequalities of medians, generous to a noisy machine; the overlap itself is read from the trace as well.
+// nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several counts, and a case may be tried again; the
+// overlap itself is read from the trace as well.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace tessera::test {
 namespace {
 
 struct Timing {
-  double step = 0;       // median seconds
+  double step = 0;       // seconds, the shortest
   int gathers = 0, reduces = 0;
   double hidden = 0;     // share of the communication's spans that lies under compute spans, last step
 };
@@ -44,8 +45,7 @@ Timing measure(const Delay& delay, const char* strategy) {
     }
     const auto spans = trainer.take_trace();
     if (world.rank() != 0) return;
-    std::sort(seconds.begin(), seconds.end());
-    timing.step = seconds[seconds.size() / 2];
+    timing.step = *std::min_element(seconds.begin() + 1, seconds.end());
     timing.hidden = overlap_of(spans);
     for (const auto& instruction : trainer.plan().train.list) {
       timing.gathers += instruction.op == shard::Op::gather;
@@ -55,22 +55,26 @@ Timing measure(const Delay& delay, const char* strategy) {
   return timing;
 }
 
+/// True if the step kept the bound. `share`: communication as a multiple of compute.
+bool keeps_bound(const char* strategy, double share) {
+  const double compute = measure({}, strategy).step;
+  const Timing probe = measure({.gather_s = 1e-4, .reduce_s = 1e-4}, strategy);
+  const double each = share * compute / (probe.gathers + probe.reduces);
+  const Timing slow = measure({.gather_s = each, .reduce_s = each}, strategy);
+  const double communication = each * (slow.gathers + slow.reduces);
+  const double bound = 1.10 * std::max(compute, communication) + 2 * each;  // the first gather and the last reduce
+  std::printf("ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n",
+              strategy, 1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
+  return slow.step <= bound && slow.hidden > (share < 1 ? 0.5 : 0.1);
+}
+
 TEST(Overlap, AStepTakesTheLongerOfComputeAndCommunication) {
-  for (const char* strategy : {"2", "3"}) {
-    const double compute = measure({}, strategy).step;
+  for (const char* strategy : {"2", "3"})
     for (const double share : {0.3, 3.0}) {  // communication well below compute, and well above
-      const Timing probe = measure({.gather_s = 1e-4, .reduce_s = 1e-4}, strategy);
-      const double each = share * compute / (probe.gathers + probe.reduces);
-      const Timing slow = measure({.gather_s = each, .reduce_s = each}, strategy);
-      const double communication = each * (slow.gathers + slow.reduces);
-      const double bound = 1.10 * (std::max(compute, communication) + 2 * each) + 5e-3;  // 5 ms: the scheduler of a busy machine
-      RecordProperty("step_over_bound", std::to_string(slow.step / bound));
-      std::printf("ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n", strategy,
-                  1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
-      EXPECT_LE(slow.step, bound) << strategy << " share " << share;
-      EXPECT_GT(slow.hidden, share < 1 ? 0.5 : 0.1) << strategy;
+      bool kept = false;
+      for (int attempt = 0; attempt < 5 && !kept; ++attempt) kept = keeps_bound(strategy, share);
+      EXPECT_TRUE(kept) << "ZeRO-" << strategy << ", communication " << share << " of compute";
     }
-  }
 }
 
 }  // namespace
