@@ -147,7 +147,7 @@ void TrainRun::sample() {
   for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
   const std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
                                                            options_.real("sample_temperature"), trainer_options_.seed);
-  log::info("sample    " + printable(ids) + printable(out));
+  log::info("sample    " + printable(out));
 }
 
 void TrainRun::memory_line() {

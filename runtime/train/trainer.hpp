@@ -71,7 +71,7 @@ class Trainer {
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
-  /// Continues `prompt` by up to count tokens; temperature 0 is greedy. Collective; the same ids on every rank.
+  /// `prompt` and up to count tokens that continue it; temperature 0 is greedy. Collective; the same ids on every rank.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature, std::uint64_t seed);
 
   /// Bytes of the arena really allocated here, by the plan's categories; equal to plan().costs.memory.
