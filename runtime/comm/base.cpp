@@ -1,5 +1,7 @@
-// The record of what a communicator issues.
+// The record of what a communicator issues, and the collectives made of a transport's gather and reduce.
 #include "runtime/comm/base.hpp"
+
+#include "runtime/base/error.hpp"
 
 namespace tessera::comm {
 
@@ -35,6 +37,26 @@ BaseCommunicator::Issue::Issue(BaseCommunicator& communicator, const CollectiveL
 BaseCommunicator::Issue::~Issue() {
   auto& c = communicator_;
   if (std::uncaught_exceptions() == exceptions_) c.record_->left.store(c.issued_, std::memory_order_release);
+}
+
+void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) {
+  Issue issue(*this, label, chunk_bytes * place_.members.size());
+  gather(mine, full, chunk_bytes);
+}
+
+void BaseCommunicator::reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) {
+  Issue issue(*this, label, chunk * place_.members.size() * sizeof(float));
+  reduce(full, mine, chunk);
+}
+
+void BaseCommunicator::all_reduce(CollectiveLabel label, float* data, std::size_t count) {
+  Issue issue(*this, label, count * sizeof(float));
+  const std::size_t members = place_.members.size();
+  TESSERA_ASSERT(count % members == 0, "%zu elements over %zu members", count, members);
+  const std::size_t chunk = count / members;
+  float* own = data + static_cast<std::size_t>(rank()) * chunk;
+  reduce(data, own, chunk);
+  gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
 }
 
 }  // namespace tessera::comm

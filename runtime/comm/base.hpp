@@ -27,6 +27,11 @@ class BaseCommunicator : public Communicator {
   [[nodiscard]] int size() const final { return static_cast<int>(place_.members.size()); }
   [[nodiscard]] TrafficCount traffic() const final { return traffic_; }
 
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) final;
+  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) final;
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) final;
+  using Communicator::all_reduce;
+
   /// For waits: throws when the run has failed or the wait has lasted too long.
   void poll() const { place_.watch->poll(waiting_); }
   /// A wait begins: what came before was progress.
@@ -52,6 +57,10 @@ class BaseCommunicator : public Communicator {
     BaseCommunicator& communicator_;
     int exceptions_;
   };
+
+  // What a transport does inside an issue; all_reduce is the second, then the first.
+  virtual void gather(const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
+  virtual void reduce(const float* full, float* mine, std::size_t chunk) = 0;
 
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const Run& here() const { return place_.runs[node_]; }

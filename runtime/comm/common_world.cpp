@@ -31,6 +31,7 @@ std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis a
   const bool shares = topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
   const bool together = shares && (place.runs.size() < place.members.size() || place.members.size() == 1);
   const bool levels = together && place.runs.size() > 1;
+  barrier();  // under the watch, which splits are not
   // Every rank takes part in both splits, whatever its own group needs.
   const bool wired = (!together && place.members.size() > 1) || (levels && run.first == place.rank);
   auto wire = split_wire(wired ? place.members.front() : -1, levels ? static_cast<int>(node) : place.rank);

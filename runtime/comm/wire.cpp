@@ -58,25 +58,7 @@ class WireCommunicator final : public BaseCommunicator {
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte> staging) override { staging_ = staging; }
 
-  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * parts_.size());
-    gather(mine, full, chunk);
-  }
-
-  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * parts_.size() * sizeof(float));
-    reduce(full, mine, chunk);
-  }
-
-  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
-    Issue issue(*this, label, count * sizeof(float));
-    TESSERA_ASSERT(count % parts_.size() == 0, "%zu elements over %zu members", count, parts_.size());
-    const std::size_t chunk = count / parts_.size();
-    float* own = data + static_cast<std::size_t>(rank()) * chunk;
-    reduce(data, own, chunk);
-    gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
-  }
-
+  using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
     Issue issue(*this, label, words.size_bytes());
     if (size() == 1) return;
@@ -111,7 +93,7 @@ class WireCommunicator final : public BaseCommunicator {
   }
 
  private:
-  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) {
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
     if (size() == 1) return;
@@ -125,7 +107,7 @@ class WireCommunicator final : public BaseCommunicator {
   }
 
   /// Pieces of every peer's chunk arrive in the staging while those before are added: two lanes in turns.
-  void reduce(const float* full, float* mine, std::size_t chunk) {
+  void reduce(const float* full, float* mine, std::size_t chunk) override {
     const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1;
     if (peers == 0) {
       if (mine != full && chunk > 0) std::memcpy(mine, full, chunk * sizeof(float));

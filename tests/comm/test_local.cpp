@@ -7,6 +7,7 @@
 
 #include "checks.hpp"
 #include "runtime/comm/delayed.hpp"
+#include "runtime/comm/runs.hpp"
 
 using namespace tessera;
 
@@ -64,6 +65,25 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
   run_local(3, large, true);
   run_local(3, large, false, 2);
   run_local(2, large);
+}
+
+TEST(LocalWorld, AShortLastPieceLeavesTheOneBeforeAlone) {
+  // Two pieces of a two-level reduce, the second a little shorter: a fast rank lays it out while a slow one adds the first.
+  const auto rounds = [](World& world) {
+    const Mesh mesh(1, world.size());
+    auto comm = world.communicator(mesh, Axis::shard);
+    const std::size_t piece = comm::reduce_piece({{0, 2}, {2, 1}}) / sizeof(float), chunk = piece + piece * 5 / 8;
+    const auto n = static_cast<std::size_t>(world.size());
+    std::vector<float> full(chunk * n), mine(chunk);
+    for (std::size_t k = 0; k < full.size(); ++k) full[k] = static_cast<float>(k % 1000);
+    for (int round = 0; round < 150; ++round) {
+      comm->reduce_scatter({"reduce", "short", round}, full.data(), mine.data(), chunk);
+      for (std::size_t k = 0; k < chunk; ++k)
+        if (mine[k] != static_cast<float>(n * ((static_cast<std::size_t>(world.rank()) * chunk + k) % 1000)))
+          throw std::runtime_error(strfmt("round %d, rank %d, element %zu: %g", round, world.rank(), k, static_cast<double>(mine[k])));
+    }
+  };
+  EXPECT_NO_THROW(run_local(3, rounds, false, 2));
 }
 
 TEST(LocalWorld, HundredAndTwentyEightThreads) {

@@ -1,4 +1,6 @@
 // The local world: ranks as threads of one process, for tests.
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "runtime/comm/common_world.hpp"
@@ -29,14 +31,16 @@ class LocalWatch final : public Watch {
   Hub& hub_;
 };
 
+/// The group's members are in order of their keys.
+int place_in(const Hub::Group& group, int rank) {
+  const auto is = [rank](const auto& member) { return member.second == rank; };
+  return static_cast<int>(std::distance(group.keys.begin(), std::find_if(group.keys.begin(), group.keys.end(), is)));
+}
+
 class LocalWire final : public Wire {
  public:
-  LocalWire(std::shared_ptr<Hub::Group> group, int rank) : group_(std::move(group)), size_(static_cast<int>(group_->keys.size())) {
-    for (const auto& [key, who] : group_->keys) {
-      if (who == rank) break;
-      ++rank_;
-    }
-  }
+  LocalWire(std::shared_ptr<Hub::Group> group, int rank)
+      : group_(std::move(group)), rank_(place_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
   ~LocalWire() override { LocalWire::abandon(); }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -52,24 +56,20 @@ class LocalWire final : public Wire {
 
  private:
   std::shared_ptr<Hub::Group> group_;
-  int rank_ = 0, size_, open_[num_lanes] = {};
+  int rank_, size_, open_[num_lanes] = {};
 };
 
 class LocalShelf final : public Shelf {
  public:
-  LocalShelf(std::shared_ptr<Hub::Group> group, int rank) : group_(std::move(group)), size_(static_cast<int>(group_->keys.size())) {
-    for (const auto& [key, who] : group_->keys) {
-      if (who == rank) break;
-      ++rank_;
-    }
-  }
+  LocalShelf(std::shared_ptr<Hub::Group> group, int rank)
+      : group_(std::move(group)), rank_(place_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::byte* allocate(std::size_t bytes) override { return group_->memory.block(next_++, bytes); }
 
  private:
   std::shared_ptr<Hub::Group> group_;
-  int rank_ = 0, size_;
+  int rank_, size_;
   std::size_t next_ = 0;
 };
 

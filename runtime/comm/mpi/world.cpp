@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "runtime/base/log.hpp"
@@ -148,7 +149,16 @@ class MpiWorld final : public CommonWorld {
     const int first = rank_ - node_rank(), count = node_size();
     board_ = split_shelf(first, rank_);
     const std::size_t head = 64;
-    std::byte* base = board_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
+    std::byte* base = nullptr;
+    std::optional<Error> refused;  // one node may have no room; then all leave
+    try {
+      base = board_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
+    } catch (const Error& error) {
+      refused = error;
+    }
+    int refusals = refused ? 1 : 0;
+    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, world_));
+    if (refusals > 0) throw refused.value_or(Error(ExitCode::data, "/dev/shm has no room left on another node", "the ranks' board", "Free some of it"));
     watch_->attach(reinterpret_cast<Board*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
     auto& mine = watch_->mine();
     struct stat space {};

@@ -25,37 +25,18 @@ class NodeCommunicator final : public BaseCommunicator {
   SharedRegion share(std::size_t bytes_per_rank) override {
     if (!shares_memory()) return {};
     const std::size_t bytes = bytes_per_rank * parts_.size();
+    Issue issue(*this, {"share", "", -1}, bytes);
+    group_.meet(*this, 0);  // under the watch, which an allocation is not
     std::byte* base = bytes > 0 ? shelf_->allocate(bytes) : nullptr;
     if (!base) return {};
     // Its owner touches a part first, so that it lies near the owner; then everybody may read it.
     std::memset(base + static_cast<std::size_t>(rank()) * bytes_per_rank, 0, bytes_per_rank);
     regions_.push_back({base, bytes});
-    Issue issue(*this, {"share", "", -1}, bytes);
-    group_.meet(*this, 0);
+    group_.meet(*this, 1);
     return {base, bytes_per_rank, 0, size()};
   }
 
-  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * parts_.size());
-    const auto to = find(full, chunk * parts_.size());
-    const bool whole_region = to && to.offset == 0 && regions_[static_cast<std::size_t>(to.region)].bytes == chunk * parts_.size();
-    gather(mine, full, chunk, whole_region ? to : Spot{});
-  }
-
-  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * parts_.size() * sizeof(float));
-    reduce(full, mine, chunk);
-  }
-
-  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
-    Issue issue(*this, label, count * sizeof(float));
-    TESSERA_ASSERT(count % parts_.size() == 0, "%zu elements over %zu members", count, parts_.size());
-    const std::size_t chunk = count / parts_.size();
-    float* own = data + static_cast<std::size_t>(rank()) * chunk;
-    reduce(data, own, chunk);
-    gather(reinterpret_cast<std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float), {});
-  }
-
+  using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
     Issue issue(*this, label, words.size_bytes());
     const std::size_t room = group_.scratch_bytes() / sizeof(std::int64_t);
@@ -107,11 +88,13 @@ class NodeCommunicator final : public BaseCommunicator {
   }
   std::byte* at(Spot spot) const { return regions_[static_cast<std::size_t>(spot.region)].base + spot.offset; }
 
-  /// `place`: where the whole result is shared, and every member calls with the same one: then only owners write.
-  void gather(const std::byte* mine, std::byte* full, std::size_t chunk, Spot common) {
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    // Where the result is a whole region that every member names, only its owners write.
+    const Spot spot = find(full, chunk * parts_.size());
+    const bool whole_region = spot && spot.offset == 0 && regions_[static_cast<std::size_t>(spot.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
-    group_.post(find(own, chunk), common);
+    group_.post(find(own, chunk), whole_region ? spot : Spot{});
     group_.meet(*this, 0);
     bool in_place = true, readable = true;
     for (int peer = 0; peer < size(); ++peer) {
@@ -144,7 +127,7 @@ class NodeCommunicator final : public BaseCommunicator {
     }
   }
 
-  void reduce(const float* full, float* mine, std::size_t chunk) {
+  void reduce(const float* full, float* mine, std::size_t chunk) override {
     const std::size_t bytes = chunk * parts_.size() * sizeof(float);
     group_.post(find(full, bytes), {});
     group_.meet(*this, 100);

@@ -34,25 +34,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
 
-  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * members_);
-    gather(mine, full, chunk);
-  }
-
-  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
-    Issue issue(*this, label, chunk * members_ * sizeof(float));
-    reduce(full, mine, chunk);
-  }
-
-  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
-    Issue issue(*this, label, count * sizeof(float));
-    TESSERA_ASSERT(count % members_ == 0, "%zu elements over %zu members", count, members_);
-    const std::size_t chunk = count / members_;
-    float* own = data + of(rank()) * chunk;
-    reduce(data, own, chunk);
-    gather(reinterpret_cast<std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
-  }
-
+  using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
     Issue issue(*this, label, words.size_bytes());
     // A slot for each member here and one for each node: the narrowest node has room for this many words in each.
@@ -91,7 +73,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   [[nodiscard]] float* floats(std::size_t offset) const { return reinterpret_cast<float*>(group_.scratch().data()) + offset; }
   void meet() { group_.meet(*this, phase_++); }
 
-  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) {
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     phase_ = 0;
     for (std::size_t first = 0; first < chunk; first += gather_piece_) {
       const std::size_t piece = std::min(gather_piece_, chunk - first);
@@ -122,11 +104,12 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent), each
   /// as [term][destination][piece].
-  void reduce(const float* full, float* mine, std::size_t chunk) {
+  void reduce(const float* full, float* mine, std::size_t chunk) override {
     phase_ = 0;
+    // Where they lie does not depend on the piece: the last one is short, and is laid out while a peer still adds the one before.
+    const std::size_t home = 0, out = local_ * local_ * reduce_piece_, in = out + local_ * widest_ * reduce_piece_;
     for (std::size_t first = 0; first < chunk; first += reduce_piece_) {
       const std::size_t piece = std::min(reduce_piece_, chunk - first);
-      const std::size_t home = 0, out = local_ * local_ * piece, in = out + local_ * widest_ * piece;
       for (std::size_t step = 1; step < nodes_; ++step) {
         const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
         lay_out(full, chunk, first, piece, runs_[to], out);
