@@ -22,17 +22,18 @@ const char* name_of(Category category) {
 }
 
 Arena::Arena(std::vector<ArenaSlot> slots, const Share& share) : slots_(std::move(slots)), data_(slots_.size()) {
+  std::size_t block_bytes = 0;
   for (const auto& slot : slots_)
-    if (slot.placement == Placement::own) block_bytes_ += round_up(slot.bytes + canary_bytes, alignment);
-  if (block_bytes_ > 0) {
-    void* memory = mmap(nullptr, block_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slot.placement == Placement::own) block_bytes += round_up(slot.bytes + canary_bytes, alignment);
+  if (block_bytes > 0) {
+    void* memory = mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-      throw Error(ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", block_bytes_), "arena",
+      throw Error(ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", block_bytes), "arena",
                   "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
-    block_ = static_cast<std::byte*>(memory);
-    madvise(block_, block_bytes_, MADV_HUGEPAGE);
+    block_ = {static_cast<std::byte*>(memory), Unmap{block_bytes}};
+    madvise(memory, block_bytes, MADV_HUGEPAGE);
   }
-  std::byte* next = block_;
+  std::byte* next = block_.get();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto& slot = slots_[i];
     bytes_[static_cast<int>(slot.category)] += slot.bytes;
@@ -46,9 +47,7 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share) : slots_(std::mov
   }
 }
 
-Arena::~Arena() {
-  if (block_) munmap(block_, block_bytes_);
-}
+void Arena::Unmap::operator()(std::byte* block) const { munmap(block, bytes); }
 
 std::size_t Arena::find(std::string_view name) const {
   for (std::size_t i = 0; i < slots_.size(); ++i)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,6 @@ class Arena {
 
   /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory.
   Arena(std::vector<ArenaSlot> slots, const Share& share);
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -66,8 +66,11 @@ class Arena {
   std::vector<ArenaSlot> slots_;
   std::vector<std::byte*> data_;
   std::size_t bytes_[num_categories] = {};
-  std::byte* block_ = nullptr;
-  std::size_t block_bytes_ = 0;
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* block) const;
+  };
+  std::unique_ptr<std::byte, Unmap> block_{nullptr, Unmap{0}};
 };
 
 }  // namespace tessera

@@ -6,12 +6,12 @@ namespace tessera::plan {
 
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
 
-std::string saved_name(const models::Model& model, int module, bool recompute) {
-  const bool inner = module > 0 && module + 1 < static_cast<int>(model.modules.size());
-  return recompute && inner ? "saved.recomputed" : "saved." + model.modules[static_cast<std::size_t>(module)]->name();
+std::string saved_name(const shard::Schedule& train, int module) {
+  const shard::ModuleUse& use = train.modules[static_cast<std::size_t>(module)];
+  return train.recompute && use.recomputable ? "saved.recomputed" : "saved." + use.name;
 }
 
-std::vector<ArenaSlot> activation_slots(const RunSpec& spec) {
+std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
   const models::BatchShape train{spec.batch.micro_batch, spec.tokens};
   const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens};
@@ -26,7 +26,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec) {
   for (int i = 0; i <= last; ++i) {
     const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->saved_bytes(train, model.dtype);
     if (bytes == 0) continue;
-    const std::string name = saved_name(model, i, spec.strategy.policy.recompute);
+    const std::string name = saved_name(schedule, i);
     const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
     if (same == slots.end())
       slots.push_back({name, Category::activations, Placement::own, bytes});

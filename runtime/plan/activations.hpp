@@ -10,14 +10,15 @@ namespace tessera::plan {
 
 /// Names of the slots. Module i writes boundary(i); the last module writes none.
 [[nodiscard]] std::string boundary_name(int module);
-/// What module i keeps for backward; under recompute all recomputable modules take turns in one slot.
-[[nodiscard]] std::string saved_name(const models::Model& model, int module, bool recompute);
+/// What module i keeps for backward. Where the schedule recomputes, all recomputable modules take turns in one slot: their first
+/// forward writes it too (a module has one training forward), and what backward reads there is what its recompute wrote.
+[[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);
 inline constexpr const char* gradient_name = "dx";        // (B, T, C), gradient of the current boundary
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* ids_name = "ids";            // (B, T) int32
 inline constexpr const char* targets_name = "targets";    // (B, T) int32
 inline constexpr const char* logits_name = "logits";      // (1, V)
 
-[[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec);
+[[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& train);
 
 }  // namespace tessera::plan

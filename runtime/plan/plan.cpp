@@ -1,6 +1,8 @@
 #include "runtime/plan/plan.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/units.hpp"
@@ -13,12 +15,36 @@ namespace tessera::plan {
 
 namespace {
 
+constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of matrix products
+constexpr std::int64_t most_visits = std::int64_t{1} << 20;                   // modules of a step: the schedule lists each
+
+void check_size(const RunSpec& spec) {
+  const BatchPlan& batch = spec.batch;
+  const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
+  if (rows > most_rows / spec.tokens)
+    throw Error(ExitCode::usage, strfmt("a micro-batch of %lld samples of %lld tokens", static_cast<long long>(rows),
+                                        static_cast<long long>(spec.tokens)),
+                "per_device_train_batch_size", strfmt("At most %lld tokens go into one", static_cast<long long>(most_rows)));
+  const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
+  if (batch.accumulation > most_visits / modules)
+    throw Error(ExitCode::usage, strfmt("%d accumulation steps of %lld modules make too long a schedule", batch.accumulation,
+                                        static_cast<long long>(modules)),
+                "gradient_accumulation_steps",
+                strfmt("At most %lld for this model: give a larger micro-batch or a smaller global batch",
+                       static_cast<long long>(most_visits / modules)));
+}
+
 void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
+  TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
+  for (const ParamSpec& param : spec.model->params)
+    if (!param.trainable)
+      throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model", "Make every parameter trainable");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage, strfmt("sequence length %lld is not in 1 … %lld, the positions the model has", static_cast<long long>(spec.tokens),
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_length", "Set --max_length within the model's n_positions");
+  check_size(spec);
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world), "reproducible",
                 "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
@@ -68,9 +94,9 @@ void price(RunPlan& plan) {
     costs.total += slot.bytes;
   }
   price_traffic(plan, costs);
-  const auto tokens = static_cast<double>(spec.batch.global_batch * spec.tokens);
+  const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step = spec.model->train_flops_per_token(spec.tokens) * tokens;
-  if (spec.strategy.policy.recompute)
+  if (plan.train.recompute)
     for (const auto& use : plan.train.modules)
       if (use.recomputable)
         costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(&use - plan.train.modules.data())]->forward_flops(
@@ -106,7 +132,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
     for (const auto* schedule : {&plan.train, &plan.eval, &plan.logits}) shard::require_safe(*schedule, mesh);
 
   plan.slots = shard::shard_slots({&plan.layout, {&plan.train, &plan.eval, &plan.logits}, mesh, spec.topology, spec.rank});
-  for (auto& slot : activation_slots(spec)) plan.slots.push_back(std::move(slot));
+  for (auto& slot : activation_slots(spec, plan.train)) plan.slots.push_back(std::move(slot));
   price(plan);
   return plan;
 }

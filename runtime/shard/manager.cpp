@@ -53,11 +53,12 @@ void ShardManager::bind_unit(int u) {
   }
 }
 
-void ShardManager::gather(int unit, float* full) {
+void ShardManager::gather(const Instruction& instruction, float* full) {
   if (!parts_.shard_axis) return;
+  const int unit = instruction.unit;
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(unit)) * sizeof(float);
-  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str()}, reinterpret_cast<const std::byte*>(master(unit)),
-                                reinterpret_cast<std::byte*>(full), chunk);
+  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro},
+                                reinterpret_cast<const std::byte*>(master(unit)), reinterpret_cast<std::byte*>(full), chunk);
 }
 
 void ShardManager::reduce(const Instruction& instruction, float* full) {

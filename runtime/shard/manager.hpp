@@ -50,8 +50,8 @@ class ShardManager {
   [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
 
   // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's axes: called in schedule order.
-  /// All-gathers the unit's current masters into `full` (padded_numel elements).
-  void gather(int unit, float* full);
+  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements).
+  void gather(const Instruction& instruction, float* full);
   /// Reduces this micro-batch's full gradient (padded_numel elements) over shard, then replicate axis, and folds it into what earlier
   /// micro-batches left. With last_reduce it also adds the finished shard to the norm. On return `full` may be overwritten.
   void reduce(const Instruction& instruction, float* full);

@@ -104,6 +104,8 @@ std::uint64_t collective_hash(const Schedule& schedule) {
     mix(static_cast<std::uint64_t>(in.op));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.micro)));
+    for (const int p : in.fold.fold) mix(static_cast<std::uint64_t>(p));
+    mix(static_cast<std::uint64_t>(in.fold.target));
     if (in.unit < 0) continue;
     for (const char c : schedule.units[at(in.unit)]) mix(static_cast<unsigned char>(c));
   }

@@ -89,7 +89,7 @@ struct Schedule {
 /// gradient that the line reduces.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
-/// Of the collective sequence (operation, unit, micro), for the agreement of ranks before the first step.
+/// Of the collective sequence (operation, unit, micro, and the fold of what was reduced), for the agreement of ranks before the first step.
 [[nodiscard]] std::uint64_t collective_hash(const Schedule& schedule);
 
 }  // namespace tessera::shard

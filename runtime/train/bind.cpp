@@ -85,7 +85,7 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
       if (m > 0) step.x = boundary(m - 1);
       if (m < last) step.y = boundary(m);
       if (train && step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
-        step.saved = arena.data(plan::saved_name(model, m, plan.spec.strategy.policy.recompute));
+        step.saved = arena.data(plan::saved_name(schedule, m));
       bind_params(step, plan, schedule, *parts_.manager, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, *parts_.manager, instruction);
     }

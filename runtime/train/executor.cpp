@@ -1,5 +1,6 @@
 #include "runtime/train/executor.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -10,6 +11,8 @@ namespace tessera::train {
 
 using shard::Op;
 using shard::StreamId;
+
+static TensorView bytes(std::byte* data, std::size_t n) { return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; }
 
 Executor::Executor(const Parts& parts) : parts_(parts) {
   const bool one_thread = parts_.comm_streams == Stream::Mode::threaded;
@@ -65,7 +68,7 @@ void Executor::execute(Program& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const double begin = tracing_ ? now() : 0;
   switch (instruction.op) {
-    case Op::gather: parts_.manager->gather(instruction.unit, step.slot); break;
+    case Op::gather: parts_.manager->gather(instruction, step.slot); break;
     case Op::release: return;  // the slot's memory stays; the word is for the order
     case Op::forward:
     case Op::recompute: forward(program, i); break;
@@ -112,7 +115,6 @@ void Executor::forward(Program& program, int i) {
   args.params = step.params;
   if (step.x) args.x = {step.x, model.dtype, activation};
   if (step.y) args.y = {step.y, model.dtype, activation};
-  const auto bytes = [](std::byte* data, std::size_t n) { return TensorView{data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; };
   if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
   args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase));
   args.batch = &batch;
@@ -132,7 +134,6 @@ void Executor::backward(Program& program, int i) {
   const models::Batch batch = this->batch(program, rows);
   const models::BatchShape shape{rows, tokens};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
-  const auto bytes = [](std::byte* data, std::size_t n) { return TensorView{data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; };
   models::BackwardArgs args;
   args.shape = shape;
   args.params = step.params;

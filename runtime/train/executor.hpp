@@ -57,7 +57,8 @@ class Executor {
   explicit Executor(const Parts& parts);
   ~Executor();
 
-  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing.
+  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing. It must outlive the
+  /// executor: after a run that threw, the communication streams may still be in it.
   class Program;
   [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
   /// Runs it; on return all streams have drained. Throws what an instruction threw; Error (diverged) on every rank alike, before any
@@ -87,12 +88,12 @@ class Executor {
   void mark(const Mark& mark, bool on_compute);
 
   Parts parts_;
-  Stream compute_{"compute", Stream::Mode::immediate};
-  std::unique_ptr<Stream> comm_, reduce_;  // reduce_ is null where one thread serves both
-  Stream* streams_[shard::num_streams];
   Clock::time_point origin_ = Clock::now();
   std::vector<Mark> compute_marks_, comm_marks_;
   bool tracing_ = false;
+  Stream compute_{"compute", Stream::Mode::immediate};
+  std::unique_ptr<Stream> comm_, reduce_;  // reduce_ is null where one thread serves both; last: they end before what they use
+  Stream* streams_[shard::num_streams];
 };
 
 }  // namespace tessera::train

@@ -19,13 +19,11 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 /// What every rank must have planned alike before anybody waits for anybody.
 std::string fingerprint(const TrainerOptions& options, const plan::RunPlan& plan) {
   const auto& spec = plan.spec;
-  const auto& policy = spec.strategy.policy;
-  std::string text = strfmt("mesh %s, collectives %016llx %016llx, G %lld B %lld T %lld E %lld, seed %llu, policy %d%d%d%d%d, ", spec.strategy.mesh.str().c_str(),
+  std::string text = strfmt("mesh %s, collectives %016llx %016llx, G %lld B %lld T %lld E %lld, seed %llu, ", spec.strategy.mesh.str().c_str(),
                             static_cast<unsigned long long>(shard::collective_hash(plan.train)),
                             static_cast<unsigned long long>(shard::collective_hash(plan.eval)), static_cast<long long>(spec.batch.global_batch),
                             static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens), static_cast<long long>(spec.eval_batch),
-                            static_cast<unsigned long long>(options.seed), policy.shard_grads, policy.shard_params, policy.recompute,
-                            policy.reproducible, static_cast<int>(policy.reduce));
+                            static_cast<unsigned long long>(options.seed));
   text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1, options.adamw.beta2, options.adamw.eps,
                  options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate, options.lr.min_lr,
                  static_cast<long long>(options.lr.warmup_steps), static_cast<long long>(options.lr.total_steps),
@@ -42,18 +40,21 @@ struct Trainer::Parts {
   [[nodiscard]] plan::RunPlan make_plan();
   [[nodiscard]] std::unique_ptr<Communicator> communicator(Axis axis);
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);
-  [[nodiscard]] int place() const { return world.rank(); }  // row-major in the mesh: the data order of design section 5
+  [[nodiscard]] std::unique_ptr<Arena> make_arena();
+  [[nodiscard]] int place() const;
+  /// Does `work`. What one rank alone runs into in it ends the run everywhere, since its peers wait in a collective.
+  void alone(std::int64_t step, const auto& work);
   void run(Executor::Program& program, BatchSource& source, StepBlock& block);
 
   World& world;
   TrainerOptions options;
   plan::RunPlan plan;
   std::unique_ptr<Communicator> shard_axis, replicate_axis;
-  Arena arena;
+  std::unique_ptr<Arena> arena;
   shard::ShardManager manager;
   AdamW optimizer;
-  Executor executor;
   std::unique_ptr<Executor::Program> train, eval, logits;
+  Executor executor;  // after the programs: its streams end before them
   SampleBatches batches;
   std::int64_t steps_done = 0;
 };
@@ -70,10 +71,24 @@ plan::RunPlan Trainer::Parts::make_plan() {
 
 std::unique_ptr<Communicator> Trainer::Parts::communicator(Axis axis) {
   if (plan.spec.strategy.mesh.size(axis) == 1) return nullptr;
-  auto inner = world.communicator(plan.spec.strategy.mesh, axis);
+  std::unique_ptr<Communicator> inner;
+  alone(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
   const Delay& d = options.delay;
   const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0;
   return slow ? delayed(std::move(inner), d) : std::move(inner);
+}
+
+/// Memory may be refused to one rank, windows to one node.
+std::unique_ptr<Arena> Trainer::Parts::make_arena() {
+  std::unique_ptr<Arena> made;
+  alone(0, [&] { made = std::make_unique<Arena>(plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }); });
+  return made;
+}
+
+/// Row-major over the axes that share the data out: micro-batch m = a·W + place.
+int Trainer::Parts::place() const {
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) + mesh.coordinate(world.rank(), Axis::shard);
 }
 
 std::byte* Trainer::Parts::share(const ArenaSlot& slot, std::size_t bytes) {
@@ -89,26 +104,30 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       plan(make_plan()),
       shard_axis(communicator(Axis::shard)),
       replicate_axis(communicator(Axis::replicate)),
-      arena(plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }),
-      manager({&plan.layout, &plan.train, shard_axis.get(), replicate_axis.get(), &arena,
+      arena(make_arena()),
+      manager({&plan.layout, &plan.train, shard_axis.get(), replicate_axis.get(), arena.get(),
                plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard)}),
       optimizer(options.adamw, plan.spec.model->params),
-      executor({&plan, &manager, &optimizer, &arena, options.comm_streams}),
-      train(executor.bind(plan.train, models::Phase::train)),
-      eval(executor.bind(plan.eval, models::Phase::eval)),
-      logits(executor.bind(plan.logits, models::Phase::logits)),
-      batches(plan.spec.batch, place(), plan.spec.tokens) {}
+      executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
+      batches(plan.spec.batch, place(), plan.spec.tokens) {
+  train = executor.bind(plan.train, models::Phase::train);
+  eval = executor.bind(plan.eval, models::Phase::eval);
+  logits = executor.bind(plan.logits, models::Phase::logits);
+}
 
-/// What one rank alone runs into must end the run everywhere: its peers wait in a collective.
-void Trainer::Parts::run(Executor::Program& program, BatchSource& source, StepBlock& block) {
+void Trainer::Parts::alone(std::int64_t step, const auto& work) {
   try {
-    executor.run(program, source, block);
+    work();
   } catch (const Error& error) {
-    if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication) throw;
+    if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication) throw;  // known to all, or of all
     world.abort(error);
   } catch (const std::exception& error) {
-    world.abort(Error(ExitCode::internal, error.what(), strfmt("step %lld", static_cast<long long>(block.step))));
+    world.abort(Error(ExitCode::internal, error.what(), strfmt("step %lld", static_cast<long long>(step))));
   }
+}
+
+void Trainer::Parts::run(Executor::Program& program, BatchSource& source, StepBlock& block) {
+  alone(block.step, [&] { executor.run(program, source, block); });
 }
 
 Trainer::Trainer(World& world, const TrainerOptions& options) : parts_(std::make_unique<Parts>(world, options)) {}
@@ -116,7 +135,7 @@ Trainer::~Trainer() = default;
 
 const plan::RunPlan& Trainer::plan() const { return parts_->plan; }
 World& Trainer::world() { return parts_->world; }
-Arena& Trainer::arena() { return parts_->arena; }
+Arena& Trainer::arena() { return *parts_->arena; }
 
 void Trainer::initialise() {
   const auto& layout = parts_->plan.layout;
@@ -202,7 +221,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
-  const auto* logits = reinterpret_cast<const float*>(p.arena.data(plan::logits_name));
+  const auto* logits = reinterpret_cast<const float*>(p.arena->data(plan::logits_name));
   PromptBatch batch(ids, p.plan.spec.tokens);
   for (int i = 0; i < count; ++i) {
     StepBlock block;
@@ -213,7 +232,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   return ids;
 }
 
-const std::size_t* Trainer::measured_memory() const { return parts_->arena.bytes(); }
+const std::size_t* Trainer::measured_memory() const { return parts_->arena->bytes(); }
 
 TrafficCount Trainer::traffic(Axis axis) const {
   const auto& communicator = axis == Axis::shard ? parts_->shard_axis : parts_->replicate_axis;
@@ -228,6 +247,6 @@ std::span<const float> Trainer::reduced_gradient(int unit) const {
   return {parts_->manager.reduced_gradient(unit), static_cast<std::size_t>(parts_->plan.layout.shard_numel(unit))};
 }
 
-std::string Trainer::broken_canary() const { return parts_->arena.broken_canary(); }
+std::string Trainer::broken_canary() const { return parts_->arena->broken_canary(); }
 
 }  // namespace tessera::train

@@ -240,6 +240,12 @@ TEST(Text, TheHashIsOfTheCollectivesAlone) {
   const auto before = collective_hash(swapped);
   std::swap(swapped.list[0], swapped.list[1]);
   EXPECT_NE(collective_hash(swapped), before);
+  in.policy.reproducible = true;  // the same collectives, summed in another order
+  in.units[1] = "h.0";
+  in.num_micro = 3;
+  const auto counter = collective_hash(build_train(in));
+  in.policy.reproducible = false;
+  EXPECT_NE(collective_hash(build_train(in)), counter);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <thread>
 
 #include "tests/train/run.hpp"
 
@@ -77,6 +78,57 @@ TEST(Failure, ARankThatThrowsEndsAllOthers) {
                  Error);
     EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0);
   }
+}
+
+// The communication threads are in the middle of gathers when the data fails: they end before what they use.
+TEST(Failure, GathersInFlightOutliveNothingTheyUse) {
+  models::Model model = models::make(config_json({.layers = 4}), "test");
+  const BrokenTokens bad(300, 37);
+  for (const bool copies : {false, true})
+    EXPECT_THROW(run_local(
+                     2,
+                     [&](World& world) {
+                       Variant v{.world = 2, .global_batch = 2, .prefetch = 3, .delay = {.gather_s = 0.05}};
+                       train::Trainer trainer(world, options_of(model, v, 3));
+                       trainer.initialise();
+                       trainer.start_trace(1);
+                       (void)trainer.step(bad, io::Sampler(30, true, 1), 0, 2);
+                     },
+                     copies),
+                 Error);
+}
+
+TEST(Failure, ALateRankIsNamedWithStepUnitAndMicroBatch) {
+  models::Model model = models::make(config_json({}), "test");
+  const MadeTokens tokens(300, 37);
+  try {
+    run_local(
+        2,
+        [&](World& world) {
+          train::Trainer trainer(world, options_of(model, {.world = 2, .global_batch = 4}, 3));
+          trainer.initialise();
+          if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(1));
+          (void)trainer.step(tokens, io::Sampler(30, true, 1), 0, 4);
+        },
+        /*copies=*/true, /*ranks_per_node=*/0, /*comm_timeout_s=*/0.3);
+    FAIL() << "nobody was missed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::communication);
+    EXPECT_NE(error.line().find("rank 1 is late: step 1, gather "), std::string::npos) << error.line();
+    EXPECT_NE(error.line().find(" m0; it has issued no collective there yet"), std::string::npos) << error.line();
+  }
+}
+
+TEST(Failure, WhatNoPlanCanHoldIsRefused) {
+  models::Model model = models::make(config_json({}), "test");
+  plan::RunSpec spec = options_of(model, {.world = 2, .global_batch = 4}, 1).run;
+  spec.batch = plan::solve_batch(std::nullopt, std::int64_t{1} << 60, 1, 2);
+  EXPECT_THROW((void)plan::make_plan(spec), Error);  // 2^60 · 9 tokens: beyond 64 bits in bytes
+  spec.batch = plan::solve_batch(std::nullopt, 1, 1 << 30, 2);
+  EXPECT_THROW((void)plan::make_plan(spec), Error);  // 2^32 instructions
+  spec.batch = plan::solve_batch(4, 1, std::nullopt, 2);
+  model.params.back().trainable = false;
+  EXPECT_THROW((void)plan::make_plan(spec), Error);
 }
 
 }  // namespace
