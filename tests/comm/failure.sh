@@ -15,7 +15,7 @@ esac
 case $how-$transport in kill-*) ;; esac
 out=$(mktemp) || exit 2
 trap 'rm -f "$out"' EXIT
-slack=1.5 # start and end of mpirun itself, on a machine with other work
+slack=3   # start and end of mpirun itself, on a machine with other work
 begin=$(date +%s.%N)
 timeout -k 1 30 "$mpirun" -n 3 "$program" "$how" "$transport" "$width" "$timeout_s" "$victim" > "$out" 2>&1
 code=$?
