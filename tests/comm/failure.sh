@@ -12,7 +12,6 @@ case $how in
   idle)    codes='6' most=$((timeout_s + 2)) lines='1' words="rank $victim@.* is late: step 3, reduce h\\.1 m0; it was last seen at gather h\\.1 \\(sequence 10\\)" ;;
   *) exit 2 ;;
 esac
-case $how-$transport in kill-*) ;; esac
 out=$(mktemp) || exit 2
 trap 'rm -f "$out"' EXIT
 slack=3   # start and end of mpirun itself, on a machine with other work
