@@ -13,7 +13,7 @@ namespace tessera::kernels {
 
 namespace {
 
-constexpr std::size_t most_parts = 4096;
+constexpr std::size_t most_parts = std::size_t{1} << 20;
 constexpr std::size_t block_numel = 512;
 constexpr int levels = std::bit_width(most_parts);
 

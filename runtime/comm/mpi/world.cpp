@@ -110,6 +110,8 @@ class MpiWorld final : public CommonWorld {
       MPI_Finalize();
     } catch (const Error& error) {
       end(error);
+    } catch (const std::exception& error) {
+      end(Error(ExitCode::internal, error.what()));
     }
   }
 
