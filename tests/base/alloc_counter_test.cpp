@@ -19,6 +19,9 @@ void* kept(void* memory) {
 }
 
 TEST(AllocCounter, CountsEveryKind) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer's hook does not see every kind; nothing counts on it there";
+#endif
   const std::int64_t before = alloc_count(), bytes = alloc_bytes();
   void* memory = nullptr;
   std::free(kept(std::malloc(100)));
