@@ -12,6 +12,7 @@
 #include "jobs/options/render.hpp"
 #include "jobs/run/launcher.hpp"
 #include "jobs/run/setup.hpp"
+#include "jobs/run/signals.hpp"
 #include "jobs/run/versions.hpp"
 #include "runtime/base/log.hpp"
 
@@ -120,6 +121,7 @@ int dispatch(const Call& call) {
 
 int run_program(const std::vector<std::string>& arguments, char** environment) {
   const auto started = std::chrono::steady_clock::now();
+  survive_file_size_limit();
   log::set_rank(launcher_rank(), launcher_size(), "this node");  // until MPI knows better
   Invocation invocation;
   try {

@@ -100,7 +100,7 @@ std::string markdown() {
       "step itself, not a mean since the last line.\n\n"
       "The output directory holds `args.json`, `run.json`, `logging.jsonl`, `STATUS` (one word: `running`, `completed`, "
       "`failed`; a run whose\n"
-      "processes were killed leaves `running`), `config.json` and `model.safetensors` at the end, and `trace/` with "
+      "processes were all killed leaves `running`), `config.json` and `model.safetensors` at the end, and `trace/` with "
       "`--profile_steps`.\n"
       "Warnings have numbers: [warnings.md](warnings.md).\n\n"
       "## Exit codes\n\n| code | meaning |\n|---|---|\n";

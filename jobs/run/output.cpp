@@ -7,7 +7,11 @@
 #include <ctime>
 #include <filesystem>
 
+#include <unistd.h>
+
+#include "io/file.hpp"
 #include "io/json_file.hpp"
+#include "jobs/run/signals.hpp"
 
 namespace tessera::jobs {
 
@@ -103,13 +107,21 @@ RunDirectory::RunDirectory(World& world, const Options& options) : world_(world)
     if (world.rank() == 0) create(options);
   });
   path_ = world.from_root(path_);
+  say_failed_on_signal(file("STATUS").c_str());
 }
 
 RunDirectory::~RunDirectory() {
+  say_failed_on_signal(nullptr);
   if (log_ != nullptr) std::fclose(log_);
 }
 
-void RunDirectory::status(const std::string& word) { io::write_text(file("STATUS"), word + "\n"); }
+void RunDirectory::status(const std::string& word) {
+  const std::string line = word + "\n";
+  const io::File out = io::File::open_to_write(file("STATUS"));
+  out.write_at(0, std::as_bytes(std::span(line)));
+  if (::ftruncate(out.descriptor(), static_cast<off_t>(line.size())) != 0) throw io::system_error("write", file("STATUS"), errno);
+  out.sync();
+}
 
 void RunDirectory::fail() noexcept {
   try {

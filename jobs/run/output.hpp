@@ -35,7 +35,8 @@ class RunDirectory {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// "running", "completed", "failed". Any rank may say failed; never throws then.
+  /// "running", "completed", "failed", in place, which a full disk allows. Any rank may say failed; never throws then.
+  /// A rank that a signal ends says it too (signals.hpp).
   void status(const std::string& word);
   void fail() noexcept;
   /// Rank 0: whole file, atomically.

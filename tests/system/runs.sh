@@ -50,6 +50,28 @@ for stage in 0 1 2 3; do
   cmp s0/model.safetensors "s$stage/model.safetensors" || fail "the model of stage $stage differs"
 done
 
+# A run that a signal ends says so; one that lost its reader too. A file that may grow no further is an error with a name.
+endless=("${common[@]}" --max_steps 1000000)
+for number in 15 1; do  # SIGTERM, SIGHUP
+  rm -rf ended
+  "$tessera" train "${endless[@]}" --output_dir ended > log 2>&1 &
+  until grep -q '^step' log; do sleep 0.1; done
+  kill -"$number" $!
+  code=0
+  wait $! || code=$?
+  [ "$code $(cat ended/STATUS)" = "$((128 + number)) failed" ] || fail "signal $number: exit $code, STATUS $(cat ended/STATUS)"
+done
+rm -rf ended
+(set +e; "$tessera" train "${endless[@]}" --output_dir ended 2> log; echo $? > code) | grep -m 1 '^step' > reader || fail "no step"
+[ "$(cat code) $(cat ended/STATUS)" = "141 failed" ] || fail "without a reader: exit $(cat code), STATUS $(cat ended/STATUS)"
+
+rm -rf ended
+sed 's/"n_embd": 32/"n_embd": 256/' config.json > large.json
+code=0
+(ulimit -f 5000; "$tessera" train "${common[@]}" --model large.json --max_steps 1 --output_dir ended > log 2>&1) || code=$?
+[ "$code $(cat ended/STATUS)" = "3 failed" ] && [ "$(grep -c '^error: .*model.safetensors' log)" = 1 ] && [ ! -e ended/model.safetensors.tmp ] ||
+  fail "a file size limit: exit $code, STATUS $(cat ended/STATUS)"
+
 # A version directory of its own for each run.
 for _ in 1 2; do "$tessera" train "${common[@]}" --add_version true --output_dir v --max_steps 1 --quiet > log 2>&1 || fail "versions"; done
 [ "$(find v -maxdepth 1 -name 'v0-*' | wc -l)$(find v -maxdepth 1 -name 'v1-*' | wc -l)" = 11 ] || fail "versions: $(ls v)"
