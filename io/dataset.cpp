@@ -53,7 +53,7 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
       smallest = std::min(smallest, byte);
     }
     if (smallest == 0)
-      throw Error(ExitCode::data, strfmt("%s is no text: byte %zu is zero", path.c_str(), bytes.find('\0', at)), {},
+      throw Error(ExitCode::data, strfmt("%s is not text: byte %zu is zero", path.c_str(), bytes.find('\0', at)), {},
                   "Give UTF-8 text, .jsonl with a \"text\" key, or llm.c .bin tokens");
   }
   return largest;

@@ -19,6 +19,7 @@ Error system_error(const std::string& verb, const std::string& path, int error_n
   std::string to_do;
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) to_do = "Free some space, or write elsewhere";
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) to_do = "Check who may read and write there";
+  if (error_number == ENOENT || error_number == ENOTDIR) to_do = "Check the path";
   return Error(ExitCode::data, "cannot " + verb + " " + path + ": " + std::generic_category().message(error_number), {}, to_do);
 }
 

@@ -93,7 +93,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   ConfigNode* place(ConfigNode node) {
     if (open_.empty()) {
-      if (node.kind != Kind::map) throw refuse(node.line, "the file is no table of options");
+      if (node.kind != Kind::map) throw refuse(node.line, "the file is not a table of options");
       return &(root_ = std::move(node));
     }
     ConfigNode& parent = *open_.back();

@@ -22,7 +22,7 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override { return enter(); }
   bool end_object() override { return leave(); }
   bool start_array(std::size_t) override {
-    if (depth_ == 0) throw refuse("the line is no JSON object");
+    if (depth_ == 0) throw refuse("the line is not a JSON object");
     return enter();
   }
   bool end_array() override { return leave(); }
@@ -53,7 +53,7 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
     return Error(ExitCode::data, what, where_, "Each line is an object with a string under \"text\"");
   }
   bool enter() {
-    if (depth_ == 1 && at_text_) throw refuse("\"text\" is no string");
+    if (depth_ == 1 && at_text_) throw refuse("\"text\" is not a string");
     ++depth_;
     return true;
   }
@@ -62,8 +62,8 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool scalar() {
-    if (depth_ == 0) throw refuse("the line is no JSON object");
-    if (depth_ == 1 && at_text_) throw refuse("\"text\" is no string");
+    if (depth_ == 0) throw refuse("the line is not a JSON object");
+    if (depth_ == 1 && at_text_) throw refuse("\"text\" is not a string");
     return true;
   }
 
@@ -86,7 +86,7 @@ void for_each_jsonl_text(std::string_view bytes, const std::string& path,
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = path + ":" + std::to_string(line_number);
     if (line.find('\0') != line.npos)  // the parser would take it for the end
-      throw Error(ExitCode::data, "a zero byte in the line: this is no text", where);
+      throw Error(ExitCode::data, "a zero byte in the line: this is not text", where);
     TextEvents events(where);
     nlohmann::json::sax_parse(line.begin(), line.end(), &events);
     document(events.text());

@@ -29,7 +29,7 @@ float float_of_f16(std::uint16_t bits) {
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_.size();
   const auto refuse = [&](const std::string& rule) {
-    return Error(ExitCode::data, path + " is no valid safetensors file: " + rule, {}, "Fetch or write the file again");
+    return Error(ExitCode::data, path + " is not a valid safetensors file: " + rule, {}, "Fetch or write the file again");
   };
   if (size < 8) throw refuse("it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;

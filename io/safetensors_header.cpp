@@ -28,7 +28,7 @@ class Refusal {
  public:
   explicit Refusal(const std::string& source) : source_(source) {}
   [[nodiscard]] Error operator()(const std::string& rule) const {
-    return Error(ExitCode::data, source_ + " is no valid safetensors file: " + rule, {}, "Fetch or write the file again");
+    return Error(ExitCode::data, source_ + " is not a valid safetensors file: " + rule, {}, "Fetch or write the file again");
   }
 
  private:
@@ -112,7 +112,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { throw misplaced("null"); }
   bool boolean(bool) override { throw misplaced("true or false"); }
   bool number_integer(number_integer_t) override { throw misplaced("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { throw misplaced("a number that is no integer of 64 bits"); }
+  bool number_float(number_float_t, const string_t&) override { throw misplaced("a number that is not an integer of 64 bits"); }
   bool binary(binary_t&) override { throw misplaced("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
     throw refuse_(strfmt("the header is not JSON at byte %zu", position + 7));
@@ -126,7 +126,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   [[nodiscard]] Error misplaced(const std::string& what) const {
-    if (at_ == At::start) return refuse_("the header is no JSON object");
+    if (at_ == At::start) return refuse_("the header is not a JSON object");
     if (at_ == At::metadata) return refuse_("metadata " + shown(key_) + " is " + what + ", not a string");
     if (at_ == At::top) return refuse_(shown(key_) + " is " + what + ", not a tensor's description");
     return refuse_("tensor " + shown(entry_.name) + ": " + what + " in " + shown(key_));

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t header_bytes = 256 * 4;
 
 Error refuse(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
-  return Error(ExitCode::data, path + " is no token file that can be read: " + rule, {}, to_do);
+  return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
 }
 
 /// What else ends in .bin.

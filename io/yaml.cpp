@@ -67,7 +67,7 @@ class Reader {
     ConfigNode root = node(*event, 0);
     if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // nothing but comments
     if (root.kind != Kind::map)
-      throw refuse(source_, static_cast<std::size_t>(root.line), "the file is no table of options",
+      throw refuse(source_, static_cast<std::size_t>(root.line), "the file is not a table of options",
                    "Write one \"option: value\" a line");
     events_.next();  // the document's end
     if (events_.next().type != YAML_STREAM_END_EVENT)
@@ -118,7 +118,7 @@ class Reader {
     for (const yaml_event_t* e = &events_.next(); e->type != YAML_MAPPING_END_EVENT; e = &events_.next()) {
       if (e->type == YAML_ALIAS_EVENT)
         throw refuse(source_, events_.line(), "aliases (*name) are not read", "Write the value out");
-      if (e->type != YAML_SCALAR_EVENT) throw refuse(source_, events_.line(), "a key that is no single word");
+      if (e->type != YAML_SCALAR_EVENT) throw refuse(source_, events_.line(), "a key that is not a single word");
       const ConfigNode key = scalar(*e);
       if (key.kind == Kind::null) throw refuse(source_, events_.line(), "a key that is empty");
       if (!key.quoted && key.text == "<<")

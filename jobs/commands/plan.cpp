@@ -150,9 +150,10 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
     print_head(chosen, config);
     print_table(rows);
     if (memory > 0) {
-      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %lld",
+      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
                        human_bytes(static_cast<double>(chosen.costs.total)).c_str(),
-                       human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no", static_cast<long long>(largest)));
+                       human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no",
+                       largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
     if (options.flag("explain")) explain();
     if (options.flag("print_schedule")) log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
@@ -164,7 +165,7 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
               "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
               largest > 0
                   ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
-                  : "Shard more, or use more ranks");
+                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
 }
 
 int plan_command(const Call& call) {

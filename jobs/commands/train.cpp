@@ -54,6 +54,13 @@ void TrainRun::prepare() {
         strfmt("the run ends at step %lld, before the first step to profile", static_cast<long long>(length_.total_steps)),
         "Choose earlier steps");
   }
+  for (const std::string& text : options_.list("profile_ranks")) {
+    const std::optional<std::int64_t> rank = parse_integer(text);
+    if (!rank || *rank < 0 || *rank >= world_.size()) {
+      throw options_.refuse("profile_ranks", "there is no rank " + text + " in a world of " + std::to_string(world_.size()),
+                            strfmt("Give ranks from 0 to %d", world_.size() - 1));
+    }
+  }
   trainer_options_.lr = lr_schedule(options_, length_.total_steps);
   const auto seed = static_cast<std::uint64_t>(options_.maybe_integer("data_seed").value_or(options_.integer("seed")));
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), seed);

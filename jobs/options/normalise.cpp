@@ -1,4 +1,6 @@
 // argv to canonical tokens, before Boost.Program_options sees them.
+#include <filesystem>
+
 #include "jobs/options/options.hpp"
 
 namespace tessera::jobs {
@@ -53,7 +55,7 @@ class Normaliser {
     const std::string head = std::string("--") + spec->name + "=";
     if (negated) out_.push_back(head + "false");
     else if (has_value) values(head, *spec, token.substr(equals + 1));
-    else if (spec->type == Type::flag) flag(head);
+    else if (spec->type == Type::flag) flag(head, name);
     else following(head, *spec, name);
   }
 
@@ -65,10 +67,23 @@ class Normaliser {
     for (const std::string& word : split_words(text, ',')) out_.push_back(head + word);
   }
 
-  /// A word that is a boolean belongs to the flag; anything else does not.
-  void flag(const std::string& head) {
-    if (next_ < arguments_.size() && parse_flag(arguments_[next_])) out_.push_back(head + arguments_[next_++]);
-    else out_.push_back(head + "true");
+  /// A word that is a boolean belongs to the flag; anything else does not. Where only files may follow, other words are refused.
+  void flag(const std::string& head, const std::string& name) {
+    if (next_ == arguments_.size() || looks_like_option(arguments_[next_])) {
+      out_.push_back(head + "true");
+      return;
+    }
+    const std::string& word = arguments_[next_];
+    std::error_code ignored;
+    if (parse_flag(word)) {
+      out_.push_back(head + word);
+      ++next_;
+    } else if ((commands_ & (for_train | for_plan)) != 0 && word.find_first_of("./-") == std::string::npos &&
+               !std::filesystem::exists(word, ignored)) {
+      throw Error(ExitCode::usage, "--" + name + " \"" + word + "\" is not true or false", "command line", "See --help-all");
+    } else {
+      out_.push_back(head + "true");
+    }
   }
 
   void following(const std::string& head, const OptionSpec& spec, const std::string& name) {
@@ -83,7 +98,9 @@ class Normaliser {
       if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") out_.push_back(head + "true");
       else
         throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
-                    std::string("Give it ") + (spec.words[0] != '\0' ? spec.words : name_of(spec.type)));
+                    "Give it " + (spec.words[0] != '\0'          ? std::string(spec.words)
+                                  : spec.type == Type::integer ? std::string("an integer")
+                                                               : "a " + std::string(name_of(spec.type))));
     }
   }
 

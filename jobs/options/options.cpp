@@ -14,7 +14,10 @@ namespace {
   std::string to_do = std::string(spec.help);
   if (spec.fine[0] != '\0') {
     std::string words;
-    for (const std::string& word : split_words(spec.fine, '|')) words += (words.empty() ? "" : " or ") + word;
+    for (const std::string& word : split_words(spec.fine, '|')) {
+      words += (words.empty() ? "" : " or ") + word;
+      if (word == "false") break;  // the rest are other words for it
+    }
     to_do += "; leave it out, or set it to " + words;
   } else {
     to_do += "; leave it out";
@@ -32,8 +35,9 @@ std::string standard_word(const OptionSpec& spec, const std::string& item, const
     return word;
   }
   if (name == "forward_prefetch" || name == "backward_prefetch") {
-    if (word == "true" || word == "backward_pre") return "1";
-    if (word == "false" || word == "backward_post" || word == "no_prefetch" || word == "none") return "0";
+    const bool backward = name == "backward_prefetch";  // the only one that BACKWARD_PRE and its like speak of
+    if (word == "true" || (backward && word == "backward_pre")) return "1";
+    if (word == "false" || word == "none" || (backward && (word == "backward_post" || word == "no_prefetch"))) return "0";
     const auto depth = parse_integer(word);
     if (!depth || *depth < 0 || *depth > 1000) {
       throw Error(ExitCode::usage, "--" + name + " \"" + item + "\" is neither a depth nor one of FSDP's words", source.text,

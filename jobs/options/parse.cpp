@@ -1,5 +1,6 @@
 // The command line as a whole: command, operands, layers in their order. Boost.Program_options reads the canonical tokens.
 #include <boost/program_options.hpp>
+#include <filesystem>
 
 #include "jobs/options/options.hpp"
 
@@ -56,7 +57,14 @@ void take_operands(Invocation& result, const std::vector<std::string>& operands)
     throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
                 "See tessera " + result.command + " --help");
   }
-  for (; next < operands.size(); ++next) result.options.read_file(operands[next]);
+  for (; next < operands.size(); ++next) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(operands[next], ignored)) {
+      throw Error(ExitCode::data, "there is no configuration file " + operands[next], "command line",
+                  "Name a YAML or JSON file; options begin with --");
+    }
+    result.options.read_file(operands[next]);
+  }
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ void Options::claim(const std::string& option, const std::string& given_word, co
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
     const std::string near = suggestion(given_word, names);
     throw Error(
-        ExitCode::usage, option + " \"" + given_word + "\" is no sharding strategy", source.text,
+        ExitCode::usage, option + " \"" + given_word + "\" is not a sharding strategy", source.text,
         near.empty() ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words" : near);
   }
   claims_.push_back({std::move(word), option, source});

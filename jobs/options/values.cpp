@@ -29,7 +29,7 @@ bool leading_number(const std::string& text, double& number, std::string& rest) 
 }
 
 std::string bound(double value) {
-  return value == std::floor(value) && std::abs(value) < 1e15 ? strfmt("%.0f", value) : strfmt("%g", value);
+  return value == std::floor(value) && std::abs(value) < 1e15 ? strfmt("%.0f", value) : strfmt("%.9g", value);
 }
 
 std::string expected(const OptionSpec& spec, const char* what) {

@@ -15,13 +15,14 @@ void check_ids(const io::Dataset& data, const models::Model& model, const char* 
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
 
-io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what) {
+io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what,
+                                const char* option) {
   const io::SampleCount count = io::count_samples(tokens.size(), length);
   if (count.samples < 1) {
     throw Error(ExitCode::data,
                 strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what,
                        static_cast<long long>(tokens.size()), static_cast<long long>(length + 1)),
-                "--dataset", "Give more data, or a smaller --max_length");
+                option, "Give more data, or a smaller --max_length");
   }
   return count;
 }
@@ -51,8 +52,11 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
     } else {
       data.train = whole;
     }
-    data.train_count = count_or_refuse(*data.train, tokens, "training data");
-    if (data.validation != nullptr) data.val_count = count_or_refuse(*data.validation, tokens, "validation data");
+    data.train_count = count_or_refuse(*data.train, tokens, "training data", "--dataset");
+    if (data.validation != nullptr) {
+      data.val_count = count_or_refuse(*data.validation, tokens, "validation data",
+                                       options.has("val_dataset") ? "--val_dataset" : "--split_dataset_ratio");
+    }
   });
   return data;
 }

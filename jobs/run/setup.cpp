@@ -139,6 +139,13 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
     throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
                          "Give a divisor of the number of ranks");
   }
+  if (group > 0 && world % group != 0) {
+    int below = group, above = group;
+    while (world % below != 0) --below;
+    while (world % above != 0) ++above;
+    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
+                         strfmt("The nearest sizes that do are %d and %d", below, above));
+  }
   if (options.flag("reproducible") && (world & (world - 1)) != 0) {
     throw options.refuse("reproducible", strfmt("--reproducible needs a power of two of ranks, not %d", world),
                          "Start 1, 2, 4, 8, ... ranks, or drop it");

@@ -62,10 +62,10 @@ TEST(Yaml, WhatIsRefusedIsNamed) {
   refused("a: 1\n---\nb: 2\n", "second document", "run.yaml:2");
   refused("a: 1\nb: 2\na: 3\n", "\"a\" is given twice (before in line 1)", "run.yaml:3");
   refused("a: {b: 1,\n b: 2}\n", "\"b\" is given twice", "run.yaml:2");
-  refused("a: 1\n? [x]\n: 2\n", "no single word", "run.yaml:2");
+  refused("a: 1\n? [x]\n: 2\n", "not a single word", "run.yaml:2");
   refused("a: 1\nb: {~: 2}\n", "a key that is empty", "run.yaml:2");
-  refused("- a\n- b\n", "no table of options", "run.yaml:1");
-  refused("just words\n", "no table of options", "run.yaml:1");
+  refused("- a\n- b\n", "not a table of options", "run.yaml:1");
+  refused("just words\n", "not a table of options", "run.yaml:1");
   refused("a: [1\nb: 2\n", "not YAML", "run.yaml:2");
   refused("a: 'x\n", "not YAML", "run.yaml:2");
   refused("a:\n\t- x\n", "not YAML", "run.yaml:2");
@@ -101,8 +101,8 @@ TEST(Json, TheSameTreeAndItsLines) {
 
 TEST(Json, WhatIsRefusedIsNamed) {
   refused("{\"a\": 1,\n \"a\": 2}", "\"a\" is given twice (before in line 1)", "run.json:2");
-  refused("[1]", "no table", "run.json:1");
-  refused("3", "no table", "run.json:1");
+  refused("[1]", "not a table", "run.json:1");
+  refused("3", "not a table", "run.json:1");
   refused("{\"a\": 1,\n\n b}", "not JSON", "run.json:3");
   refused("{\"a\": 1", "not JSON", "run.json:1");
   refused("{} {}", "not JSON", "run.json:1");

@@ -88,19 +88,19 @@ TEST(Dataset, JsonLinesErrorsNameTheLine) {
   const std::string good = "{\"text\": \"x\"}\n";
   const std::pair<std::string, std::string> bad[] = {
       {"{\"text\": \"x\"", "not JSON"},
-      {"[\"x\"]", "no JSON object"},
-      {"\"x\"", "no JSON object"},
-      {"3", "no JSON object"},
+      {"[\"x\"]", "not a JSON object"},
+      {"\"x\"", "not a JSON object"},
+      {"3", "not a JSON object"},
       {"{\"txt\": \"x\"}", "no \"text\""},
       {"{\"more\": {\"text\": \"x\"}}", "no \"text\""},
-      {"{\"text\": 3}", "\"text\" is no string"},
-      {"{\"text\": null}", "\"text\" is no string"},
-      {"{\"text\": [\"x\"]}", "\"text\" is no string"},
+      {"{\"text\": 3}", "\"text\" is not a string"},
+      {"{\"text\": null}", "\"text\" is not a string"},
+      {"{\"text\": [\"x\"]}", "\"text\" is not a string"},
       {"{\"text\": \"x\", \"text\": \"y\"}", "twice"},
       {"{\"text\": \"x\"} {}", "not JSON"},
       {"{\"text\": \"\xff\"}", "not JSON"},
       {std::string("{\"text\": \"x\"}\0 garbage", 22), "a zero byte"},
-      {std::string(200000, '['), "no JSON object"},
+      {std::string(200000, '['), "not a JSON object"},
   };
   for (const auto& [line, words] : bad) {
     SCOPED_TRACE(line.substr(0, 60));
@@ -188,7 +188,7 @@ TEST(Dataset, AZeroByteNamesFileAndOffset) {
   for (const std::size_t at : {std::size_t{0}, std::size_t{5}, std::size_t{65535}, std::size_t{65536}, std::size_t{200000}}) {
     std::string bytes(200001, 'x');
     bytes[at] = '\0';
-    expect_error(ExitCode::data, "b.txt is no text: byte " + std::to_string(at),
+    expect_error(ExitCode::data, "b.txt is not text: byte " + std::to_string(at),
                  [&] { (void)open({folder.file("b.txt", bytes)}); });
   }
 }

@@ -148,7 +148,7 @@ TEST(Strategies, EveryWordAndItsContradictions) {
   EXPECT_THAT(line, HasSubstr("zero2"));
   EXPECT_THAT(line, HasSubstr("zero3"));
   EXPECT_THAT(refusal({"train", "--deepspeed", "zero3_offload"}), HasSubstr("offload"));
-  EXPECT_THAT(refusal({"train", "--fsdp", "half_shard"}), HasSubstr("no sharding strategy"));
+  EXPECT_THAT(refusal({"train", "--fsdp", "half_shard"}), HasSubstr("not a sharding strategy"));
   EXPECT_THAT(refusal({"train", "--zero_stage", "4"}), HasSubstr("0, 1, 2, 3"));
 }
 
