@@ -66,6 +66,10 @@ void TrainRun::prepare() {
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), seed);
   // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
   world_.agree("options", options_.json());
+  std::string build = std::string(program_version()) + " " + program_commit();
+  if (trainer_options_.run.strategy.policy.reproducible)
+    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) + kernels::blas_version();
+  world_.agree("the build", build);
 }
 
 void TrainRun::check_memory() {

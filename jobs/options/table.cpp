@@ -113,7 +113,7 @@ const OptionSpec sharding_options[] = {
      .group = "Sharding", .help = "full: run a block's forward again before its backward instead of keeping activations",
      .matches = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
     {.name = "reproducible", .aliases = "deterministic", .type = Type::flag, .fallback = "false", .group = "Sharding",
-     .help = "bitwise the same for any power of two of ranks, any strategy, any split of the batch"},
+     .help = "bitwise the same for any power of two of ranks, any strategy, any split of the batch into micro-batches of equal size"},
     {.name = "comm", .type = Type::choice, .fallback = "auto", .words = "auto|mpi|node", .group = "Sharding",
      .help = "transport: node (shared memory on a host, MPI between hosts) or mpi"},
     {.name = "comm_timeout", .aliases = "ddp_timeout", .type = Type::duration, .fallback = "600", .group = "Sharding",
