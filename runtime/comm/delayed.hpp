@@ -10,6 +10,7 @@ namespace tessera {
 struct Delay {
   double gather_s = 0, reduce_s = 0, norm_s = 0;  // slept before the collective of that kind
   double per_byte_s = 0;                          // and by size
+  void (*disturb)() = nullptr;                    // called before each: what a test wants to be noticed
 };
 
 /// Sleeps, then does what `inner` does. Takes ownership.

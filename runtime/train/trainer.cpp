@@ -74,7 +74,7 @@ std::unique_ptr<Communicator> Trainer::Parts::communicator(Axis axis) {
   std::unique_ptr<Communicator> inner;
   alone(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
   const Delay& d = options.delay;
-  const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0;
+  const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0 || d.disturb;
   return slow ? delayed(std::move(inner), d) : std::move(inner);
 }
 
