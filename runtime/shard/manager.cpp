@@ -39,11 +39,11 @@ void ShardManager::bind_unit(int u) {
   Unit& unit = units_[static_cast<std::size_t>(u)];
   const std::int64_t offset = parts_.shard * layout.shard_numel(u);
 
-  unit.master = train.params_resident ? floats("param." + layout.unit_name(u)) + offset : floats(master_name(layout, u));
+  unit.master = train.params_resident ? floats(resident_param_name(layout, u)) + offset : floats(master_name(layout, u));
   for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
   for (int p = 0; p < train.num_partials; ++p) unit.partials.push_back(floats(partial_name(layout, u, p)));
   // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
-  unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats("grad." + layout.unit_name(u)) + offset;
+  unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
 
   for (const Segment& segment : layout.segments(u, parts_.shard)) {
     const std::int64_t at = segment.unit_offset - offset;

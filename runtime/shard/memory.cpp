@@ -79,13 +79,16 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
 
 std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return schedule.params_resident ? "param." + layout.unit_name(s.units.front()) : "gather.s" + std::to_string(slot);
+  return schedule.params_resident ? resident_param_name(layout, s.units.front()) : "gather.s" + std::to_string(slot);
 }
 
 std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return schedule.grads_resident ? "grad." + layout.unit_name(s.units.front()) : "grad.s" + std::to_string(slot);
+  return schedule.grads_resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
 }
+
+std::string resident_param_name(const ShardLayout& layout, int unit) { return "param." + layout.unit_name(unit); }
+std::string resident_grad_name(const ShardLayout& layout, int unit) { return "grad." + layout.unit_name(unit); }
 
 std::string master_name(const ShardLayout& layout, int unit) { return "master." + layout.unit_name(unit); }
 

@@ -14,6 +14,8 @@ namespace tessera::shard {
 /// Names of the slots of sharded state; units and slots by index.
 [[nodiscard]] std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
 [[nodiscard]] std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
+[[nodiscard]] std::string resident_param_name(const ShardLayout& layout, int unit);
+[[nodiscard]] std::string resident_grad_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string master_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string partial_name(const ShardLayout& layout, int unit, int partial);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
