@@ -28,14 +28,12 @@ float float_of_f16(std::uint16_t bits) {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_.size();
-  const auto refuse = [&](const std::string& rule) {
-    return Error(ExitCode::data, path + " is not a valid safetensors file: " + rule, {}, "Fetch or write the file again");
-  };
-  if (size < 8) throw refuse("it has only " + std::to_string(size) + " bytes");
+  const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_refusal(path, code, rule); };
+  if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;
   file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > max_safetensors_header) throw refuse("a header of " + std::to_string(length) + " bytes, more than 100000000");
-  if (length > size - 8) throw refuse("a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size));
+  if (length > max_safetensors_header) throw refuse("E102", "a header of " + std::to_string(length) + " bytes, more than 100000000");
+  if (length > size - 8) throw refuse("E102", "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size));
   std::string json(static_cast<std::size_t>(length), '\0');
   file_.read_at(8, std::as_writable_bytes(std::span(json)));
   bytes_read_ = 8 + length;

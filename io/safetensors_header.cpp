@@ -27,8 +27,9 @@ constexpr std::size_t max_dims = 64;
 class Refusal {
  public:
   explicit Refusal(const std::string& source) : source_(source) {}
-  [[nodiscard]] Error operator()(const std::string& rule) const {
-    return Error(ExitCode::data, source_ + " is not a valid safetensors file: " + rule, {}, "Fetch or write the file again");
+  /// `code`: docs/formats.md, "E105".
+  [[nodiscard]] Error operator()(const char* code, const std::string& rule) const {
+    return safetensors_refusal(source_, code, rule);
   }
 
  private:
@@ -43,7 +44,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     if (at_ == At::start) return go(At::top);
     if (at_ == At::top && key_ == "__metadata__") {
-      if (seen_metadata_) throw refuse_("\"__metadata__\" stands twice in the header");
+      if (seen_metadata_) throw refuse_("E104", "\"__metadata__\" stands twice in the header");
       seen_metadata_ = true;
       return go(At::metadata);
     }
@@ -57,7 +58,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::top) return go(At::end);
     if (at_ == At::tensor) {
       if (!has_type_ || !has_shape_ || !has_offsets_)
-        throw refuse_("tensor " + shown(entry_.name) + " has no " +
+        throw refuse_("E103", "tensor " + shown(entry_.name) + " has no " +
                       (!has_type_    ? "dtype"
                        : !has_shape_ ? "shape"
                                      : "data_offsets"));
@@ -70,8 +71,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ != At::tensor) return true;
     bool& seen = key_ == "dtype" ? has_type_ : key_ == "shape" ? has_shape_ : has_offsets_;
     if (key_ != "dtype" && key_ != "shape" && key_ != "data_offsets")
-      throw refuse_("tensor " + shown(entry_.name) + " has an unknown key " + shown(key_));
-    if (seen) throw refuse_("tensor " + shown(entry_.name) + " has " + shown(key_) + " twice");
+      throw refuse_("E103", "tensor " + shown(entry_.name) + " has an unknown key " + shown(key_));
+    if (seen) throw refuse_("E104", "tensor " + shown(entry_.name) + " has " + shown(key_) + " twice");
     return seen = true;
   }
   bool start_array(std::size_t) override {
@@ -81,13 +82,13 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override {
     if (at_ == At::offsets && num_offsets_ != 2)
-      throw refuse_("tensor " + shown(entry_.name) + ": data_offsets are not two numbers");
+      throw refuse_("E103", "tensor " + shown(entry_.name) + ": data_offsets are not two numbers");
     return go(At::tensor);
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (at_ == At::shape) {
       if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) || entry_.shape.size() == max_dims)
-        throw refuse_("tensor " + shown(entry_.name) + " has an absurd shape");
+        throw refuse_("E106", "tensor " + shown(entry_.name) + " has an absurd shape");
       entry_.shape.push_back(static_cast<std::int64_t>(value));
     } else if (at_ == At::offsets && num_offsets_ < 2) {
       (num_offsets_++ == 0 ? entry_.begin : entry_.end) = value;
@@ -98,12 +99,12 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (at_ == At::metadata) {
-      if (!header_.metadata.emplace(key_, std::move(value)).second) throw refuse_("metadata has " + shown(key_) + " twice");
+      if (!header_.metadata.emplace(key_, std::move(value)).second) throw refuse_("E104", "metadata has " + shown(key_) + " twice");
       return true;
     }
     if (at_ != At::tensor || key_ != "dtype") throw misplaced("a string");
     const SafetensorsType* type = find_safetensors_type(value);
-    if (type == nullptr) throw refuse_("tensor " + shown(entry_.name) + " has an unknown dtype " + shown(value));
+    if (type == nullptr) throw refuse_("E105", "tensor " + shown(entry_.name) + " has an unknown dtype " + shown(value));
     entry_.type = type->name;
     entry_.dtype = type->dtype;
     entry_.known_dtype = type->known;
@@ -115,7 +116,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t, const string_t&) override { throw misplaced("a number that is not an integer of 64 bits"); }
   bool binary(binary_t&) override { throw misplaced("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    throw refuse_(strfmt("the header is not JSON at byte %zu", position + 7));
+    throw refuse_("E103", strfmt("the header is not JSON at byte %zu", position + 7));
   }
 
  private:
@@ -126,10 +127,10 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   [[nodiscard]] Error misplaced(const std::string& what) const {
-    if (at_ == At::start) return refuse_("the header is not a JSON object");
-    if (at_ == At::metadata) return refuse_("metadata " + shown(key_) + " is " + what + ", not a string");
-    if (at_ == At::top) return refuse_(shown(key_) + " is " + what + ", not a tensor's description");
-    return refuse_("tensor " + shown(entry_.name) + ": " + what + " in " + shown(key_));
+    if (at_ == At::start) return refuse_("E103", "the header is not a JSON object");
+    if (at_ == At::metadata) return refuse_("E103", "metadata " + shown(key_) + " is " + what + ", not a string");
+    if (at_ == At::top) return refuse_("E103", shown(key_) + " is " + what + ", not a tensor's description");
+    return refuse_("E103", "tensor " + shown(entry_.name) + ": " + what + " in " + shown(key_));
   }
 
   SafetensorsHeader& header_;
@@ -146,8 +147,8 @@ std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refus
   std::uint64_t bits = find_safetensors_type(entry.type)->bits;
   for (const auto dim : entry.shape)
     if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(dim), &bits))
-      throw refuse("the size of tensor " + shown(entry.name) + " overflows 64 bits");
-  if (bits % 8 != 0) throw refuse("tensor " + shown(entry.name) + " does not fill whole bytes");
+      throw refuse("E106", "the size of tensor " + shown(entry.name) + " overflows 64 bits");
+  if (bits % 8 != 0) throw refuse("E107", "tensor " + shown(entry.name) + " does not fill whole bytes");
   return bits / 8;
 }
 
@@ -156,13 +157,16 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
                    const Refusal& refuse) {
   for (const auto& e : entries) {
     const auto* name = e.name.c_str();
-    if (e.begin > e.end || e.end > data_bytes)
-      throw refuse(strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file", shown(name).c_str(),
-                          static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end),
-                          static_cast<unsigned long long>(data_bytes)));
+    if (e.begin > e.end)
+      throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", shown(name).c_str(),
+                                  static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end)));
+    if (e.end > data_bytes)
+      throw refuse("E109", strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file", shown(name).c_str(),
+                                  static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end),
+                                  static_cast<unsigned long long>(data_bytes)));
     const auto bytes = bytes_by_shape(e, refuse);
     if (bytes != e.end - e.begin)
-      throw refuse(strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", shown(name).c_str(),
+      throw refuse("E107", strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", shown(name).c_str(),
                           static_cast<unsigned long long>(e.end - e.begin), static_cast<unsigned long long>(bytes)));
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -171,14 +175,14 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
   std::uint64_t at = 0;
   for (auto& e : entries) {
     if (e.begin != at)
-      throw refuse(strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
+      throw refuse("E108", strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
                           shown(e.name).c_str(), static_cast<unsigned long long>(std::min(at, e.begin))));
     at = e.end;
     e.begin += data_start;
     e.end += data_start;
   }
   if (at != data_bytes)
-    throw refuse(strfmt("the last tensor ends at byte %llu of the data, which has %llu", static_cast<unsigned long long>(at),
+    throw refuse("E109", strfmt("the last tensor ends at byte %llu of the data, which has %llu", static_cast<unsigned long long>(at),
                         static_cast<unsigned long long>(data_bytes)));
 }
 
@@ -188,7 +192,7 @@ void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& re
   for (const auto& e : entries) names.push_back(&e.name);
   std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
   const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-  if (twice != names.end()) throw refuse("tensor " + shown(**twice) + " stands twice in the header");
+  if (twice != names.end()) throw refuse("E104", "tensor " + shown(**twice) + " stands twice in the header");
 }
 
 }  // namespace
@@ -206,6 +210,11 @@ const SafetensorsType& safetensors_type(DType dtype) {
   return types[0];
 }
 
+Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule) {
+  return Error(ExitCode::data, source + " is not a valid safetensors file: " + rule + " (" + code + ")", {},
+               "Fetch or write the file again");
+}
+
 std::int64_t SafetensorsEntry::numel() const {
   std::int64_t n = 1;
   for (const auto dim : shape) n *= dim;
@@ -215,8 +224,8 @@ std::int64_t SafetensorsEntry::numel() const {
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes, const std::string& source) {
   const Refusal refuse(source);
   TESSERA_ASSERT(json.size() + 8 <= file_bytes, "a header of %zu bytes", json.size());
-  if (json.empty() || json.front() != '{') throw refuse("the header does not begin with \"{\"");
-  if (json.find('\0') != json.npos) throw refuse("the header holds a zero byte");  // the parser would take it for the end
+  if (json.empty() || json.front() != '{') throw refuse("E103", "the header does not begin with \"{\"");
+  if (json.find('\0') != json.npos) throw refuse("E103", "the header holds a zero byte");  // the parser would take it for the end
   SafetensorsHeader header;
   HeaderEvents events(header, refuse);
   nlohmann::json::sax_parse(json.begin(), json.end(), &events);

@@ -136,6 +136,7 @@ TEST(Safetensors, LargeTensorsGoThroughInPieces) {
 
 struct Broken {
   const char* words;  // of the message
+  const char* code;
   std::string json;
   std::size_t data = 4;
 };
@@ -143,58 +144,59 @@ struct Broken {
 TEST(Safetensors, EveryRuleIsRefusedByName) {
   const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   const std::vector<Broken> all = {
-      {"does not begin with", "", 4},
-      {"does not begin with", "[1]", 4},
-      {"does not begin with", " {}", 0},
-      {"not JSON", "{" + a, 4},
-      {"not JSON", "{" + a + "} x", 4},
-      {"not JSON", R"({"a":nan})", 0},
-      {"not JSON", "{\"\xff\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1},
-      {"a zero byte", "{" + a + "}" + std::string(1, '\0') + "garbage", 4},
-      {"\"a\" stands twice", "{" + a + "," + a + "}", 4},
-      {"\"__metadata__\" stands twice", R"({"__metadata__":{},"__metadata__":{}})", 0},
-      {"metadata has \"x\" twice", R"({"__metadata__":{"x":"1","x":"2"}})", 0},
-      {"metadata \"x\" is a number", R"({"__metadata__":{"x":1}})", 0},
-      {"metadata \"x\" is an object", R"({"__metadata__":{"x":{}}})", 0},
-      {"\"__metadata__\" is a string", R"({"__metadata__":"pt"})", 0},
-      {"\"a\" is null", R"({"a":null})", 0},
-      {"\"a\" is a list", R"({"a":[]})", 0},
-      {"unknown dtype \"F33\"", R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})"},
-      {"has an unknown key \"extra\"", R"({"a":{"dtype":"F32","extra":1,"shape":[1],"data_offsets":[0,4]}})"},
-      {"has \"shape\" twice", R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})"},
-      {"has no dtype", R"({"a":{"shape":[1],"data_offsets":[0,4]}})"},
-      {"has no shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})"},
-      {"has no data_offsets", R"({"a":{"dtype":"F32","shape":[1]}})"},
-      {"a list in \"dtype\"", R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})"},
-      {"a string in \"shape\"", R"({"a":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})"},
-      {"a negative number", R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"},
-      {"not an integer of 64 bits", R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"},
-      {"not an integer of 64 bits", R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"},
-      {"absurd shape", R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})"},
-      {"overflows", R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})"},
-      {"overflows", R"({"a":{"dtype":"F64","shape":[576460752303423488],"data_offsets":[0,4]}})"},
-      {"not two numbers", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"},
-      {"a number in \"data_offsets\"", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})"},
-      {"beyond the end", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})"},
-      {"beyond the end", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"},
-      {"beyond the end", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})"},
-      {"dtype and shape make 8", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"},
-      {"whole bytes", R"({"a":{"dtype":"F4","shape":[7],"data_offsets":[0,4]}})"},
-      {"a hole before tensor \"a\"", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
-      {"an overlap before tensor \"b\"",
+      {"does not begin with", "E103", "", 4},
+      {"does not begin with", "E103", "[1]", 4},
+      {"does not begin with", "E103", " {}", 0},
+      {"not JSON", "E103", "{" + a, 4},
+      {"not JSON", "E103", "{" + a + "} x", 4},
+      {"not JSON", "E103", R"({"a":nan})", 0},
+      {"not JSON", "E103", "{\"\xff\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}", 1},
+      {"a zero byte", "E103", "{" + a + "}" + std::string(1, '\0') + "garbage", 4},
+      {"\"a\" stands twice", "E104", "{" + a + "," + a + "}", 4},
+      {"\"__metadata__\" stands twice", "E104", R"({"__metadata__":{},"__metadata__":{}})", 0},
+      {"metadata has \"x\" twice", "E104", R"({"__metadata__":{"x":"1","x":"2"}})", 0},
+      {"metadata \"x\" is a number", "E103", R"({"__metadata__":{"x":1}})", 0},
+      {"metadata \"x\" is an object", "E103", R"({"__metadata__":{"x":{}}})", 0},
+      {"\"__metadata__\" is a string", "E103", R"({"__metadata__":"pt"})", 0},
+      {"\"a\" is null", "E103", R"({"a":null})", 0},
+      {"\"a\" is a list", "E103", R"({"a":[]})", 0},
+      {"unknown dtype \"F33\"", "E105", R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})"},
+      {"has an unknown key \"extra\"", "E103", R"({"a":{"dtype":"F32","extra":1,"shape":[1],"data_offsets":[0,4]}})"},
+      {"has \"shape\" twice", "E104", R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})"},
+      {"has no dtype", "E103", R"({"a":{"shape":[1],"data_offsets":[0,4]}})"},
+      {"has no shape", "E103", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})"},
+      {"has no data_offsets", "E103", R"({"a":{"dtype":"F32","shape":[1]}})"},
+      {"a list in \"dtype\"", "E103", R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})"},
+      {"a string in \"shape\"", "E103", R"({"a":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})"},
+      {"a negative number", "E103", R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"},
+      {"not an integer of 64 bits", "E103", R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"},
+      {"not an integer of 64 bits", "E103", R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"},
+      {"absurd shape", "E106", R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})"},
+      {"overflows", "E106", R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})"},
+      {"overflows", "E106", R"({"a":{"dtype":"F64","shape":[576460752303423488],"data_offsets":[0,4]}})"},
+      {"not two numbers", "E103", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"},
+      {"a number in \"data_offsets\"", "E103", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})"},
+      {"ends before", "E108", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})"},
+      {"beyond the end", "E109", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"},
+      {"beyond the end", "E109", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})"},
+      {"dtype and shape make 8", "E107", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"},
+      {"whole bytes", "E107", R"({"a":{"dtype":"F4","shape":[7],"data_offsets":[0,4]}})"},
+      {"a hole before tensor \"a\"", "E108", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
+      {"an overlap before tensor \"b\"", "E108",
        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
        8},
-      {"the last tensor ends at byte 4", "{" + a + "}", 5},
-      {"the last tensor ends at byte 0", "{}", 1},
-      {"an object", R"({"a":{"dtype":{"x":{}},"shape":[1],"data_offsets":[0,4]}})"},
-      {"a list in \"shape\"", R"({"a":{"dtype":"F32","shape":[)" + std::string(100000, '[') + "]}}"},
+      {"the last tensor ends at byte 4", "E109", "{" + a + "}", 5},
+      {"the last tensor ends at byte 0", "E109", "{}", 1},
+      {"an object", "E103", R"({"a":{"dtype":{"x":{}},"shape":[1],"data_offsets":[0,4]}})"},
+      {"a list in \"shape\"", "E103", R"({"a":{"dtype":"F32","shape":[)" + std::string(100000, '[') + "]}}"},
   };
   Folder folder;
   for (const auto& broken : all) {
     const std::string path = folder.file("x.safetensors", safetensors_of(broken.json, broken.data));
     SCOPED_TRACE(broken.json.substr(0, 200));
     expect_error(ExitCode::data, broken.words, [&] { SafetensorsFile file(path); });
+    expect_error(ExitCode::data, std::string("(") + broken.code + ")", [&] { SafetensorsFile file(path); });
     expect_error(ExitCode::data, path, [&] { SafetensorsFile file(path); });
   }
 }
@@ -221,10 +223,10 @@ TEST(Safetensors, LengthsOfTheHeader) {
   const auto with_length = [&](std::uint64_t length) {
     return folder.file("x.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + "{}");
   };
-  expect_error(ExitCode::data, "only 7 bytes", [&] { SafetensorsFile f(folder.file("x", std::string(7, '\0'))); });
-  expect_error(ExitCode::data, "only 0 bytes", [&] { SafetensorsFile f(folder.file("x", "")); });
-  expect_error(ExitCode::data, "a header of 3 bytes in a file of 10", [&] { SafetensorsFile f(with_length(3)); });
-  expect_error(ExitCode::data, "more than 100000000", [&] { SafetensorsFile f(with_length(~std::uint64_t{0})); });
+  expect_error(ExitCode::data, "only 7 bytes (E101)", [&] { SafetensorsFile f(folder.file("x", std::string(7, '\0'))); });
+  expect_error(ExitCode::data, "only 0 bytes (E101)", [&] { SafetensorsFile f(folder.file("x", "")); });
+  expect_error(ExitCode::data, "a header of 3 bytes in a file of 10 (E102)", [&] { SafetensorsFile f(with_length(3)); });
+  expect_error(ExitCode::data, "more than 100000000 (E102)", [&] { SafetensorsFile f(with_length(~std::uint64_t{0})); });
   (void)test::allocated_bytes();
   expect_error(ExitCode::data, "a header of 100000000 bytes", [&] { SafetensorsFile f(with_length(100'000'000)); });
   EXPECT_LT(test::allocated_bytes(), 64u << 10);
