@@ -13,9 +13,12 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
   const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
   TESSERA_ASSERT(args.y.shape == Shape({args.ids.shape[0], tokens, channels}), "y %s", args.y.shape.str().c_str());
   TESSERA_ASSERT(
-      !args.positions_table || (args.positions_table.shape[0] >= tokens && args.positions_table.shape[1] == channels),
+      !args.positions_table ||
+          ((args.positions || args.positions_table.shape[0] >= tokens) && args.positions_table.shape[1] == channels),
       "positions %s", args.positions_table.shape.str().c_str());
+  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
   const auto* ids = args.ids.as<std::int32_t>();
+  const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   host::by_dtype(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* table = args.tokens_table.as<T>();
@@ -25,7 +28,8 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
     host::parallel_ranges(args.ids.numel(), 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* token = table + ids[row] * channels;
-        if (positions) kernels.sum(token, positions + row % tokens * channels, y + row * channels, channels);
+        const std::int64_t position = positions_of ? positions_of[row] : row % tokens;
+        if (positions) kernels.sum(token, positions + position * channels, y + row * channels, channels);
         else std::copy_n(token, channels, y + row * channels);
       }
     });

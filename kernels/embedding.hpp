@@ -1,5 +1,5 @@
 #pragma once
-// Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[t].
+// Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[position], a position being t or what `positions` says.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -9,7 +9,8 @@ namespace tessera::kernels {
 struct EmbeddingForwardArgs {
   TensorView ids;              // (B, T) int32, every id in [0, V): callers have checked
   TensorView tokens_table;     // (V, C)
-  TensorView positions_table;  // (P, C) with P >= T; absent: no positions
+  TensorView positions_table;  // (P, C); absent: no positions
+  TensorView positions;        // (B, T) int32, each below P; absent: 0 … T-1 in every row
   TensorView y;                // (B, T, C)
 };
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);

@@ -1,4 +1,5 @@
-// Attention: saved are q, k, v, the heads' output and the softmax denominators; no T×T buffer anywhere.
+// Attention: saved are q, k, v, the heads' output and the softmax denominators; no T×T buffer anywhere. In generation, keys and
+// values go into the cache as attention would read them, and later passes bring the new tokens alone.
 #include "models/attention.hpp"
 
 #include <cmath>
@@ -42,26 +43,55 @@ std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   Carver forward_carver, backward_carver;
-  (void)forward_carver.take_bytes(kernels::attention_forward_workspace(kernel_shape(shape), dtype));
+  (void)forward_carver.take_bytes(forward_scratch_bytes(shape, dtype, phase));
   if (phase == Phase::train) (void)backward_scratch(backward_carver, shape, dtype);
   return std::max(forward_carver.bytes(), backward_carver.bytes());
+}
+
+std::size_t Attention::forward_scratch_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype);
+  return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
+}
+
+kernels::AttentionCache Attention::cache(Carver& carver, BatchShape room, DType dtype) const {
+  const Shape shape{room.batch, kv_heads_, room.tokens, head_dim_};
+  return {.keys = carver.take(dtype, shape), .values = carver.take(dtype, shape)};
+}
+
+std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
+  Carver carver;
+  (void)cache(carver, room, dtype);
+  return carver.bytes();
+}
+
+void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& scratch) const {
+  const kernels::AttentionShape shape = kernel_shape(args.shape);
+  const TensorView qkv = s.qkv.reshape({args.shape.batch, args.shape.tokens, qkv_.out()});
+  const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
+  const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
+  kernels::AttentionCache cached;
+  if (args.cache.bytes) {
+    Carver carver(args.cache.bytes);
+    cached = cache(carver, args.cache.room, args.x.dtype);
+    kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
+  }
+  if (positions) {
+    kernels::cached_attention({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached, .out = out,
+                               .scale = scale_, .workspace = scratch}, args.stream);
+    return;
+  }
+  kernels::attention_forward({.shape = shape, .qkv = qkv, .out = out, .lse = args.phase == Phase::train ? s.lse : TensorView{},
+                              .scale = scale_, .workspace = scratch}, args.stream);
 }
 
 void Attention::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
   Carver saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
-  const TensorView scratch = carver.take_bytes(kernels::attention_forward_workspace(kernel_shape(args.shape), dtype));
+  const TensorView scratch = carver.take_bytes(forward_scratch_bytes(args.shape, dtype, args.phase));
 
   qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .stream = args.stream});
-  const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
-  kernels::attention_forward({.shape = kernel_shape(args.shape),
-                              .qkv = s.qkv.reshape({args.shape.batch, args.shape.tokens, qkv_.out()}),
-                              .out = s.out.reshape(heads_shape),
-                              .lse = args.phase == Phase::train ? s.lse : TensorView{},
-                              .scale = scale_,
-                              .workspace = scratch},
-                             args.stream);
+  attend(args, s, scratch);
   out_.forward({.params = args.params, .x = s.out, .y = args.y, .write = Write::add, .stream = args.stream});
 }
 

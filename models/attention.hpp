@@ -3,6 +3,7 @@
 // where kv_heads < heads; head_dim need not be width/heads.
 
 #include "kernels/attention.hpp"
+#include "kernels/attention_cache.hpp"
 #include "models/linear.hpp"
 #include "models/sublayer.hpp"
 
@@ -22,6 +23,7 @@ class Attention final : public Sublayer {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
@@ -37,6 +39,10 @@ class Attention final : public Sublayer {
   };
   [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
   [[nodiscard]] Scratch backward_scratch(Carver& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] kernels::AttentionCache cache(Carver& carver, BatchShape room, DType dtype) const;
+  /// Heads of q to `out`: among the tokens of this pass, or with those of the cache.
+  void attend(const ForwardArgs& args, const Saved& s, const TensorView& scratch) const;
+  [[nodiscard]] std::size_t forward_scratch_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;

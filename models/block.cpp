@@ -47,9 +47,10 @@ void Block::forward(const ForwardArgs& args) const {
   const TensorView workspace = scratch(carver, args.shape, dtype, args.phase);
 
   parts_.attention.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = args.x.reshape(rows),
-                            .y = s.middle, .saved = s.attention, .workspace = workspace, .stream = args.stream});
+                            .y = s.middle, .saved = s.attention, .workspace = workspace, .batch = args.batch, .cache = args.cache,
+                            .stream = args.stream});
   parts_.mlp.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = s.middle,
-                      .y = args.y.reshape(rows), .saved = s.mlp, .workspace = workspace, .stream = args.stream});
+                      .y = args.y.reshape(rows), .saved = s.mlp, .workspace = workspace, .batch = args.batch, .stream = args.stream});
 }
 
 void Block::backward(const BackwardArgs& args) const {
@@ -61,9 +62,11 @@ void Block::backward(const BackwardArgs& args) const {
   const TensorView dx = args.dx.reshape(rows);
 
   parts_.mlp.backward({.shape = args.shape, .params = args.params, .grads = grads, .x = s.middle,
-                       .dy = args.dy.reshape(rows), .dx = dx, .saved = s.mlp, .workspace = workspace, .stream = args.stream});
+                       .dy = args.dy.reshape(rows), .dx = dx, .saved = s.mlp, .workspace = workspace, .batch = args.batch,
+                       .stream = args.stream});
   parts_.attention.backward({.shape = args.shape, .params = args.params, .grads = grads, .x = args.x.reshape(rows),
-                             .dy = dx, .dx = dx, .saved = s.attention, .workspace = workspace, .stream = args.stream});
+                             .dy = dx, .dx = dx, .saved = s.attention, .workspace = workspace, .batch = args.batch,
+                             .stream = args.stream});
 }
 
 double Block::forward_flops(BatchShape shape) const {

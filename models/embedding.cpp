@@ -18,6 +18,7 @@ void Embedding::forward(const ForwardArgs& args) const {
   kernels::embedding_forward({.ids = args.batch->ids,
                               .tokens_table = at(args.params, tokens_),
                               .positions_table = positions_ >= 0 ? at(args.params, positions_) : TensorView{},
+                              .positions = args.batch->positions,
                               .y = args.y},
                              args.stream);
 }

@@ -52,8 +52,9 @@ void Head::forward_logits(const ForwardArgs& args) const {
   Carver carver(args.workspace);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::logits);
   const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
+  const std::int32_t* lengths = args.batch->lengths;
   for (std::int64_t b = 0; b < args.shape.batch; ++b)
-    copy(x.rows((b + 1) * args.shape.tokens - 1, 1), w.normed.rows(b, 1), args.stream);
+    copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), w.normed.rows(b, 1), args.stream);
   norm_.forward(args.params, w.normed, w.normed, {}, args.stream);
   kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
 }

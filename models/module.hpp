@@ -32,6 +32,15 @@ struct Batch {
   const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only
   kernels::LossSums* sums = nullptr;   // added to
   TensorView logits;                   // (B, V), Phase::logits only: those of the last token of each row
+  TensorView positions;                // (B, T) int32; absent: 0 … T-1 in every row
+  const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them; null: T in all
+};
+
+/// What a module keeps of the tokens that earlier passes of a generation have shown it (keys and values). A pass is Phase::logits; without
+/// Batch::positions it is the first, with them the tokens of row b stand behind positions[b][0] tokens that the cache holds.
+struct Cache {
+  TensorView bytes;  // cache_bytes(room) as u8; absent: no cache, a pass shows all tokens
+  BatchShape room;   // rows, and tokens of a row, that it is cut for
 };
 
 struct ForwardArgs {
@@ -43,6 +52,7 @@ struct ForwardArgs {
   TensorView saved;                    // saved_bytes(shape) as u8, train only; the same bytes come to backward
   TensorView workspace;                // workspace_bytes(shape) as u8, nothing kept
   const Batch* batch = nullptr;
+  Cache cache;                         // Phase::logits only
   StreamView stream = host_stream;
 };
 
@@ -77,6 +87,8 @@ class Module {
   // Pure functions of the shape, for the plan. dtype is that of activations.
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
+  /// Of Cache: a multiple of the rows of `room`. 0: the module looks at each token by itself.
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const { return (void)room, (void)dtype, std::size_t{0}; }
   /// Multiply-adds count two. Forward; backward is backward_flops. As the MFU formula counts them (causal not halved).
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
   [[nodiscard]] virtual double backward_flops(BatchShape shape) const { return 2 * forward_flops(shape); }

@@ -41,7 +41,7 @@ void Residual::forward(const ForwardArgs& args) const {
   norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
   copy(args.x, args.y, args.stream);
   sublayer_->forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = w.normed, .y = args.y,
-                      .saved = s.sublayer, .workspace = w.sublayer, .stream = args.stream});
+                      .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .cache = args.cache, .stream = args.stream});
 }
 
 void Residual::backward(const BackwardArgs& args) const {
@@ -52,7 +52,7 @@ void Residual::backward(const BackwardArgs& args) const {
 
   norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   sublayer_->backward({.shape = args.shape, .params = args.params, .grads = args.grads, .x = w.normed, .dy = args.dy,
-                       .dx = w.normed, .saved = s.sublayer, .workspace = w.sublayer, .stream = args.stream});
+                       .dx = w.normed, .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .stream = args.stream});
   if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
   norm_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = w.normed, .dx = args.dx,
                   .write = Write::add, .saved = s.norm, .workspace = w.norm, .stream = args.stream});

@@ -19,6 +19,8 @@ class Residual {
     std::span<const TensorView> params;
     TensorView x, y;              // (B·T, C), y never x
     TensorView saved, workspace;  // saved: as Sublayer's
+    const Batch* batch = nullptr;
+    Cache cache;
     StreamView stream = host_stream;
   };
   void forward(const ForwardArgs& args) const;
@@ -30,12 +32,14 @@ class Residual {
     TensorView x;       // (B·T, C), the forward's input
     TensorView dy, dx;  // (B·T, C), may be the same
     TensorView saved, workspace;
+    const Batch* batch = nullptr;
     StreamView stream = host_stream;
   };
   void backward(const BackwardArgs& args) const;
 
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
+  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const { return sublayer_->cache_bytes(room, dtype); }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
 
  private:

@@ -20,6 +20,8 @@ class Sublayer {
     TensorView y;      // (B·T, C): += f(x)
     TensorView saved;  // saved_bytes; in the other phases scratch of the same size
     TensorView workspace;
+    const Batch* batch = nullptr;  // positions
+    Cache cache;                   // Phase::logits only
     StreamView stream = host_stream;
   };
   virtual void forward(const ForwardArgs& args) const = 0;
@@ -32,6 +34,7 @@ class Sublayer {
     TensorView dy;  // (B·T, C)
     TensorView dx;  // (B·T, C), overwritten; may be x, which is read before
     TensorView saved, workspace;
+    const Batch* batch = nullptr;
     StreamView stream = host_stream;
   };
   virtual void backward(const BackwardArgs& args) const = 0;
@@ -39,6 +42,8 @@ class Sublayer {
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
   /// train: of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
+  /// As Module::cache_bytes.
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const { return (void)room, (void)dtype, std::size_t{0}; }
   /// As Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
 };

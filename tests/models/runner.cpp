@@ -120,7 +120,8 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
                                    .y = last ? TensorView{} : activation(module, shape),
                                    .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
                                    .workspace = workspace.bytes(),
-                                   .batch = &batch});
+                                   .batch = &batch,
+                                   .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), room_}});
 }
 
 void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy, const TensorView& dx,
@@ -191,6 +192,29 @@ double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids, 
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::eval, shape, batch);
   check_guards();
   return sums.loss.value() / static_cast<double>(sums.tokens);
+}
+
+void Runner::open_cache(BatchShape room) {
+  room_ = room;
+  caches_.clear();
+  for (const auto& module : model_.modules) {
+    caches_.push_back(buffers_.emplace_back(std::make_unique<Guarded>(module->cache_bytes(room, model_.dtype))).get());
+    caches_.back()->poison();
+  }
+}
+
+std::vector<double> Runner::cached_logits(BatchShape shape, const std::vector<std::int32_t>& ids,
+                                          const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths) {
+  Guarded out(static_cast<std::size_t>(shape.batch * model_.vocab) * size_of(model_.dtype));
+  const Shape rows{shape.batch, shape.tokens};
+  const Batch batch{.ids = {ids.data(), rows},
+                    .logits = out.view(model_.dtype, {shape.batch, model_.vocab}),
+                    .positions = positions.empty() ? TensorView{} : TensorView{positions.data(), rows},
+                    .lengths = lengths.empty() ? nullptr : lengths.data()};
+  for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::logits, shape, batch);
+  EXPECT_TRUE(out.whole());
+  check_guards();
+  return values(out.view(model_.dtype, {shape.batch, model_.vocab}));
 }
 
 std::vector<double> Runner::logits(BatchShape shape, const std::vector<std::int32_t>& ids) {

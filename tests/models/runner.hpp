@@ -56,6 +56,10 @@ class Runner {
                double loss_scale, const Step& step = {});
   double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
+  /// Generation: room for keys and values, full of NaN; then passes that see what earlier ones showed (positions empty: the first).
+  void open_cache(models::BatchShape room);
+  std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
+                                    const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths);
   kernels::LossSums sums;
 
   /// Finite differences of one module alone: its parameters, and its input. Fails the test where they differ.
@@ -80,6 +84,8 @@ class Runner {
   std::vector<TensorView> params_, grads_;
   std::vector<Guarded*> saved_, boundaries_;
   Guarded* workspace_[3] = {};  // by phase
+  std::vector<Guarded*> caches_;  // by module
+  models::BatchShape room_;
   Guarded *gradient_a_ = nullptr, *gradient_b_ = nullptr;
 };
 

@@ -1,0 +1,104 @@
+// Online softmax over tiles of cached keys: keys, then values, are read once for all queries of the group. Bound by that reading.
+
+#include "kernels/host/attention_cache.hpp"
+#include "kernels/host/isa/math.hpp"
+#include "kernels/host/isa/vec.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+constexpr std::int64_t keys_at_once = 4;  // independent sums hide each other's latency
+
+template <class T>
+inline T sum_of(const Vec<T>& v) {
+  T sum = v[0];
+  for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
+  return sum;
+}
+
+/// scores[j] = scale · q·k[j] for j in [0, N).
+template <class T, int N>
+inline void dots(const T* q, const T* keys, std::int64_t d, T scale, T* scores) {
+  constexpr std::int64_t w = vec_width<T>;
+  Vec<T> sums[N];
+#pragma GCC unroll 4
+  for (int j = 0; j < N; ++j) sums[j] = Vec<T>{};
+  std::int64_t c = 0;
+  for (; c + w <= d; c += w) {
+    const Vec<T> x = load<T>(q + c);
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j) sums[j] = multiply_add<T>(x, load<T>(keys + j * d + c), sums[j]);
+  }
+  for (int j = 0; j < N; ++j) {
+    T sum = sum_of<T>(sums[j]);
+    for (std::int64_t rest = c; rest < d; ++rest) sum += q[rest] * keys[j * d + rest];
+    scores[j] = scale * sum;
+  }
+}
+
+/// One query against a tile of keys: the running maximum and sum, and the output so far brought to the new maximum.
+template <class T>
+inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out, std::int64_t d) {
+  T tile = scores[0];
+#pragma omp simd reduction(max : tile)
+  for (std::int64_t j = 0; j < n; ++j) tile = scores[j] > tile ? scores[j] : tile;
+  const bool first = sum == 0;
+  const T now = first || tile > largest ? tile : largest;
+  T tile_sum = 0;
+#pragma omp simd reduction(+ : tile_sum)
+  for (std::int64_t j = 0; j < n; ++j) {
+    scores[j] = exp(scores[j] - now);
+    tile_sum += scores[j];
+  }
+  if (!first && now != largest) {
+    const T shrink = exp(largest - now);
+    sum *= shrink;
+#pragma omp simd
+    for (std::int64_t c = 0; c < d; ++c) out[c] *= shrink;
+  }
+  sum += tile_sum;
+  largest = now;
+}
+
+template <class T>
+void run(const CachedAttentionGroup<T>& g) {
+  const std::int64_t d = g.head_dim;
+  T *const largest = g.scratch + g.group * cached_tile, *const sums = largest + g.group;
+  for (std::int64_t i = 0; i < g.group; ++i) largest[i] = sums[i] = 0;
+  for (std::int64_t c = 0; c < g.group * d; ++c) g.out[c] = 0;
+  for (std::int64_t first = 0; first < g.count; first += cached_tile) {
+    const std::int64_t n = g.count - first < cached_tile ? g.count - first : cached_tile;
+    for (std::int64_t j = 0; j < n; j += keys_at_once) {
+      const T* const keys = g.keys + (first + j) * d;
+      for (std::int64_t i = 0; i < g.group; ++i) {
+        T* const scores = g.scratch + i * cached_tile + j;
+        const T* const q = g.q + i * d;
+        if (j + keys_at_once <= n) dots<T, keys_at_once>(q, keys, d, g.scale, scores);
+        else
+          for (std::int64_t k = 0; k < n - j; ++k) dots<T, 1>(q, keys + k * d, d, g.scale, scores + k);
+      }
+    }
+    for (std::int64_t i = 0; i < g.group; ++i)
+      online_softmax(g.scratch + i * cached_tile, n, largest[i], sums[i], g.out + i * d, d);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const T* const value = g.values + (first + j) * d;
+      for (std::int64_t i = 0; i < g.group; ++i) {
+        T* const out = g.out + i * d;
+        const T p = g.scratch[i * cached_tile + j];
+#pragma omp simd
+        for (std::int64_t c = 0; c < d; ++c) out[c] = madd(p, value[c], out[c]);
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < g.group; ++i) {
+    const T inverse = 1 / sums[i];
+    for (std::int64_t c = 0; c < d; ++c) g.out[i * d + c] *= inverse;
+  }
+}
+
+}  // namespace
+
+const CachedAttention<float> cached_attention_f32 = {run<float>};
+const CachedAttention<double> cached_attention_f64 = {run<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

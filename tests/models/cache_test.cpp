@@ -1,0 +1,93 @@
+// Generation with a cache of keys and values is generation without one: every family, ragged rows, several tokens a pass.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runner.hpp"
+
+namespace tessera::test {
+namespace {
+
+using models::BatchShape;
+using Ids = std::vector<std::int32_t>;
+
+constexpr const char* gpt2 = R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 40, "n_embd": 35, "n_layer": 3, "n_head": 5,
+                                 "n_inner": 13})";
+
+Ids made(std::int64_t count, std::int64_t vocab, std::int32_t seed) {
+  Ids ids;
+  for (std::int64_t i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>((i * i * 7 + i * 3 + seed * 11) % vocab));
+  return ids;
+}
+
+/// Largest distance of the logits of rows that grow with a cache to those of a whole pass over each row alone.
+class Cached {
+ public:
+  Cached(const char* config, DType dtype) : model_(models::make(config, "test", dtype)), with_(model_, {4, 30}), without_(model_, {1, 30}) {
+    with_.randomise(3);
+    without_.randomise(3);
+  }
+
+  /// Prompts as long as `lengths`, padded to the longest; then `passes` of `step` tokens per row.
+  double distance(const Ids& lengths, int passes, std::int64_t step) {
+    const auto rows = static_cast<std::int64_t>(lengths.size());
+    const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    std::vector<Ids> said;
+    Ids ids(static_cast<std::size_t>(rows * longest), 1);
+    for (std::int64_t b = 0; b < rows; ++b) {
+      said.push_back(made(lengths[static_cast<std::size_t>(b)], model_.vocab, static_cast<std::int32_t>(b)));
+      std::copy(said.back().begin(), said.back().end(), ids.begin() + b * longest);
+    }
+    with_.open_cache({rows, longest + passes * step});
+    double worst = compare(with_.cached_logits({rows, longest}, ids, {}, lengths), said);
+    for (int pass = 0; pass < passes; ++pass) {
+      Ids next, positions;
+      for (std::int64_t b = 0; b < rows; ++b) {
+        Ids& row = said[static_cast<std::size_t>(b)];
+        for (std::int64_t t = 0; t < step; ++t) {
+          positions.push_back(static_cast<std::int32_t>(row.size()));
+          next.push_back(static_cast<std::int32_t>((b * 5 + pass * 3 + t) % model_.vocab));
+          row.push_back(next.back());
+        }
+      }
+      worst = std::max(worst, compare(with_.cached_logits({rows, step}, next, positions, {}), said));
+    }
+    return worst;
+  }
+
+ private:
+  double compare(const std::vector<double>& ours, const std::vector<Ids>& said) {
+    double worst = 0;
+    for (std::size_t b = 0; b < said.size(); ++b) {
+      const auto theirs = without_.logits({1, static_cast<std::int64_t>(said[b].size())}, said[b]);
+      double largest = 0;
+      for (const double x : theirs) largest = std::max(largest, std::abs(x));
+      for (std::size_t v = 0; v < theirs.size(); ++v) {
+        const double d = std::abs(ours[b * theirs.size() + v] - theirs[v]) / largest;
+        worst = d <= worst ? worst : d;  // NaN is the worst
+      }
+    }
+    return worst;
+  }
+
+  models::Model model_;
+  Runner with_, without_;
+};
+
+class CacheTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(CacheTest, RaggedRowsGrowAsIfShownWhole) {
+  EXPECT_LE(Cached(GetParam(), DType::f64).distance({7, 1, 12, 3}, 5, 1), 1e-12);
+  EXPECT_LE(Cached(GetParam(), DType::f32).distance({7, 1, 12, 3}, 5, 1), 1e-5);
+}
+
+TEST_P(CacheTest, SeveralTokensAPassAreOneAfterTheOther) {
+  EXPECT_LE(Cached(GetParam(), DType::f64).distance({5, 9}, 3, 4), 1e-12);
+}
+
+TEST_P(CacheTest, OneRowOfOneToken) { EXPECT_LE(Cached(GetParam(), DType::f64).distance({1}, 20, 1), 1e-12); }
+
+INSTANTIATE_TEST_SUITE_P(Families, CacheTest, testing::Values(gpt2));
+
+}  // namespace
+}  // namespace tessera::test
