@@ -1,0 +1,103 @@
+#pragma once
+// Blocks: how the bytes of a state file are read and written by many at once, each with its checksum. Threads and system calls; no MPI, no HDF5.
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "io/checkpoint/state.hpp"
+#include "io/file.hpp"
+
+namespace tessera::io {
+
+/// The checksum of some bytes inside one block of a file, as their writer took it from memory.
+struct BlockPiece {
+  std::uint32_t file = 0, crc = 0;
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+/// Joins the pieces of all writers into the CRC of each block of each file. `pieces` in any order. Throws Error (internal) at the first
+/// byte that nobody or two have written.
+void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
+
+/// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the file system can
+/// (O_DIRECT; straight from memory where it is aligned to 512 bytes, else through a buffer), and syncs. Every byte is read once, checksum included.
+class BlockWriter {
+ public:
+  /// Starts at once. `snapshot`: room that before_update may copy to (the sum of the extents' bytes); empty: it waits instead.
+  BlockWriter(std::vector<std::string> paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads);
+  /// Waits for what is being written, gives up the rest.
+  ~BlockWriter();
+  BlockWriter(const BlockWriter&) = delete;
+
+  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Allocates nothing. Any thread.
+  void before_update(int unit);
+  /// All is on stable storage, or has failed.
+  [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
+  /// Waits until then; throws the first error.
+  void wait();
+  /// After wait(): the checksums, in order of (file, offset).
+  [[nodiscard]] const std::vector<BlockPiece>& pieces() const { return pieces_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// Bytes that before_update had to copy.
+  [[nodiscard]] std::uint64_t copied() const { return copied_; }
+
+ private:
+  enum class State : unsigned char { pending, busy, done };
+  struct Chunk {
+    const std::byte* memory = nullptr;
+    std::byte* snapshot = nullptr;  // its place there
+    int unit = 0;
+    State state = State::pending;
+  };
+  class Target;
+  void work();
+  void write(std::size_t chunk, const std::byte* memory, std::byte* buffer);
+
+  std::vector<std::unique_ptr<Target>> targets_;
+  std::vector<BlockPiece> pieces_;  // of the chunk of the same index
+  std::vector<Chunk> chunks_;
+  std::vector<std::vector<std::size_t>> of_unit_;
+  std::uint64_t bytes_ = 0, copied_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t next_ = 0, done_ = 0;
+  int running_ = 0;
+  bool stop_ = false;
+  std::exception_ptr error_;
+  std::atomic<bool> finished_{false};
+  std::vector<std::thread> threads_;  // last: they use the rest
+};
+
+/// Reads one state file block by block; no byte is handed out before its block's CRC has been checked. One thread.
+class BlockReader {
+ public:
+  /// `file` must outlive it. Throws Error (data): not there, not of the size the manifest says (E109).
+  BlockReader(const std::string& path, const StateFile& file);
+  ~BlockReader();
+  /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie in it.
+  [[nodiscard]] std::span<const std::byte> block(std::uint64_t index);
+  /// Bytes [offset, offset + out.size()), through the block that was read last where that holds them.
+  void read(std::uint64_t offset, std::span<std::byte> out);
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  const StateFile* file_;
+  File descriptor_;
+  bool direct_ = false;
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte, Free> buffer_;
+  std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
+};
+
+/// Fills the extents from the files, checked, on `threads` threads; returns the bytes read from disk. Throws Error (data) as BlockReader.
+std::uint64_t read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents,
+                           int threads);
+
+}  // namespace tessera::io

@@ -1,0 +1,54 @@
+#pragma once
+// manifest.json: what a checkpoint directory is made of, to the byte. A directory without one is no checkpoint. docs/checkpoints.md has the format.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/hdf5_file.hpp"
+
+namespace tessera::io {
+
+inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr std::uint64_t block_bytes = 4u << 20;  // of a file: what one CRC covers
+
+/// An HDF5 file of the checkpoint, with a CRC32C for each block of it: headers, gaps and data.
+struct StateFile {
+  std::string name;  // "state-00001-of-00002.h5"
+  std::uint64_t bytes = 0;
+  std::vector<std::uint32_t> crcs;  // ceil(bytes / block_bytes); the last block may be short
+  std::vector<Hdf5Dataset> datasets;  // by offset
+};
+
+/// A small file that belongs to the model: config.json, tokenizer.json, …
+struct Attachment {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+struct Manifest {
+  std::int64_t step = 0;
+  bool optimizer = false;  // moments are there, not the model alone
+  std::vector<StateFile> files;
+  std::vector<Attachment> attachments;
+  std::string training;    // JSON object: what a run goes on with; equal for equal states
+  std::string may_differ;  // JSON object: all that may differ between equal states (run, world, mesh, times)
+};
+
+/// The file's text; ends with its own CRC32C.
+[[nodiscard]] std::string manifest_text(const Manifest& manifest);
+/// Throws Error (data) naming `source` and what is wrong: its CRC (E131), no such format (E130), a newer version (E132), an unknown feature
+/// (E133), names that leave the directory (E110), sizes that do not add up (E122). Takes memory in proportion to the text only.
+[[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& source);
+
+/// Of block `block` of a file.
+[[nodiscard]] inline std::uint64_t bytes_of_block(const StateFile& file, std::uint64_t block) {
+  const std::uint64_t first = block * block_bytes;
+  return file.bytes - first < block_bytes ? file.bytes - first : block_bytes;
+}
+/// The data sets that have bytes in [first, last) of the file, as words: "/model/wte.weight", "3 data sets from … to …", or "the file's headers".
+[[nodiscard]] std::string what_lies_in(const StateFile& file, std::uint64_t first, std::uint64_t last);
+
+}  // namespace tessera::io
