@@ -39,6 +39,14 @@ int open_or_throw(const std::string& verb, const std::string& path, int flags) {
   return fd;
 }
 
+/// -1 where Cache::direct is not to be had.
+int open_in(const std::string& verb, const std::string& path, int flags, Cache cache) {
+  if (cache == Cache::page) return open_or_throw(verb, path, flags);
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT);
+  if (fd < 0 && errno != EINVAL && errno != EOPNOTSUPP && errno != EINTR) throw system_error(verb, path, errno);
+  return fd;
+}
+
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -47,8 +55,9 @@ const char* kind_of(mode_t mode) {
 }
 }  // namespace
 
-File File::open_to_read(const std::string& path) {
-  File file(path, open_or_throw("read", path, O_RDONLY | O_NONBLOCK | O_NOCTTY));
+File File::open_to_read(const std::string& path, Cache cache) {
+  File file(path, open_in("read", path, O_RDONLY | O_NONBLOCK | O_NOCTTY, cache));
+  if (file.fd_ < 0) return file;
   struct stat status {};
   if (::fstat(file.fd_, &status) != 0) throw system_error("read", path, errno);
   if (!S_ISREG(status.st_mode))
@@ -61,7 +70,7 @@ File File::create(const std::string& path) {
   return {path, open_or_throw("write", path, O_WRONLY | O_CREAT | O_EXCL)};
 }
 
-File File::open_to_write(const std::string& path) { return {path, open_or_throw("write", path, O_WRONLY)}; }
+File File::open_to_write(const std::string& path, Cache cache) { return {path, open_in("write", path, O_WRONLY, cache)}; }
 
 File::~File() {
   if (fd_ >= 0) ::close(fd_);
@@ -136,8 +145,11 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 void commit_rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw system_error("write", to, errno);
-  std::string directory = std::filesystem::path(to).parent_path().string();
-  if (directory.empty()) directory = ".";
+  const std::string directory = std::filesystem::path(to).parent_path().string();
+  sync_directory(directory.empty() ? "." : directory);
+}
+
+void sync_directory(const std::string& directory) {
   const int fd = open_or_throw("write", directory, O_RDONLY | O_DIRECTORY);
   const int result = ::fsync(fd), why = errno;
   ::close(fd);

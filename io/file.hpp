@@ -16,15 +16,19 @@ namespace tessera::io {
 /// A name out of a file, for a message: in quotes, control bytes as '?', at most 120 bytes.
 [[nodiscard]] std::string shown(std::string_view name);
 
+/// Through the page cache, or past it (O_DIRECT: offsets, lengths and memory aligned).
+enum class Cache : unsigned char { page, direct };
+
 /// An open descriptor. Owns it.
 class File {
  public:
   /// Opens a regular file for reading; never blocks. Throws Error (data): not there, a directory, a FIFO or device, unreadable.
-  [[nodiscard]] static File open_to_read(const std::string& path);
+  /// Cache::direct: a File without descriptor (-1) where the file system has no such way.
+  [[nodiscard]] static File open_to_read(const std::string& path, Cache cache = Cache::page);
   /// Creates a new file (mode 0666 less the umask), replacing what stands there. Throws Error (data).
   [[nodiscard]] static File create(const std::string& path);
-  /// Opens an existing file for writing. Throws Error (data).
-  [[nodiscard]] static File open_to_write(const std::string& path);
+  /// Opens an existing file for writing. Throws Error (data). Cache::direct: as open_to_read.
+  [[nodiscard]] static File open_to_write(const std::string& path, Cache cache = Cache::page);
 
   File() = default;
   ~File();
@@ -69,6 +73,8 @@ class MappedFile {
 
 /// Moves `from` over `to` and makes the directory's entry durable. Throws Error (data).
 void commit_rename(const std::string& from, const std::string& to);
+/// A directory's entries on stable storage. Throws Error (data).
+void sync_directory(const std::string& path);
 /// Removes a file if it is there; never throws.
 void remove_quietly(const std::string& path) noexcept;
 /// The directory and its parents. Throws Error (data).

@@ -33,6 +33,7 @@ present() {
     pkg-config) command -v pkg-config >/dev/null ;;
     blas) pkg-config --exists openblas 2>/dev/null ;;
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
+    hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
@@ -47,6 +48,7 @@ package_of() {
     mpi) echo openmpi-bin libopenmpi-dev ;;
     blas) echo libopenblas-pthread-dev ;;
     yaml) echo libyaml-dev ;;
+    hdf5) echo libhdf5-openmpi-dev ;;
     options) echo libboost-program-options-dev ;;
     json) echo nlohmann-json3-dev ;;
     gtest) echo libgtest-dev libgmock-dev ;;

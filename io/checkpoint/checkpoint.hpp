@@ -83,4 +83,7 @@ class CheckpointReader {
 /// The blocks with headers or gaps, by their CRC, and then by HDF5 against the manifest. No World. Throws Error (data).
 void check_headers(const std::string& directory, const Manifest& manifest);
 
+/// An attachment's text, checked (E123). No World. Throws Error (data).
+[[nodiscard]] std::string read_attachment(const std::string& directory, const Attachment& attachment);
+
 }  // namespace tessera::io

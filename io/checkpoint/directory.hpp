@@ -23,6 +23,8 @@ struct FoundCheckpoint {
 
 /// Removes what a dead run left: checkpoint-<step>.tmp and .trash. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
+/// A directory and all in it, whatever can be removed; follows no link. Nothing happens if it is not there.
+void remove_tree_quietly(const std::string& path) noexcept;
 /// Renames to NAME.trash, then removes; follows no link out of the directory. Throws Error (data).
 void remove_checkpoint(const std::string& path);
 

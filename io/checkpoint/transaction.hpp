@@ -45,12 +45,12 @@ class CheckpointTransaction {
 
  private:
   void lay_out();
-  void add_headers(std::vector<BlockPiece>& pieces) const;
   void publish(const std::string& manifest);
   [[nodiscard]] std::string temporary() const { return spec_.directory + ".tmp"; }
 
   World& world_;
   Spec spec_;
+  std::vector<BlockPiece> headers_;  // rank 0: of the bytes that no data set has
   bool open_ = true;
 };
 

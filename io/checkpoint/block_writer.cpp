@@ -1,0 +1,194 @@
+// BlockWriter: threads that take chunks (at most a block each) in order of the files, and training that overtakes them.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include <unistd.h>
+
+#include "io/checkpoint/blocks.hpp"
+#include "io/crc32c.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+constexpr std::uint64_t page = 4096;         // offsets and lengths past the page cache
+constexpr std::uint64_t memory_grain = 512;  // and addresses, on the block devices there are
+constexpr std::uint64_t least_direct = 65536;
+
+bool aligned(const std::byte* p, std::uint64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
+
+struct Free {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+using Buffer = std::unique_ptr<std::byte, Free>;
+Buffer make_buffer() {
+  auto* p = static_cast<std::byte*>(std::aligned_alloc(page, block_bytes));
+  if (p == nullptr) throw std::bad_alloc();
+  return Buffer(p);
+}
+
+}  // namespace
+
+/// One file, opened both ways.
+class BlockWriter::Target {
+ public:
+  explicit Target(const std::string& path)
+      : through_(File::open_to_write(path)), past_(File::open_to_write(path, Cache::direct)), direct_(past_.descriptor() >= 0) {}
+
+  /// `buffer`: block_bytes, aligned, of the calling thread.
+  void write(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
+    const std::uint64_t head = (page - offset % page) % page;
+    if (bytes.size() >= least_direct && direct_) {
+      const std::uint64_t middle = (bytes.size() - head) / page * page;
+      if (write_past(offset + head, bytes.subspan(head, middle), buffer)) {
+        if (head > 0) through_.write_at(offset, bytes.first(head));
+        if (const auto tail = bytes.subspan(head + middle); !tail.empty()) through_.write_at(offset + head + middle, tail);
+        return;
+      }
+    }
+    through_.write_at(offset, bytes);
+  }
+  void sync() const { through_.sync(); }
+
+ private:
+  /// False if the file system does not take it this way.
+  bool write_past(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
+    if (!aligned(bytes.data(), memory_grain) || copies_) {
+      std::memcpy(buffer, bytes.data(), bytes.size());
+      bytes = {buffer, bytes.size()};
+    }
+    ssize_t put = 0;
+    do put = ::pwrite(past_.descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    while (put < 0 && errno == EINTR);
+    if (put < 0 && errno == EINVAL) {
+      if (bytes.data() == buffer) direct_ = false;
+      else copies_ = true;
+      return copies_ && direct_ && write_past(offset, bytes, buffer);
+    }
+    if (put < 0) throw system_error("write", past_.path(), errno);
+    // A short write may end anywhere: the rest goes the other way, which says what is wrong.
+    through_.write_at(offset + static_cast<std::uint64_t>(put), bytes.subspan(static_cast<std::size_t>(put)));
+    return true;
+  }
+
+  File through_, past_;
+  std::atomic<bool> direct_, copies_ = false;
+};
+
+BlockWriter::BlockWriter(std::vector<std::string> paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads) {
+  int units = 0;
+  for (const Extent& e : extents) {
+    units = std::max(units, e.unit + 1);
+    for (std::uint64_t done = 0; done < e.bytes;) {
+      const std::uint64_t offset = e.offset + done, n = std::min(e.bytes - done, block_bytes - offset % block_bytes);
+      Chunk chunk{.memory = e.memory + done, .snapshot = nullptr, .unit = e.unit};
+      if (!snapshot.empty()) {
+        TESSERA_ASSERT(bytes_ + n <= snapshot.size(), "a snapshot of %zu bytes is too small", snapshot.size());
+        chunk.snapshot = snapshot.data() + bytes_;
+      }
+      chunks_.push_back(chunk);
+      pieces_.push_back({static_cast<std::uint32_t>(e.file), 0, offset, n});
+      bytes_ += n;
+      done += n;
+    }
+  }
+  of_unit_.resize(static_cast<std::size_t>(units));
+  for (std::size_t i = 0; i < chunks_.size(); ++i) of_unit_[static_cast<std::size_t>(chunks_[i].unit)].push_back(i);
+  for (std::size_t f = 0; f < paths.size(); ++f) {
+    const bool used = std::ranges::any_of(extents, [&](const Extent& e) { return e.file == static_cast<int>(f); });
+    targets_.push_back(used ? std::make_unique<Target>(paths[f]) : nullptr);
+  }
+  running_ = std::max(1, threads);
+  for (int t = 0; t < running_; ++t) threads_.emplace_back([this] { work(); });
+}
+
+BlockWriter::~BlockWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  for (auto& thread : threads_) thread.join();
+}
+
+void BlockWriter::work() {
+  std::unique_lock lock(mutex_);
+  try {
+    const Buffer buffer = make_buffer();
+    while (!stop_ && done_ < chunks_.size()) {
+      while (next_ < chunks_.size() && chunks_[next_].state == State::done) ++next_;
+      std::size_t i = next_;
+      while (i < chunks_.size() && chunks_[i].state != State::pending) ++i;
+      if (i == chunks_.size()) {  // the rest is in other hands
+        changed_.wait(lock);
+        continue;
+      }
+      chunks_[i].state = State::busy;
+      lock.unlock();
+      std::exception_ptr failed;
+      try {
+        write(i, chunks_[i].memory, buffer.get());
+      } catch (...) { failed = std::current_exception(); }
+      lock.lock();
+      chunks_[i].state = State::done;
+      ++done_;
+      changed_.notify_all();
+      if (failed) std::rethrow_exception(failed);
+    }
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (--running_ > 0) return;
+  const bool whole = !stop_;
+  lock.unlock();
+  std::exception_ptr failed;
+  try {
+    for (const auto& target : targets_)
+      if (target && whole) target->sync();
+  } catch (...) { failed = std::current_exception(); }
+  lock.lock();
+  if (failed && !error_) error_ = failed;
+  finished_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void BlockWriter::write(std::size_t i, const std::byte* memory, std::byte* buffer) {
+  BlockPiece& piece = pieces_[i];
+  const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
+  piece.crc = crc32c(0, bytes);
+  targets_[piece.file]->write(piece.offset, bytes, buffer);
+}
+
+void BlockWriter::before_update(int unit) {
+  if (static_cast<std::size_t>(unit) >= of_unit_.size() || finished()) return;
+  std::unique_lock lock(mutex_);
+  for (const std::size_t i : of_unit_[static_cast<std::size_t>(unit)]) {
+    Chunk& chunk = chunks_[i];
+    const bool in_snapshot = chunk.memory == chunk.snapshot;
+    if (in_snapshot) continue;
+    const auto settled = [&] { return chunk.state == State::done || (chunk.state == State::pending && (chunk.snapshot != nullptr || stop_)); };
+    changed_.wait(lock, settled);
+    if (chunk.state == State::done || stop_) continue;
+    chunk.state = State::busy;
+    lock.unlock();
+    std::memcpy(chunk.snapshot, chunk.memory, static_cast<std::size_t>(pieces_[i].bytes));
+    lock.lock();
+    chunk.memory = chunk.snapshot;
+    chunk.state = State::pending;
+    copied_ += pieces_[i].bytes;
+    changed_.notify_all();
+  }
+}
+
+void BlockWriter::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return finished(); });
+  if (error_) std::rethrow_exception(error_);
+}
+
+}  // namespace tessera::io

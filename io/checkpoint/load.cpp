@@ -1,0 +1,131 @@
+// Reading a checkpoint: the manifest by one, the bytes by those who need them.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "io/checkpoint/blocks.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/crc32c.hpp"
+#include "io/json_file.hpp"
+
+namespace tessera::io {
+
+namespace {
+constexpr std::size_t largest_manifest = std::size_t{256} << 20;
+}
+
+Manifest read_manifest(const std::string& directory) {
+  struct stat there {};
+  if (::stat(directory.c_str(), &there) != 0) throw system_error("read", directory, errno);
+  const std::string path = directory + "/" + manifest_name;
+  if (::stat(path.c_str(), &there) != 0 && errno == ENOENT)
+    throw Error(ExitCode::data, "E130 " + directory + " has no " + manifest_name + ": it is no checkpoint, or its save did not end");
+  Manifest manifest = parse_manifest(read_text(path, largest_manifest), path);
+  const auto check = [&](const std::string& name, std::uint64_t bytes) {
+    const std::string file = directory + "/" + name;
+    if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
+    if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is no regular file");
+    if (static_cast<std::uint64_t>(there.st_size) != bytes)
+      throw Error(ExitCode::data, strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(), static_cast<long long>(there.st_size),
+                                         static_cast<unsigned long long>(bytes)));
+  };
+  for (const auto& f : manifest.files) check(f.name, f.bytes);
+  for (const auto& a : manifest.attachments) check(a.name, a.bytes);
+  return manifest;
+}
+
+void check_headers(const std::string& directory, const Manifest& manifest) {
+  for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+    const StateFile& file = manifest.files[f];
+    const std::string path = directory + "/" + file.name;
+    BlockReader reader(path, file);
+    std::uint64_t at = 0;
+    const auto check = [&](std::uint64_t until) {
+      if (until > at)
+        for (std::uint64_t b = at / block_bytes; b <= (until - 1) / block_bytes; ++b) (void)reader.block(b);
+    };
+    for (const auto& d : file.datasets) {
+      check(d.offset);
+      at = d.offset + d.bytes;
+    }
+    check(file.bytes);
+    // Only now: the library is not made for damaged headers.
+    const Hdf5Catalogue catalogue = read_hdf5(path);
+    if (catalogue.datasets != file.datasets)
+      throw Error(ExitCode::data, "E122 " + path + " does not hold the data sets that the manifest says");
+    const auto number = [&](const char* name) {
+      const auto found = std::ranges::find(catalogue.attributes, name, &Hdf5Attribute::name);
+      return found == catalogue.attributes.end() ? -1 : found->number;
+    };
+    if (number("step") != manifest.step || number("file") != static_cast<std::int64_t>(f + 1))
+      throw Error(ExitCode::data, strfmt("E134 %s is file %lld of step %lld, the manifest is of step %lld", path.c_str(),
+                                         static_cast<long long>(number("file")), static_cast<long long>(number("step")),
+                                         static_cast<long long>(manifest.step)));
+  }
+}
+
+std::string read_attachment(const std::string& directory, const Attachment& attachment) {
+  const std::string path = directory + "/" + attachment.name;
+  std::string text = read_text(path, static_cast<std::size_t>(attachment.bytes));
+  if (text.size() != attachment.bytes || crc32c(0, std::as_bytes(std::span(text))) != attachment.crc)
+    throw Error(ExitCode::data, "E123 " + path + " is damaged: its checksum is wrong");
+  return text;
+}
+
+CheckpointReader::CheckpointReader(World& world, std::string directory) : world_(world), directory_(std::move(directory)) {
+  std::string text;
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    const Manifest manifest = read_manifest(directory_);
+    check_headers(directory_, manifest);
+    text = manifest_text(manifest);
+  });
+  manifest_ = parse_manifest(world_.from_root(text), directory_ + "/" + manifest_name);
+}
+
+std::vector<std::string> CheckpointReader::paths() const {
+  std::vector<std::string> paths;
+  for (const auto& f : manifest_.files) paths.push_back(directory_ + "/" + f.name);
+  return paths;
+}
+
+std::string CheckpointReader::attachment(const std::string& name) const {
+  const auto found = std::ranges::find(manifest_.attachments, name, &Attachment::name);
+  if (found == manifest_.attachments.end()) return {};
+  std::string text;
+  world_.together([&] {
+    if (world_.rank() == 0) text = read_attachment(directory_, *found);
+  });
+  return world_.from_root(text);
+}
+
+LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards,
+                                  int threads) const {
+  const auto begin = std::chrono::steady_clock::now();
+  LoadReport report;
+  std::uint64_t bytes = 0;
+  world_.together([&] {
+    if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
+      throw Error(ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
+                  "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
+    const auto extents = extents_of(params, layout, shards, manifest_.files, 0, 1);
+    for (const StateView& view : shards)
+      for (float* data : view.data)
+        if (data != nullptr)
+          for (const auto& [offset, length] : layout.gaps(view.unit)) {
+            const std::int64_t first = view.shard * layout.shard_numel(view.unit), last = first + layout.shard_numel(view.unit);
+            const std::int64_t from = std::max(first, offset), to = std::min(last, offset + length);
+            if (from < to) std::memset(data + (from - first), 0, static_cast<std::size_t>(to - from) * sizeof(float));
+          }
+    for (const Extent& e : extents) bytes += e.bytes;
+    report.bytes_read = read_extents(paths(), manifest_.files, extents, threads);
+  });
+  report.bytes = static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(bytes)));
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,199 @@
+// The manifest as JSON. Its last line holds the CRC32C of everything before it.
+#include "io/checkpoint/manifest.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "io/crc32c.hpp"
+#include "io/file.hpp"
+#include "io/safetensors.hpp"
+
+namespace tessera::io {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* format_name = "tessera-checkpoint";
+constexpr std::int64_t version = 1;
+constexpr std::size_t closing_bytes = sizeof("\"crc32c\": \"01234567\"\n}\n") - 1;
+
+std::string closing(std::uint32_t crc) { return strfmt("\"crc32c\": \"%08x\"\n}\n", crc); }
+
+std::uint32_t crc_of(std::string_view text) { return crc32c(0, std::as_bytes(std::span(text.data(), text.size()))); }
+
+Json to_json(const StateFile& file) {
+  Json tensors = Json::array();
+  for (const auto& d : file.datasets)
+    tensors.push_back({{"path", d.path}, {"dtype", safetensors_type(d.dtype).name}, {"shape", d.shape}, {"offset", d.offset}, {"bytes", d.bytes}});
+  std::string crcs;
+  for (const std::uint32_t crc : file.crcs) crcs += strfmt("%08x", crc);
+  return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", crcs}, {"datasets", tensors}};
+}
+
+/// Reads with words for what is wrong.
+class Reader {
+ public:
+  explicit Reader(const std::string& source) : source_(source) {}
+  [[noreturn]] void refuse(const char* code, const std::string& what) const {
+    throw Error(ExitCode::data, std::string(code) + " " + source_ + ": " + what);
+  }
+  const Json& at(const Json& object, const char* key) const {
+    if (!object.is_object() || !object.contains(key)) refuse("E130", std::string("\"") + key + "\" is missing");
+    return object.at(key);
+  }
+  std::string text(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_string()) refuse("E130", std::string("\"") + key + "\" is no text");
+    return value.get<std::string>();
+  }
+  std::uint64_t number(const Json& value, const char* key) const {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > INT64_MAX) refuse("E130", std::string("\"") + key + "\" is no whole number");
+    return value.get<std::uint64_t>();
+  }
+  std::uint64_t member(const Json& object, const char* key) const { return number(at(object, key), key); }
+  const Json& list(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_array()) refuse("E130", std::string("\"") + key + "\" is no list");
+    return value;
+  }
+  std::string object_text(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_object()) refuse("E130", std::string("\"") + key + "\" is no object");
+    return value.dump();
+  }
+  /// A plain name inside the directory.
+  std::string file_name(const Json& object) const {
+    const std::string name = text(object, "name");
+    if (name.empty() || name == "." || name == ".." || name == manifest_name || name.size() > 255 || name.find('/') != std::string::npos ||
+        name.find('\0') != std::string::npos)
+      refuse("E110", shown(name) + " leaves the checkpoint's directory");
+    return name;
+  }
+
+ private:
+  const std::string& source_;
+};
+
+std::uint32_t parse_hex(const Reader& read, std::string_view digits) {
+  std::uint32_t value = 0;
+  for (const char c : digits) {
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) read.refuse("E130", "a checksum is not written in hexadecimal");
+    value = value << 4 | static_cast<std::uint32_t>(digit);
+  }
+  return value;
+}
+
+Hdf5Dataset parse_dataset(const Reader& read, const Json& json) {
+  Hdf5Dataset d;
+  d.path = read.text(json, "path");
+  const SafetensorsType* type = find_safetensors_type(read.text(json, "dtype"));
+  if (type == nullptr || !type->known) read.refuse("E122", shown(d.path) + " has a type that is not known");
+  d.dtype = type->dtype;
+  std::uint64_t bytes = size_of(d.dtype);
+  for (const Json& n : read.list(json, "shape")) {
+    const std::uint64_t extent = read.number(n, "shape");
+    d.shape.push_back(static_cast<std::int64_t>(extent));
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) read.refuse("E122", "the shape of " + shown(d.path) + " overflows 2^63 bytes");
+  }
+  d.offset = read.member(json, "offset");
+  d.bytes = read.member(json, "bytes");
+  if (d.bytes != bytes) read.refuse("E122", "the shape of " + shown(d.path) + " does not make its bytes");
+  return d;
+}
+
+StateFile parse_file(const Reader& read, const Json& json) {
+  StateFile file;
+  file.name = read.file_name(json);
+  file.bytes = read.member(json, "bytes");
+  const std::string crcs = read.text(json, "crc32c");
+  const std::uint64_t blocks = file.bytes / block_bytes + (file.bytes % block_bytes != 0 ? 1 : 0);
+  if (crcs.size() != 8 * blocks) read.refuse("E122", shown(file.name) + " has not a checksum for each of its blocks");
+  for (std::size_t i = 0; i < crcs.size(); i += 8) file.crcs.push_back(parse_hex(read, std::string_view(crcs).substr(i, 8)));
+  std::uint64_t end = 0;
+  for (const Json& dataset : read.list(json, "datasets")) {
+    Hdf5Dataset d = parse_dataset(read, dataset);
+    if (d.offset < end || d.offset > file.bytes || d.bytes > file.bytes - d.offset)
+      read.refuse("E122", shown(d.path) + " overlaps another data set or the end of " + shown(file.name));
+    end = d.offset + d.bytes;
+    file.datasets.push_back(std::move(d));
+  }
+  return file;
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  Json json;
+  json["format"] = format_name;
+  json["version"] = version;
+  json["features_required"] = Json::array();
+  json["step"] = manifest.step;
+  json["optimizer"] = manifest.optimizer;
+  json["block_bytes"] = block_bytes;
+  json["files"] = Json::array();
+  for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
+  json["attachments"] = Json::array();
+  for (const auto& a : manifest.attachments)
+    json["attachments"].push_back({{"name", a.name}, {"bytes", a.bytes}, {"crc32c", strfmt("%08x", a.crc)}});
+  json["training"] = Json::parse(manifest.training);
+  json["may_differ"] = Json::parse(manifest.may_differ);
+  std::string text = json.dump(1);
+  text.resize(text.size() - 2);  // "\n}"
+  text += ",\n";
+  return text + closing(crc_of(text));
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& source) {
+  const Reader read(source);
+  if (text.size() < closing_bytes || text.substr(text.size() - closing_bytes) != closing(crc_of(text.substr(0, text.size() - closing_bytes))))
+    read.refuse("E131", "its checksum is wrong: the file is damaged or was cut short");
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object() || json.value("format", "") != format_name)
+    read.refuse("E130", "it is no manifest of a tessera checkpoint");
+  if (read.member(json, "version") != static_cast<std::uint64_t>(version))
+    read.refuse("E132", strfmt("format version %llu; this program reads version %lld", static_cast<unsigned long long>(read.member(json, "version")),
+                               static_cast<long long>(version)));
+  for (const Json& feature : read.list(json, "features_required"))
+    read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") + ", which this program does not have");
+  Manifest manifest;
+  manifest.step = static_cast<std::int64_t>(read.member(json, "step"));
+  const Json& optimizer = read.at(json, "optimizer");
+  if (!optimizer.is_boolean()) read.refuse("E130", "\"optimizer\" is neither true nor false");
+  manifest.optimizer = optimizer.get<bool>();
+  if (read.member(json, "block_bytes") != block_bytes) read.refuse("E133", "its blocks have another size than this program reads");
+  std::vector<std::string> names;
+  for (const Json& file : read.list(json, "files")) {
+    manifest.files.push_back(parse_file(read, file));
+    names.push_back(manifest.files.back().name);
+  }
+  for (const Json& a : read.list(json, "attachments")) {
+    const std::string crc = read.text(a, "crc32c");
+    if (crc.size() != 8) read.refuse("E130", "a checksum is not written in eight digits");
+    manifest.attachments.push_back({read.file_name(a), read.member(a, "bytes"), parse_hex(read, crc)});
+    names.push_back(manifest.attachments.back().name);
+  }
+  std::ranges::sort(names);
+  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end()) read.refuse("E122", shown(*twice) + " is named twice");
+  manifest.training = read.object_text(json, "training");
+  manifest.may_differ = read.object_text(json, "may_differ");
+  return manifest;
+}
+
+std::string what_lies_in(const StateFile& file, std::uint64_t first, std::uint64_t last) {
+  const Hdf5Dataset *from = nullptr, *to = nullptr;
+  std::size_t count = 0;
+  for (const auto& d : file.datasets)
+    if (d.offset < last && d.offset + d.bytes > first) {
+      if (from == nullptr) from = &d;
+      to = &d;
+      ++count;
+    }
+  if (count == 0) return "the file's headers";
+  if (count == 1) return from->path;
+  return strfmt("%zu data sets from ", count) + from->path + " to " + to->path;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,77 @@
+// CheckpointSave: layout by one, bytes by all, commit by one.
+#include <chrono>
+
+#include "io/checkpoint/blocks.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/crc32c.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Replicas hold the same bits, or memory has gone wrong somewhere: nothing that differs is written.
+void compare_replicas(World& world, const SaveRequest& request) {
+  std::string sums = strfmt("shard %d", request.shards.front().shard);
+  for (const StateView& view : request.shards) {
+    const std::int64_t begin = view.shard * request.layout->shard_numel(view.unit);
+    std::uint32_t crc = 0;
+    for (const auto& s : request.layout->segments(view.unit, view.shard))
+      for (const float* data : view.data)
+        if (data != nullptr) crc = crc32c(crc, std::as_bytes(std::span(data + (s.unit_offset - begin), static_cast<std::size_t>(s.length))));
+    sums += strfmt(" %08x", crc);
+  }
+  const std::vector<std::string> all = world.to_root(sums);
+  world.together([&] {
+    for (std::size_t r = 0; r < all.size(); ++r)
+      for (std::size_t q = 0; q < r; ++q)
+        if (all[q].substr(0, all[q].find(' ', 6)) == all[r].substr(0, all[r].find(' ', 6)) && all[q] != all[r])
+          throw Error(ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r), strfmt("step %lld", static_cast<long long>(request.step)),
+                      "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the checkpoint before");
+  });
+}
+
+}  // namespace
+
+struct CheckpointSave::Parts {
+  Parts(World& world_, const SaveRequest& request)
+      : world(world_),
+        training(request.training),
+        may_differ(request.may_differ),
+        transaction(world_, {.directory = request.directory,
+                             .step = request.step,
+                             .optimizer = request.shards.front().data[1] != nullptr,
+                             .files = plan_state_files(request.params, request.shards.front().data[1] != nullptr, request.file_bytes),
+                             .attachments = request.attachments}) {
+    for (const auto& file : transaction.files())
+      for (const auto& d : file.datasets) all_bytes += d.bytes;
+    const auto extents = extents_of(request.params, *request.layout, request.shards, transaction.files(), request.replica, request.replicas);
+    world.together([&] { writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads); });
+  }
+  World& world;
+  Clock::time_point begin = Clock::now();
+  std::string training, may_differ;
+  CheckpointTransaction transaction;
+  std::unique_ptr<BlockWriter> writer;  // after the transaction: it ends before the files go
+  std::uint64_t all_bytes = 0;
+};
+
+CheckpointSave::CheckpointSave(World& world, const SaveRequest& request) {
+  if (request.replicas > 1 && request.snapshot.empty()) compare_replicas(world, request);
+  parts_ = std::make_unique<Parts>(world, request);
+}
+
+CheckpointSave::~CheckpointSave() = default;
+
+void CheckpointSave::before_update(int unit) { parts_->writer->before_update(unit); }
+bool CheckpointSave::finished() const { return parts_->writer->finished(); }
+
+SaveReport CheckpointSave::commit() {
+  Parts& p = *parts_;
+  p.world.together([&] { p.writer->wait(); });
+  p.transaction.commit(p.writer->pieces(), p.training, p.may_differ);
+  return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count()};
+}
+
+}  // namespace tessera::io

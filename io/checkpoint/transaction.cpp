@@ -1,0 +1,160 @@
+// The protocol of a save (docs/checkpoints.md): temporary directory, layout, data by all, manifest, one rename.
+#include "io/checkpoint/transaction.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+
+#include "io/checkpoint/directory.hpp"
+#include "io/crc32c.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+void write_whole(const std::string& path, const std::string& text) {
+  File file = File::create(path);
+  file.write_at(0, bytes_of(text));
+  file.sync();
+  file.close();
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Pieces of bytes that no data set has: cut at blocks.
+void add_pieces(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes, std::vector<BlockPiece>& pieces) {
+  while (!bytes.empty()) {
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), block_bytes - offset % block_bytes));
+    pieces.push_back({file, crc32c(0, bytes.first(n)), offset, n});
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+}
+
+/// What rank 0 laid out, for the others: sizes and offsets in order of files and data sets.
+std::string packed(const std::vector<StateFile>& files) {
+  std::string text;
+  const auto put = [&](std::uint64_t v) { text.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  for (const StateFile& f : files) {
+    put(f.bytes);
+    for (const auto& d : f.datasets) (put(d.offset), put(d.bytes));
+  }
+  return text;
+}
+
+void unpack(const std::string& text, std::vector<StateFile>& files) {
+  std::size_t at = 0;
+  const auto get = [&] {
+    std::uint64_t v = 0;
+    TESSERA_ASSERT(at + sizeof v <= text.size(), "a short layout");
+    std::memcpy(&v, text.data() + at, sizeof v);
+    at += sizeof v;
+    return v;
+  };
+  for (StateFile& f : files) {
+    f.bytes = get();
+    for (auto& d : f.datasets) {
+      d.offset = get();
+      d.bytes = get();
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> CheckpointTransaction::paths() const {
+  std::vector<std::string> paths;
+  for (const StateFile& f : spec_.files) paths.push_back(temporary() + "/" + f.name);
+  return paths;
+}
+
+CheckpointTransaction::CheckpointTransaction(World& world, Spec spec) : world_(world), spec_(std::move(spec)) {
+  try {
+    world_.together([&] {
+      if (world_.rank() == 0) lay_out();
+    });
+  } catch (...) {
+    if (world_.rank() == 0) remove_tree_quietly(temporary());
+    throw;
+  }
+  unpack(world_.from_root(packed(spec_.files)), spec_.files);
+  for (StateFile& f : spec_.files) std::ranges::sort(f.datasets, {}, &Hdf5Dataset::offset);
+}
+
+CheckpointTransaction::~CheckpointTransaction() {
+  if (open_ && world_.rank() == 0) remove_tree_quietly(temporary());
+}
+
+void CheckpointTransaction::lay_out() {
+  remove_tree_quietly(temporary());
+  if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
+  for (std::size_t f = 0; f < spec_.files.size(); ++f) {
+    StateFile& file = spec_.files[f];
+    const Hdf5Skeleton skeleton =
+        lay_out_hdf5(file.datasets, {{"format", "tessera-checkpoint", 0},
+                                     {"version", {}, 1},
+                                     {"step", {}, spec_.step},
+                                     {"file", {}, static_cast<std::int64_t>(f + 1)},
+                                     {"files", {}, static_cast<std::int64_t>(spec_.files.size())}});
+    file.bytes = skeleton.file_bytes;
+    File out = File::create(temporary() + "/" + file.name);
+    out.allocate(file.bytes);
+    for (const auto& stretch : skeleton.stretches) {
+      const auto used = stretch.bytes.find_last_not_of('\0');
+      if (used != std::string::npos) out.write_at(stretch.offset, bytes_of(stretch.bytes).first(used + 1));
+      add_pieces(static_cast<std::uint32_t>(f), stretch.offset, bytes_of(stretch.bytes), headers_);
+    }
+    out.sync();
+    out.close();
+  }
+  for (const auto& a : spec_.attachments) write_whole(temporary() + "/" + a.name, a.text);
+  sync_directory(temporary());
+}
+
+void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ) {
+  const std::string mine(reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(BlockPiece));
+  const std::vector<std::string> all = world_.to_root(mine);
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    std::vector<BlockPiece> joined = headers_;
+    for (const std::string& text : all) {
+      const std::size_t n = text.size() / sizeof(BlockPiece), before = joined.size();
+      joined.resize(before + n);
+      if (n > 0) std::memcpy(joined.data() + before, text.data(), n * sizeof(BlockPiece));
+    }
+    join_pieces(std::move(joined), spec_.files);
+    Manifest manifest{.step = spec_.step, .optimizer = spec_.optimizer, .files = spec_.files, .attachments = {}, .training = training, .may_differ = may_differ};
+    for (const auto& a : spec_.attachments) manifest.attachments.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});
+    publish(manifest_text(manifest));
+  });
+  open_ = false;
+}
+
+void CheckpointTransaction::publish(const std::string& manifest) {
+  const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
+  write_whole(manifest_path + ".tmp", manifest);
+  commit_rename(manifest_path + ".tmp", manifest_path);
+  // Atomic also where the name is taken (a damaged checkpoint that training has come to again): the two change places.
+  struct stat there {};
+  const bool taken = ::lstat(final_name.c_str(), &there) == 0;
+  if (taken && ::renameat2(AT_FDCWD, temporary().c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_directory(parent_of(final_name));
+    remove_tree_quietly(temporary());
+    return;
+  }
+  if (taken) remove_checkpoint(final_name);
+  commit_rename(temporary(), final_name);
+}
+
+}  // namespace tessera::io

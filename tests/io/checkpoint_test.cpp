@@ -1,0 +1,185 @@
+// Checkpoints by ranks that are threads: equal states make equal files in any world, and any world reads them.
+
+#include "io/checkpoint/checkpoint.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "io/checkpoint/directory.hpp"
+#include "runtime/shard/share.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::io {
+namespace {
+
+using test::expect_error;
+using test::Folder;
+
+const std::vector<ParamSpec> params = {
+    {.name = "wte.weight", .shape = {3001, 83}}, {.name = "h.0.ln.weight", .shape = {11}},
+    {.name = "h.0.w", .shape = {64, 2000}},      {.name = "h.0.bias", .shape = {1}},
+    {.name = "h.1.w", .shape = {700, 301}},      {.name = "head.weight", .shape = {5, 5}},
+};
+const std::vector<shard::UnitSpec> units = {{"embed", {0}}, {"h.0", {1, 2, 3}}, {"h.1", {4}}, {"head", {5}}};
+
+float value(int kind, int param, std::int64_t element) {
+  return static_cast<float>((kind + 1) * 100 + param) + static_cast<float>(element % 1021) / 64;
+}
+
+/// The state of one rank; padding is NaN, which must never reach a file.
+struct Rank {
+  Rank(const Mesh& mesh_, int rank) : mesh(mesh_), layout(params, units, mesh_), replica(mesh_.coordinate(rank, Axis::replicate)) {
+    const int s = mesh.coordinate(rank, Axis::shard);
+    for (int u = 0; u < layout.num_units(); ++u) {
+      StateView view{.unit = u, .shard = s};
+      for (float*& data : view.data) {
+        memory.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(layout.shard_numel(u)) + 1, std::numeric_limits<float>::quiet_NaN()));
+        data = memory.back()->data();
+      }
+      views.push_back(view);
+    }
+  }
+  void fill() { each([](float& x, float v) { x = v; }); }
+  void expect_filled() { each([](const float& x, float v) { ASSERT_EQ(x, v); }); }
+  void each(const auto& action) {
+    for (const StateView& view : views)
+      for (int k = 0; k < num_state_kinds; ++k)
+        for (const auto& piece : layout.segments(view.unit, view.shard))
+          for (std::int64_t i = 0; i < piece.length; ++i)
+            action(view.data[k][piece.unit_offset - view.shard * layout.shard_numel(view.unit) + i], value(k, piece.param, piece.param_offset + i));
+  }
+  [[nodiscard]] SaveRequest request(const std::string& directory) const {
+    return {.directory = directory, .step = 7, .params = params, .layout = &layout, .shards = views, .replica = replica,
+            .replicas = mesh.size(Axis::replicate), .attachments = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
+            .training = R"({"samples": 12})", .may_differ = strfmt(R"({"world": %d})", mesh.world())};
+  }
+  Mesh mesh;
+  shard::ShardLayout layout;
+  int replica;
+  std::vector<std::unique_ptr<std::vector<float>>> memory;
+  std::vector<StateView> views;
+};
+
+void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes) {
+  run_local(mesh.world(), [&](World& world) {
+    Rank rank(mesh, world.rank());
+    rank.fill();
+    SaveRequest request = rank.request(directory);
+    request.file_bytes = file_bytes;
+    CheckpointSave save(world, request);
+    const SaveReport report = save.commit();
+    std::uint64_t all = 0;
+    for (const auto& p : params) all += static_cast<std::uint64_t>(p.numel()) * 12;
+    EXPECT_EQ(report.bytes, all);
+  });
+}
+
+TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
+  const Folder folder;
+  const std::vector<Mesh> meshes = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 5}, {2, 4}, {1, 8}};
+  save_from(meshes[0], folder / "checkpoint-0");
+  const std::string first = test::bytes_of(folder / "checkpoint-0/state-00001-of-00001.h5");
+  for (std::size_t i = 1; i < meshes.size(); ++i) {
+    const std::string directory = folder / ("checkpoint-" + std::to_string(i));
+    save_from(meshes[i], directory);
+    EXPECT_TRUE(test::bytes_of(directory + "/state-00001-of-00001.h5") == first) << "world " << meshes[i].world();
+  }
+  for (const Mesh& mesh : meshes)
+    run_local(mesh.world(), [&](World& world) {
+      Rank rank(mesh, world.rank());
+      const CheckpointReader reader(world, folder / "checkpoint-4");
+      EXPECT_EQ(reader.manifest().step, 7);
+      EXPECT_EQ(reader.attachment("config.json"), "{\"model_type\": \"gpt2\"}\n");
+      (void)reader.load(params, rank.layout, rank.views);
+      rank.expect_filled();
+    });
+}
+
+TEST(Checkpoint, SeveralFilesHoldWholeTensors) {
+  const Folder folder;
+  save_from({1, 3}, folder / "checkpoint-7", 1'500'000);
+  save_from({2, 2}, folder / "checkpoint-8", 1'500'000);
+  const Manifest manifest = read_manifest(folder / "checkpoint-7");
+  ASSERT_GT(manifest.files.size(), 2u);
+  for (const auto& file : manifest.files)
+    EXPECT_TRUE(test::bytes_of(folder / ("checkpoint-7/" + file.name)) == test::bytes_of(folder / ("checkpoint-8/" + file.name)));
+  run_local(2, [&](World& world) {
+    Rank rank({1, 2}, world.rank());
+    (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.views);
+    rank.expect_filled();
+  });
+}
+
+TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
+  const Folder folder;
+  save_from({1, 2}, folder / "checkpoint-1");
+  run_local(2, [&](World& world) {
+    Rank rank({1, 2}, world.rank());
+    rank.fill();
+    SaveRequest request = rank.request(folder / "checkpoint-2");
+    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::share_numel(rank.layout, world.rank(), 0, 1)) * 12);
+    request.snapshot = snapshot;
+    CheckpointSave save(world, request);
+    for (const StateView& view : rank.views) {
+      save.before_update(view.unit);
+      for (float* data : view.data) std::fill_n(data, rank.layout.shard_numel(view.unit), -1.0f);
+    }
+    (void)save.commit();
+  });
+  EXPECT_TRUE(test::bytes_of(folder / "checkpoint-1/state-00001-of-00001.h5") == test::bytes_of(folder / "checkpoint-2/state-00001-of-00001.h5"));
+}
+
+TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
+  const Folder folder;
+  save_from({1, 1}, folder / "checkpoint-7");
+  auto others = params;
+  others[2].shape = {64, 2001};
+  others[3].name = "h.0.bias2";
+  run_local(1, [&](World& world) {
+    const shard::ShardLayout layout(others, units, {1, 1});
+    std::vector<float> memory(static_cast<std::size_t>(layout.padded_numel(1)));
+    const CheckpointReader reader(world, folder / "checkpoint-7");
+    const std::vector<StateView> views = {{.unit = 1, .shard = 0, .data = {memory.data()}}};
+    expect_error(ExitCode::data, "E113 /model/h.0.w is [64, 2000], the model's is [64, 2001]; E112 /model/h.0.bias2 is missing; /model/h.0.bias is unexpected",
+                 [&] { (void)reader.load(others, layout, views); });
+  });
+}
+
+TEST(Checkpoint, ReplicasThatDifferAreNotSaved) {
+  const Folder folder;
+  EXPECT_THROW(run_local(4, [&](World& world) {
+                 Rank rank({2, 2}, world.rank());
+                 rank.fill();
+                 if (world.rank() == 3) rank.views[1].data[2][5] += 1;
+                 CheckpointSave save(world, rank.request(folder / "checkpoint-7"));
+                 (void)save.commit();
+               }),
+               Error);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(CheckpointDirectory, NamesHaveOneForm) {
+  EXPECT_EQ(checkpoint_step("checkpoint-200"), 200);
+  for (const char* name : {"checkpoint-", "checkpoint-0200", "checkpoint-+2", "checkpoint-2.tmp", "checkpoint--2", "xcheckpoint-2", "checkpoint-99999999999999999999"})
+    EXPECT_FALSE(checkpoint_step(name)) << name;
+}
+
+TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
+  const Folder folder;
+  for (const int step : {1, 2, 3, 4}) save_from({1, 2}, folder / checkpoint_name(step));
+  std::string bytes = test::bytes_of(folder / "checkpoint-3/state-00001-of-00001.h5");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  (void)folder.file("checkpoint-3/state-00001-of-00001.h5", bytes);
+  Retention(2).apply(folder.path());
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-2", "checkpoint-3", "checkpoint-4"}));
+}
+
+TEST(CheckpointDirectory, OneRunAtATime) {
+  const Folder folder;
+  const DirectoryLock lock(folder.path());
+  ASSERT_TRUE(lock.held());
+  expect_error(ExitCode::data, "E150 another run writes there: process", [&] { const DirectoryLock second(folder.path()); });
+}
+
+}  // namespace
+}  // namespace tessera::io
