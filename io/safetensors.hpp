@@ -26,7 +26,7 @@ struct SafetensorsEntry {
   [[nodiscard]] std::int64_t numel() const;
 };
 
-/// "SOURCE is not a valid safetensors file: RULE (E105). …"; docs/formats.md has the codes.
+/// "E105 SOURCE is not a valid safetensors file: RULE. …"; docs/formats.md has the codes.
 [[nodiscard]] Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule);
 
 /// What a header says, checked against every rule. Entries are in the order of their bytes.

@@ -211,7 +211,7 @@ const SafetensorsType& safetensors_type(DType dtype) {
 }
 
 Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule) {
-  return Error(ExitCode::data, source + " is not a valid safetensors file: " + rule + " (" + code + ")", {},
+  return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid safetensors file: " + rule, {},
                "Fetch or write the file again");
 }
 

@@ -196,7 +196,7 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
     const std::string path = folder.file("x.safetensors", safetensors_of(broken.json, broken.data));
     SCOPED_TRACE(broken.json.substr(0, 200));
     expect_error(ExitCode::data, broken.words, [&] { SafetensorsFile file(path); });
-    expect_error(ExitCode::data, std::string("(") + broken.code + ")", [&] { SafetensorsFile file(path); });
+    expect_error(ExitCode::data, broken.code + std::string(" "), [&] { SafetensorsFile file(path); });
     expect_error(ExitCode::data, path, [&] { SafetensorsFile file(path); });
   }
 }
@@ -223,10 +223,12 @@ TEST(Safetensors, LengthsOfTheHeader) {
   const auto with_length = [&](std::uint64_t length) {
     return folder.file("x.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + "{}");
   };
-  expect_error(ExitCode::data, "only 7 bytes (E101)", [&] { SafetensorsFile f(folder.file("x", std::string(7, '\0'))); });
-  expect_error(ExitCode::data, "only 0 bytes (E101)", [&] { SafetensorsFile f(folder.file("x", "")); });
-  expect_error(ExitCode::data, "a header of 3 bytes in a file of 10 (E102)", [&] { SafetensorsFile f(with_length(3)); });
-  expect_error(ExitCode::data, "more than 100000000 (E102)", [&] { SafetensorsFile f(with_length(~std::uint64_t{0})); });
+  expect_error(ExitCode::data, "E101 ", [&] { SafetensorsFile f(folder.file("x", std::string(7, '\0'))); });
+  expect_error(ExitCode::data, "only 7 bytes", [&] { SafetensorsFile f(folder.file("x", std::string(7, '\0'))); });
+  expect_error(ExitCode::data, "only 0 bytes", [&] { SafetensorsFile f(folder.file("x", "")); });
+  expect_error(ExitCode::data, "a header of 3 bytes in a file of 10", [&] { SafetensorsFile f(with_length(3)); });
+  expect_error(ExitCode::data, "E102 ", [&] { SafetensorsFile f(with_length(~std::uint64_t{0})); });
+  expect_error(ExitCode::data, "more than 100000000", [&] { SafetensorsFile f(with_length(~std::uint64_t{0})); });
   (void)test::allocated_bytes();
   expect_error(ExitCode::data, "a header of 100000000 bytes", [&] { SafetensorsFile f(with_length(100'000'000)); });
   EXPECT_LT(test::allocated_bytes(), 64u << 10);
