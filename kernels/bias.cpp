@@ -9,14 +9,14 @@ namespace tessera::kernels {
 void bias_backward(const BiasBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
                  args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
-  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1];
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
   host::by_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* dy = args.dy.as<T>();
     T* dbias = args.dbias.as<T>();
     const auto& table = host::bias<T>();
     host::parallel_ranges(columns, 64, [&](std::int64_t begin, std::int64_t end) {
-      table.column_sums(dy + begin, rows, columns, end - begin, dbias + begin, args.accumulate);
+      table.column_sums(dy + begin, rows, stride, end - begin, dbias + begin, args.accumulate);
     });
   });
 }

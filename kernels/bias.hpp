@@ -8,6 +8,7 @@ namespace tessera::kernels {
 
 struct BiasBackwardArgs {
   TensorView dy;            // (N, C)
+  std::int64_t stride = 0;  // elements from one row of dy to the next; 0: C
   TensorView dbias;         // (C)
   bool accumulate = false;  // add to dbias, or overwrite it
 };

@@ -74,6 +74,12 @@ void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands
   host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
 }
 
+std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
+  TESSERA_ASSERT(asked == 0 || asked >= matrix.shape[1], "rows of %lld, %lld apart", static_cast<long long>(matrix.shape[1]),
+                 static_cast<long long>(asked));
+  return asked > 0 ? asked : matrix.shape[1];
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, StreamView) {
@@ -88,9 +94,9 @@ void gemm(const GemmArgs& args, StreamView) {
                  static_cast<long long>(whole.n));
   whole.trans_a = args.trans_a;
   whole.trans_b = args.trans_b;
-  whole.lda = args.a.shape[1];
-  whole.ldb = args.b.shape[1];
-  whole.ldc = args.c.shape[1];
+  whole.lda = row_stride(args.a, args.stride_a);
+  whole.ldb = row_stride(args.b, args.stride_b);
+  whole.ldc = row_stride(args.c, args.stride_c);
   host::by_dtype(args.c.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Operands<T> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<T>()};

@@ -13,6 +13,8 @@ struct GemmArgs {
   bool trans_a = false, trans_b = false;
   double alpha = 1, beta = 0;  // beta 0 does not read c
   TensorView bias;             // (n) added to every row, or absent
+  // Elements from one row to the next where a, b, c are columns of a wider matrix; 0: rows follow one another.
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
 };
 /// The split over threads depends on shapes and the number of threads alone, so equal calls give equal bits.
 void gemm(const GemmArgs& args, StreamView stream);

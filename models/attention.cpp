@@ -5,12 +5,29 @@
 #include <cmath>
 
 namespace tessera::models {
+namespace {
+
+std::vector<Linear> linears(const std::vector<LinearSpec>& specs, ParamList& params) {
+  std::vector<Linear> made;
+  for (const LinearSpec& spec : specs) made.emplace_back(spec, params);
+  return made;
+}
+
+/// The columns of `matrix` from `first` on that a Linear writes; rows stay where they are.
+TensorView columns_of(const TensorView& matrix, std::int64_t first, const Linear& linear) {
+  return {static_cast<char*>(matrix.data) + static_cast<std::size_t>(first) * size_of(matrix.dtype), matrix.dtype,
+          Shape{matrix.shape[0], linear.out()}, matrix.device};
+}
+
+}  // namespace
 
 Attention::Attention(const AttentionSpec& spec, ParamList& params)
-    : heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim),
-      scale_(1.0 / std::sqrt(static_cast<double>(spec.head_dim))), qkv_(spec.qkv, params), out_(spec.out, params) {
-  TESSERA_ASSERT(kv_heads_ > 0 && heads_ % kv_heads_ == 0);
-  TESSERA_ASSERT(qkv_.out() == (heads_ + 2 * kv_heads_) * head_dim_ && out_.in() == heads_ * head_dim_);
+    : heads_(spec.heads.heads), kv_heads_(spec.heads.kv_heads), head_dim_(spec.heads.head_dim),
+      scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))), qkv_(linears(spec.qkv, params)), out_(spec.out, params),
+      maker_(spec.heads, params) {
+  std::int64_t made = 0;
+  for (const Linear& linear : qkv_) made += linear.out();
+  TESSERA_ASSERT(made == maker_.width() && out_.in() == heads_ * head_dim_);
 }
 
 kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
@@ -20,18 +37,29 @@ kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
 Attention::Saved Attention::saved(Carver& carver, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.qkv = carver.take(dtype, {rows, qkv_.out()});
+  s.qkv = carver.take(dtype, {rows, maker_.width()});
   s.out = carver.take(dtype, {rows, out_.in()});
   s.lse = carver.take(dtype, {shape.batch, heads_, shape.tokens});
   return s;
 }
 
-Attention::Scratch Attention::backward_scratch(Carver& carver, BatchShape shape, DType dtype) const {
+Attention::ForwardScratch Attention::forward_scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+  ForwardScratch s;
+  s.heads = maker_.carve(carver, shape, dtype, phase);
+  s.kernel = carver.take_bytes(kernel_bytes(shape, dtype, phase));
+  return s;
+}
+
+Attention::BackwardScratch Attention::backward_scratch(Carver& carver, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
-  Scratch s;
+  BackwardScratch s;
+  s.heads = maker_.carve(carver, shape, dtype, Phase::train);
   s.dout = carver.take(dtype, {rows, out_.in()});
-  s.dqkv = carver.take(dtype, {rows, qkv_.out()});
+  s.dqkv = carver.take(dtype, {rows, maker_.width()});
+  const std::size_t mark = carver.mark();
   s.kernel = carver.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype));
+  carver.rewind(mark);
+  s.norm = carver.take_bytes(maker_.norm_workspace(dtype));
   return s;
 }
 
@@ -43,12 +71,12 @@ std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   Carver forward_carver, backward_carver;
-  (void)forward_carver.take_bytes(forward_scratch_bytes(shape, dtype, phase));
+  (void)forward_scratch(forward_carver, shape, dtype, phase);
   if (phase == Phase::train) (void)backward_scratch(backward_carver, shape, dtype);
   return std::max(forward_carver.bytes(), backward_carver.bytes());
 }
 
-std::size_t Attention::forward_scratch_bytes(BatchShape shape, DType dtype, Phase phase) const {
+std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
   const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype);
   return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
 }
@@ -64,9 +92,9 @@ std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
   return carver.bytes();
 }
 
-void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& scratch) const {
+void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const {
   const kernels::AttentionShape shape = kernel_shape(args.shape);
-  const TensorView qkv = s.qkv.reshape({args.shape.batch, args.shape.tokens, qkv_.out()});
+  const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, maker_.width()});
   const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
   const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
   kernels::AttentionCache cached;
@@ -88,10 +116,17 @@ void Attention::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
   Carver saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
-  const TensorView scratch = carver.take_bytes(forward_scratch_bytes(args.shape, dtype, args.phase));
+  const ForwardScratch w = forward_scratch(carver, args.shape, dtype, args.phase);
 
-  qkv_.forward({.params = args.params, .x = args.x, .y = s.qkv, .stream = args.stream});
-  attend(args, s, scratch);
+  std::int64_t column = 0;
+  for (const Linear& linear : qkv_) {
+    linear.forward({.params = args.params, .x = args.x, .y = columns_of(s.qkv, column, linear), .y_stride = maker_.width(),
+                    .stream = args.stream});
+    column += linear.out();
+  }
+  const TensorView heads = maker_.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .batch = args.batch,
+                                           .scratch = w.heads, .stream = args.stream}, s.qkv);
+  attend(args, s, heads, w.kernel);
   out_.forward({.params = args.params, .x = s.out, .y = args.y, .write = Write::add, .stream = args.stream});
 }
 
@@ -99,28 +134,49 @@ void Attention::backward(const BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
   Carver saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
-  const Scratch w = backward_scratch(carver, args.shape, dtype);
+  const BackwardScratch w = backward_scratch(carver, args.shape, dtype);
+  const HeadMaker::Args heads_args{.phase = Phase::train, .shape = args.shape, .params = args.params, .batch = args.batch,
+                                   .scratch = w.heads, .stream = args.stream};
 
   out_.backward({.params = args.params, .grads = args.grads, .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
+  const TensorView heads = maker_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
-  const Shape qkv_shape{args.shape.batch, args.shape.tokens, qkv_.out()};
+  const Shape qkv_shape{args.shape.batch, args.shape.tokens, maker_.width()};
   kernels::attention_backward({.shape = kernel_shape(args.shape),
                                .dout = w.dout.reshape(heads_shape),
-                               .qkv = s.qkv.reshape(qkv_shape),
+                               .qkv = heads.reshape(qkv_shape),
                                .out = s.out.reshape(heads_shape),
                                .lse = s.lse,
                                .dqkv = w.dqkv.reshape(qkv_shape),
                                .scale = scale_,
                                .workspace = w.kernel},
                               args.stream);
-  qkv_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = w.dqkv, .dx = args.dx, .stream = args.stream});
+  maker_.backward(heads_args, args.grads, s.qkv, w.dqkv, w.norm);
+  backward_projections(args, w.dqkv);
+}
+
+/// First every gradient that reads x, then dx, which may be x.
+void Attention::backward_projections(const BackwardArgs& args, const TensorView& dqkv) const {
+  std::int64_t column = 0;
+  const auto part = [&](const Linear& linear) {
+    const std::int64_t at = column;
+    column += linear.out();
+    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = columns_of(dqkv, at, linear),
+                                .dx = args.dx, .dy_stride = maker_.width(), .write = at > 0 ? Write::add : Write::overwrite,
+                                .stream = args.stream};
+  };
+  for (const Linear& linear : qkv_) linear.backward_params(part(linear));
+  column = 0;
+  for (const Linear& linear : qkv_) linear.backward_input(part(linear));
 }
 
 double Attention::forward_flops(BatchShape shape) const {
   const auto rows = static_cast<double>(shape.batch * shape.tokens);
   const auto width = static_cast<double>(heads_ * head_dim_);
+  double projections = out_.flops_per_row();
+  for (const Linear& linear : qkv_) projections += linear.flops_per_row();
   // scores and values: 2·T·width each, the causal half not subtracted
-  return rows * (qkv_.flops_per_row() + out_.flops_per_row() + 4.0 * static_cast<double>(shape.tokens) * width);
+  return rows * (projections + 4.0 * static_cast<double>(shape.tokens) * width);
 }
 
 }  // namespace tessera::models

@@ -1,18 +1,19 @@
 #pragma once
-// Causal self-attention as a sublayer: one projection to queries, keys and values, heads, one projection back. Grouped-query
-// where kv_heads < heads; head_dim need not be width/heads.
+// Causal self-attention as a sublayer: projections to queries, keys and values, heads, one projection back. Grouped-query where
+// kv_heads < heads; head_dim need not be width/heads.
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
+#include "models/heads.hpp"
 #include "models/linear.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
 
 struct AttentionSpec {
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  LinearSpec qkv;  // in C, out (heads + 2·kv_heads)·head_dim: columns q | k | v
-  LinearSpec out;  // in heads·head_dim, out C
+  HeadMakerSpec heads;
+  std::vector<LinearSpec> qkv;  // in C; one with columns q | k | v, or three: q, k, v
+  LinearSpec out;               // in heads·head_dim, out C
 };
 
 class Attention final : public Sublayer {
@@ -28,26 +29,35 @@ class Attention final : public Sublayer {
 
  private:
   struct Saved {
-    TensorView qkv;  // (B·T, (nh + 2·nk)·d)
+    TensorView qkv;  // (B·T, width), as HeadMaker::forward leaves it
     TensorView out;  // (B·T, nh·d), before the projection
     TensorView lse;  // (B, nh, T)
   };
-  struct Scratch {
-    TensorView dout;     // (B·T, nh·d)
-    TensorView dqkv;     // (B·T, (nh + 2·nk)·d)
-    TensorView kernel;   // bytes
+  struct ForwardScratch {
+    HeadMaker::Scratch heads;
+    TensorView kernel;  // bytes
+  };
+  struct BackwardScratch {
+    HeadMaker::Scratch heads;
+    TensorView dout;          // (B·T, nh·d)
+    TensorView dqkv;          // (B·T, width)
+    TensorView kernel, norm;  // bytes; norm's lies over kernel's
   };
   [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch backward_scratch(Carver& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] ForwardScratch forward_scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] BackwardScratch backward_scratch(Carver& carver, BatchShape shape, DType dtype) const;
   [[nodiscard]] kernels::AttentionCache cache(Carver& carver, BatchShape room, DType dtype) const;
-  /// Heads of q to `out`: among the tokens of this pass, or with those of the cache.
-  void attend(const ForwardArgs& args, const Saved& s, const TensorView& scratch) const;
-  [[nodiscard]] std::size_t forward_scratch_bytes(BatchShape shape, DType dtype, Phase phase) const;
+  /// `heads` (B·T, width) to `s.out`: among the tokens of this pass, or with those of the cache.
+  void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
+  [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
+  void backward_projections(const BackwardArgs& args, const TensorView& dqkv) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;
   double scale_;
-  Linear qkv_, out_;
+  std::vector<Linear> qkv_;
+  Linear out_;
+  HeadMaker maker_;
 };
 
 }  // namespace tessera::models

@@ -48,7 +48,7 @@ ConfigReader::ConfigReader(const std::string& text, std::string source) : source
 }
 
 void ConfigReader::refuse(const std::string& name, const std::string& what, const std::string& what_to_do) const {
-  throw Error(ExitCode::usage, "model config: \"" + name + "\" " + what, source_, what_to_do);
+  throw Error(ExitCode::usage, "model config: \"" + prefix_ + name + "\" " + what, source_, what_to_do);
 }
 
 bool ConfigReader::has(const std::string& name) const {
@@ -77,8 +77,9 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
   return *fallback;
 }
 
-double ConfigReader::number(const std::string& name, double low, double high, double fallback) const {
-  if (!has(name)) return fallback;
+double ConfigReader::number(const std::string& name, double low, double high, std::optional<double> fallback) const {
+  if (!has(name) && !fallback) refuse(name, "is missing", "It has to be a number");
+  if (!has(name)) return *fallback;
   const nlohmann::json& value = json_[name];
   if (!value.is_number()) refuse(name, "is " + shown(value) + ", not a number");
   const auto number = value.get<double>();
@@ -101,6 +102,41 @@ std::string ConfigReader::text(const std::string& name, std::optional<std::strin
   const nlohmann::json& value = json_[name];
   if (!value.is_string()) refuse(name, "is " + shown(value) + ", not a string");
   return value.get<std::string>();
+}
+
+ConfigReader ConfigReader::object(const std::string& name) const {
+  if (!has(name)) return {nlohmann::json::object(), source_, prefix_ + name + "."};
+  if (!json_[name].is_object()) refuse(name, "is " + shown(json_[name]) + ", not an object");
+  return {json_[name], source_, prefix_ + name + "."};
+}
+
+std::vector<std::int64_t> ConfigReader::integers(const std::string& name, std::int64_t low, std::int64_t high) const {
+  std::vector<std::int64_t> result;
+  if (!has(name)) return result;
+  const nlohmann::json& list = json_[name];
+  if (!list.is_array()) refuse(name, "is " + shown(list) + ", not a list");
+  for (const nlohmann::json& value : list) {
+    if (!value.is_number_integer()) refuse(name, "has " + shown(value) + ", not a whole number");
+    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
+                                                 : value.get<std::int64_t>() <= high;
+    if (!fits || value.get<std::int64_t>() < low)
+      refuse(name, strfmt("has %s, not between %lld and %lld", shown(value).c_str(), static_cast<long long>(low),
+                          static_cast<long long>(high)));
+    result.push_back(value.get<std::int64_t>());
+  }
+  return result;
+}
+
+std::vector<std::string> ConfigReader::texts(const std::string& name) const {
+  std::vector<std::string> result;
+  if (!has(name)) return result;
+  const nlohmann::json& list = json_[name];
+  if (!list.is_array()) refuse(name, "is " + shown(list) + ", not a list");
+  for (const nlohmann::json& value : list) {
+    if (!value.is_string()) refuse(name, "has " + shown(value) + ", not a string");
+    result.push_back(value.get<std::string>());
+  }
+  return result;
 }
 
 void ConfigReader::only(const std::string& name, const nlohmann::json& allowed, const std::string& why) const {

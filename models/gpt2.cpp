@@ -6,6 +6,7 @@
 #include "models/attention.hpp"
 #include "models/block.hpp"
 #include "models/embedding.hpp"
+#include "models/family.hpp"
 #include "models/head.hpp"
 #include "models/mlp.hpp"
 
@@ -22,10 +23,8 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
   Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto attention = std::make_unique<Attention>(
       AttentionSpec{
-          .heads = c.heads,
-          .kv_heads = c.heads,
-          .head_dim = c.hidden / c.heads,
-          .qkv = {name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std},
+          .heads = {.heads = c.heads, .kv_heads = c.heads, .head_dim = c.hidden / c.heads},
+          .qkv = {{name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std}},
           .out = {name + ".attn.c_proj", c.hidden, c.hidden, order, /*bias=*/true, std_out}},
       params);
   Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
@@ -63,16 +62,19 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
                                                       .channels = c.hidden,
                                                       .tied_to = token_table},
                                              m.params));
+  m.aliases["lm_head.weight"] = {.parts = {}, .shape = {}, .same_as = "wte.weight"};
   m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.inner) + c.vocab * c.hidden;
   m.attention_width = c.layers * c.hidden;
   return m;
 }
 
+Model make_gpt2_model(const ConfigReader& config, DType dtype) { return make_gpt2(parse_gpt2(config), dtype); }
+
 std::string gpt2_canonical_name(const std::string& name) {
   constexpr std::string_view prefix = "transformer.";
   const std::string canonical = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
   const bool mask = canonical.ends_with(".attn.bias") || canonical.ends_with(".attn.masked_bias");  // buffers of old files
-  return mask || name == "lm_head.weight" ? "" : canonical;
+  return mask ? "" : canonical;
 }
 
 }  // namespace tessera::models

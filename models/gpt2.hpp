@@ -24,7 +24,4 @@ struct Gpt2Config {
 /// embed, h.0 … h.(L-1), head; the head's weight is the token table.
 [[nodiscard]] Model make_gpt2(const Gpt2Config& config, DType dtype);
 
-/// As models::canonical_name.
-[[nodiscard]] std::string gpt2_canonical_name(const std::string& name);
-
 }  // namespace tessera::models

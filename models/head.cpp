@@ -17,7 +17,7 @@ Head::Scratch Head::scratch(Carver& carver, BatchShape shape, DType dtype, Phase
   Scratch s;
   s.normed = carver.take(dtype, {rows, channels_});
   if (phase == Phase::logits) return s;
-  if (phase == Phase::train) s.statistics = Norm::carve(carver, rows, dtype);
+  if (phase == Phase::train) s.statistics = norm_.carve(carver, rows, dtype);
   const std::size_t mark = carver.mark();
   s.loss = carver.take_bytes(kernels::head_loss_workspace(rows, vocab_, dtype));
   carver.rewind(mark);

@@ -29,6 +29,7 @@ class Linear {
     TensorView x;  // (N, in)
     TensorView y;  // (N, out)
     Write write = Write::overwrite;
+    std::int64_t y_stride = 0;  // elements from row to row where y is columns of a wider matrix; 0: out
     StreamView stream = host_stream;
   };
   void forward(const ForwardArgs& args) const;
@@ -39,10 +40,18 @@ class Linear {
     TensorView x;   // (N, in)
     TensorView dy;  // (N, out)
     TensorView dx;  // (N, in), overwritten; may be x, which is read before
+    std::int64_t dy_stride = 0;      // as y_stride
+    Write write = Write::overwrite;  // of dx
     StreamView stream = host_stream;
   };
   /// Gradients of the parameters, then dx.
-  void backward(const BackwardArgs& args) const;
+  void backward(const BackwardArgs& args) const {
+    backward_params(args);
+    backward_input(args);
+  }
+  /// The two halves, for several Linears that read one x. The first needs no dx, the second no x.
+  void backward_params(const BackwardArgs& args) const;
+  void backward_input(const BackwardArgs& args) const;
 
   [[nodiscard]] std::int64_t in() const { return in_; }
   [[nodiscard]] std::int64_t out() const { return out_; }

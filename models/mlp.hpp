@@ -1,5 +1,5 @@
 #pragma once
-// The MLP of GPT-2 as a sublayer: down(gelu(up(x))). A gated one (SwiGLU) will be a class beside this.
+// The MLP of GPT-2 as a sublayer: down(gelu(up(x))). swiglu.hpp has the gated one.
 
 #include "models/linear.hpp"
 #include "models/sublayer.hpp"

@@ -1,6 +1,5 @@
 // Model: counts, and which family a config belongs to.
-#include "models/gpt2.hpp"
-#include "models/module.hpp"
+#include "models/family.hpp"
 
 namespace tessera::models {
 
@@ -17,14 +16,24 @@ double Model::train_flops_per_token(std::int64_t tokens) const {
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64, "no kernels for %s", name_of(dtype));
   const ConfigReader config(config_json, source);
-  const std::string family = config.text("model_type");
-  if (family == "gpt2") return make_gpt2(parse_gpt2(config), dtype);
-  config.refuse("model_type", "is \"" + family + "\", which is not supported", "Supported: gpt2");
+  const std::string word = config.text("model_type");
+  if (const Family* family = find_family(word)) return family->make(config, dtype);
+  std::string known;
+  for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
+  config.refuse("model_type", "is \"" + word + "\", which is not supported", "Supported: " + known);
 }
 
 std::string canonical_name(const Model& model, const std::string& name) {
-  TESSERA_ASSERT(model.family == "gpt2", "%s", model.family.c_str());
-  return gpt2_canonical_name(name);
+  const Family* family = find_family(model.family);
+  TESSERA_ASSERT(family != nullptr, "%s", model.family.c_str());
+  return model.aliases.contains(name) ? "" : family->canonical_name(name);
+}
+
+TensorUse tensor_use(const Model& model, const std::string& name) {
+  if (const auto alias = model.aliases.find(name); alias != model.aliases.end()) return alias->second;
+  const std::string canonical = canonical_name(model, name);
+  if (canonical.empty()) return {};
+  return {.parts = {canonical}, .shape = {}, .same_as = ""};
 }
 
 }  // namespace tessera::models

@@ -4,6 +4,7 @@
 // A Model is an ordered list of modules that hand one activation (B, T, C) on. Parameters are the model's; a module names the
 // ones it reads by index, and several modules may read the same one (tied weights): then its gradient has several contributors.
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
+#include "runtime/base/tensor_use.hpp"
 
 namespace tessera::models {
 
@@ -110,7 +112,8 @@ struct Model {
   std::int64_t matmul_params = 0;
   /// 6·N_matmul + 12·L·H·T, the PaLM count of training FLOPs per token.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
-  std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim: L·H
+  std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
+  std::map<std::string, TensorUse> aliases;  // tensors of files that are not simply a parameter of their name
 };
 
 /// The model of a Hugging Face config.json (its text). Throws Error (usage) naming the key that is missing, malformed, absurd
@@ -120,5 +123,7 @@ struct Model {
 
 /// Canonical name of a tensor in a model file ("transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight"); "" for one to be ignored.
 [[nodiscard]] std::string canonical_name(const Model& model, const std::string& name);
+/// What a tensor of a model file is: canonical_name, and what one name cannot say (fused experts, a tied head that is stored too).
+[[nodiscard]] TensorUse tensor_use(const Model& model, const std::string& name);
 
 }  // namespace tessera::models

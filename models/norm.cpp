@@ -1,29 +1,47 @@
-// Norm by the layer_norm kernels.
+// Norm by the layer_norm and rms_norm kernels.
 #include "models/norm.hpp"
 
 #include "kernels/layer_norm.hpp"
+#include "kernels/rms_norm.hpp"
 
 namespace tessera::models {
 
-Norm::Norm(const NormSpec& spec, ParamList& params) : channels_(spec.channels), eps_(spec.eps) {
+using Kind = NormSpec::Kind;
+
+Norm::Norm(const NormSpec& spec, ParamList& params) : channels_(spec.channels), eps_(spec.eps), kind_(spec.kind) {
   weight_ = params.add(
       {.name = spec.prefix + ".weight", .shape = {channels_}, .init = {Initializer::Kind::ones}, .decay = false});
-  bias_ = params.add({.name = spec.prefix + ".bias", .shape = {channels_}, .decay = false});
+  if (kind_ == Kind::layer) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {channels_}, .decay = false});
 }
 
 void Norm::forward(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                    StreamView stream) const {
+  if (kind_ == Kind::rms) {
+    kernels::rms_norm_forward({.x = x, .weight = at(params, weight_), .y = y, .rstd = saved.rstd, .eps = eps_}, stream);
+    return;
+  }
   kernels::layer_norm_forward({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .y = y,
                                .mean = saved.mean, .rstd = saved.rstd, .eps = eps_}, stream);
 }
 
 void Norm::recompute(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                      StreamView stream) const {
+  if (kind_ == Kind::rms) {
+    kernels::rms_norm_apply({.x = x, .weight = at(params, weight_), .rstd = saved.rstd, .y = y}, stream);
+    return;
+  }
   kernels::layer_norm_apply({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .mean = saved.mean,
                              .rstd = saved.rstd, .y = y}, stream);
 }
 
 void Norm::backward(const BackwardArgs& args) const {
+  if (kind_ == Kind::layer) return backward_layer(args);
+  kernels::rms_norm_backward({.dy = args.dy, .x = args.x, .weight = at(args.params, weight_), .rstd = args.saved.rstd,
+                              .dx = args.dx, .add_to_dx = args.write == Write::add, .dweight = args.grads[weight_],
+                              .accumulate = args.grads.adds(weight_), .workspace = args.workspace}, args.stream);
+}
+
+void Norm::backward_layer(const BackwardArgs& args) const {
   // The kernel has one flag for both: where they differ, the one to overwrite starts at 0.
   const bool adds = args.grads.adds(weight_) || args.grads.adds(bias_);
   if (adds && !args.grads.adds(weight_)) clear(args.grads[weight_], args.stream);
@@ -34,6 +52,9 @@ void Norm::backward(const BackwardArgs& args) const {
                                 .workspace = args.workspace}, args.stream);
 }
 
-std::size_t Norm::workspace_bytes(DType dtype) const { return kernels::layer_norm_backward_workspace(channels_, dtype); }
+std::size_t Norm::workspace_bytes(DType dtype) const {
+  return kind_ == Kind::rms ? kernels::rms_norm_backward_workspace(channels_, dtype)
+                            : kernels::layer_norm_backward_workspace(channels_, dtype);
+}
 
 }  // namespace tessera::models

@@ -1,5 +1,5 @@
 #pragma once
-// Norm: the normalisation in front of a residual branch or of the head. LayerNorm today.
+// Norm: the normalisation in front of a residual branch or of the head: LayerNorm, or RMSNorm.
 
 #include <string>
 
@@ -9,9 +9,11 @@
 namespace tessera::models {
 
 struct NormSpec {
-  std::string prefix;  // names are prefix + ".weight" and ".bias"
+  enum class Kind : unsigned char { layer, rms };
+  std::string prefix;  // names are prefix + ".weight" and, of a LayerNorm, ".bias"
   std::int64_t channels = 0;
   double eps = 1e-5;
+  Kind kind = Kind::layer;
 };
 
 class Norm {
@@ -20,10 +22,13 @@ class Norm {
 
   /// What backward needs beside x.
   struct Saved {
-    TensorView mean, rstd;  // (N)
+    TensorView mean, rstd;  // (N); an RMSNorm has no mean
   };
-  [[nodiscard]] static Saved carve(Carver& carver, std::int64_t rows, DType dtype) {
-    return {carver.take(dtype, {rows}), carver.take(dtype, {rows})};
+  [[nodiscard]] Saved carve(Carver& carver, std::int64_t rows, DType dtype) const {
+    Saved saved;
+    if (kind_ == NormSpec::Kind::layer) saved.mean = carver.take(dtype, {rows});
+    saved.rstd = carver.take(dtype, {rows});
+    return saved;
   }
 
   /// y = norm(x), (N, C); y may be x. `saved` absent: not wanted.
@@ -48,7 +53,10 @@ class Norm {
  private:
   std::int64_t channels_;
   double eps_;
-  int weight_, bias_;
+  NormSpec::Kind kind_;
+  int weight_, bias_ = -1;  // -1: none
+
+  void backward_layer(const BackwardArgs& args) const;
 };
 
 }  // namespace tessera::models

@@ -48,6 +48,8 @@ class ParamList {
 
 /// y = x, equal numbers of bytes that do not overlap.
 void copy(const TensorView& x, const TensorView& y, StreamView stream);
+/// y = x, matrices (N, C) whose rows are `stride_x` and `stride_y` elements apart.
+void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& y, std::int64_t stride_y, StreamView stream);
 /// Every element of y becomes 0.
 void clear(const TensorView& y, StreamView stream);
 

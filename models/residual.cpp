@@ -5,7 +5,7 @@ namespace tessera::models {
 
 Residual::Saved Residual::saved(Carver& carver, BatchShape shape, DType dtype) const {
   Saved s;
-  s.norm = Norm::carve(carver, shape.batch * shape.tokens, dtype);
+  s.norm = norm_.carve(carver, shape.batch * shape.tokens, dtype);
   s.sublayer = carver.take_bytes(sublayer_->saved_bytes(shape, dtype));
   return s;
 }

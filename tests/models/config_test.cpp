@@ -78,8 +78,8 @@ TEST(Config, RefusesMalformedAndAbsurdValuesByKey) {
 }
 
 TEST(Config, RefusesOtherFamiliesAndNamesThoseItHas) {
-  EXPECT_THAT(error_with("model_type", "llama"), HasSubstr("\"model_type\" is \"llama\""));
-  EXPECT_THAT(error_with("model_type", "llama"), HasSubstr("gpt2"));
+  EXPECT_THAT(error_with("model_type", "bert"), HasSubstr("\"model_type\" is \"bert\""));
+  EXPECT_THAT(error_with("model_type", "bert"), HasSubstr("gpt2, llama, qwen2"));
   EXPECT_THAT(error_with("model_type", 7), HasSubstr("\"model_type\""));
 }
 

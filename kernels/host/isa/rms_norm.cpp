@@ -1,0 +1,74 @@
+// RMSNorm, group by group: a group stays in the first cache between its passes.
+#include "kernels/host/rms_norm.hpp"
+
+#include "kernels/host/isa/math.hpp"
+#include "kernels/host/isa/sums.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+template <class T>
+inline void apply_group(const T* x, const T* weight, T* y, T rstd, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * weight[i];
+}
+
+template <class T>
+void forward(const RmsNormRows<T>& args) {
+  const std::int64_t n = args.channels;
+  for (std::int64_t row = 0; row < args.rows; ++row)
+    for (std::int64_t g = 0; g < args.groups; ++g) {
+      const T* x = args.x + row * args.stride_x + g * n;
+      const T square = sum_of<T>(x, n, [](auto v) { return v * v; }) / static_cast<T>(n);
+      const T rstd = T(1) / square_root(square + args.eps);
+      if (args.rstd) args.rstd[row * args.groups + g] = rstd;
+      apply_group(x, args.weight, args.y + row * args.stride_y + g * n, rstd, n);
+    }
+}
+
+template <class T>
+void apply(const RmsNormRows<T>& args) {
+  const std::int64_t n = args.channels;
+  for (std::int64_t row = 0; row < args.rows; ++row)
+    for (std::int64_t g = 0; g < args.groups; ++g)
+      apply_group(args.x + row * args.stride_x + g * n, args.weight, args.y + row * args.stride_y + g * n,
+                  args.rstd[row * args.groups + g], n);
+}
+
+template <bool Add, class T>
+inline void backward_group(const T* dy, const T* x, const T* weight, T rstd, T* dx, T* dweight, std::int64_t n) {
+  T dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T hat = x[i] * rstd, d = dy[i];
+    dweight[i] = madd(d, hat, dweight[i]);
+    dot = madd(d * weight[i], hat, dot);
+  }
+  const T mean = dot / static_cast<T>(n);
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T d = rstd * madd(dy[i], weight[i], -(x[i] * rstd * mean));
+    dx[i] = Add ? dx[i] + d : d;
+  }
+}
+
+template <class T>
+void backward(const RmsNormGradRows<T>& args) {
+  const std::int64_t n = args.channels;
+  for (std::int64_t row = 0; row < args.rows; ++row)
+    for (std::int64_t g = 0; g < args.groups; ++g) {
+      const T* dy = args.dy + row * args.stride_dy + g * n;
+      const T* x = args.x + row * args.stride_x + g * n;
+      T* dx = args.dx + row * args.stride_dx + g * n;
+      const T rstd = args.rstd[row * args.groups + g];
+      if (args.add_to_dx) backward_group<true>(dy, x, args.weight, rstd, dx, args.dweight, n);
+      else backward_group<false>(dy, x, args.weight, rstd, dx, args.dweight, n);
+    }
+}
+
+}  // namespace
+
+const RmsNorm<float> rms_norm_f32 = {forward<float>, apply<float>, backward<float>};
+const RmsNorm<double> rms_norm_f64 = {forward<double>, apply<double>, backward<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

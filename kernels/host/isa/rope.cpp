@@ -1,0 +1,27 @@
+// Rotary positions: pairs (j, j + d/2) of each head.
+#include "kernels/host/rope.hpp"
+
+#include "kernels/host/isa/math.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+template <class T>
+void rotate(T* x, const T* cosines, const T* sines, std::int64_t heads, std::int64_t half, T sign) {
+  for (std::int64_t h = 0; h < heads; ++h, x += 2 * half) {
+    T *low = x, *high = x + half;
+#pragma omp simd
+    for (std::int64_t j = 0; j < half; ++j) {
+      const T a = low[j], b = high[j], c = cosines[j], s = sign * sines[j];
+      low[j] = madd(a, c, -(b * s));
+      high[j] = madd(b, c, a * s);
+    }
+  }
+}
+
+}  // namespace
+
+const Rope<float> rope_f32 = {rotate<float>};
+const Rope<double> rope_f64 = {rotate<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,0 +1,41 @@
+// SwiGLU: silu(x) = x / (1 + e^-x), and its slope s·(1 + x·(1 - s)) with s the sigmoid and 1 - s = e^-x·s.
+#include "kernels/host/swiglu.hpp"
+
+#include "kernels/host/isa/math.hpp"
+
+namespace tessera::kernels::host::TESSERA_ISA {
+namespace {
+
+/// e^-x, bounded: past ±80 the sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+template <class T>
+inline T exp_minus(T x) {
+  return exp_bounded(-clamp_magnitude(x, T(80)));
+}
+
+template <class T>
+void forward(const T* gate, const T* up, T* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T v = gate[i];
+    y[i] = v / (T(1) + exp_minus(v)) * up[i];
+  }
+}
+
+template <class T>
+void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T v = gate[i], u = up[i], d = dy[i];
+    const T e = exp_minus(v);
+    const T s = T(1) / (T(1) + e);
+    dgate[i] = d * u * (s * madd(v, e * s, T(1)));
+    dup[i] = d * (v * s);
+  }
+}
+
+}  // namespace
+
+const Swiglu<float> swiglu_f32 = {forward<float>, backward<float>};
+const Swiglu<double> swiglu_f64 = {forward<double>, backward<double>};
+
+}  // namespace tessera::kernels::host::TESSERA_ISA

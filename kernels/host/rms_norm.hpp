@@ -1,0 +1,34 @@
+#pragma once
+// Table of the RMSNorm kernels: ranges of rows, one thread. A row holds `groups` groups of `channels`, each normed by itself.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+template <class T>
+struct RmsNormRows {
+  const T *x, *weight;
+  T *y, *rstd;  // forward: rstd may be null; apply: read
+  std::int64_t rows, groups, channels, stride_x, stride_y;
+  T eps;
+};
+
+template <class T>
+struct RmsNormGradRows {
+  const T *dy, *x, *weight, *rstd;
+  T *dx, *dweight;  // dweight: added to
+  std::int64_t rows, groups, channels, stride_dy, stride_x, stride_dx;
+  bool add_to_dx;
+};
+
+template <class T>
+struct RmsNorm {
+  void (*forward)(const RmsNormRows<T>&);
+  void (*apply)(const RmsNormRows<T>&);
+  void (*backward)(const RmsNormGradRows<T>&);
+};
+TESSERA_TABLE(RmsNorm, rms_norm)
+
+}  // namespace tessera::kernels::host

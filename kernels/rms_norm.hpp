@@ -1,0 +1,43 @@
+#pragma once
+// RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers: whole rows, or the heads in them.
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+/// Rows may be columns of a wider matrix: strides are elements from row to row, 0: rows follow one another.
+struct RmsNormForwardArgs {
+  TensorView x;       // (N, G·C): each of the N·G groups of C has its own norm
+  TensorView weight;  // (C)
+  TensorView y;       // (N, G·C); may be x
+  TensorView rstd;    // (N·G), written for backward; absent: not wanted
+  double eps = 1e-6;
+  std::int64_t stride_x = 0, stride_y = 0;
+};
+void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream);
+
+/// y again from saved rstd: the same bits as the forward pass.
+struct RmsNormApplyArgs {
+  TensorView x, weight, rstd, y;  // as above, whole rows
+};
+void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);
+
+struct RmsNormBackwardArgs {
+  TensorView dy;      // (N, G·C)
+  TensorView x;       // (N, G·C), the forward's input
+  TensorView weight;  // (C)
+  TensorView rstd;    // (N·G)
+  TensorView dx;      // (N, G·C); may be dy; with add_to_dx the residual's gradient is already there
+  bool add_to_dx = false;
+  TensorView dweight;       // (C)
+  bool accumulate = false;  // add to dweight, or overwrite it
+  TensorView workspace;     // rms_norm_backward_workspace bytes
+  std::int64_t stride_dy = 0, stride_x = 0, stride_dx = 0;
+};
+/// Rows are summed into dweight by blocks that depend on N alone: the same bits for any number of threads.
+void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream);
+/// Bytes, for any number of rows and threads.
+[[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,33 @@
+#pragma once
+// Rotary positions (Su et al. 2021), half rotation as Hugging Face's models have it: of a head x of d numbers at position p, with
+// a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j < d/2.
+
+#include <span>
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct RopeTableArgs {
+  std::span<const double> inv_freq;  // (d/2)
+  double scale = 1;                  // of cosines and sines (YaRN)
+  TensorView positions;              // (P) int32: of each row; absent: 0 … P-1
+  TensorView table;                  // (P, d): a row has d/2 cosines, then d/2 sines, of its position
+};
+/// Angles are rounded to the table's type before cosine and sine are taken, as torch does.
+void rope_table(const RopeTableArgs& args, StreamView stream);
+
+enum class Rotation : unsigned char { forward, backward };  // backward: by the negative angle, for gradients
+
+struct RopeArgs {
+  TensorView x;               // (N, heads·d), rotated in place
+  std::int64_t head_dim = 0;  // d, even
+  std::int64_t stride = 0;    // elements from one row of x to the next; 0: heads·d
+  TensorView table;           // (P, d), of rope_table
+  TensorView positions;       // (N) int32: row r takes table row positions[r]; absent: table row r mod P
+  Rotation rotation = Rotation::forward;
+};
+void rope(const RopeArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

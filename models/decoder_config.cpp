@@ -1,0 +1,78 @@
+// What of a Llama-like config.json is read, and what is refused because it would change the mathematics.
+#include "models/decoder.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::models {
+namespace {
+
+// Far above any model there is, and low enough that no product of them overflows.
+constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
+
+void refuse_windows(const ConfigReader& config) {
+  // Qwen's configs name a window and switch it off; the others have null.
+  if (config.has("use_sliding_window")) {
+    config.only("use_sliding_window", false, "attention in a sliding window");
+  } else if (config.has("sliding_window") && config.text("model_type").rfind("qwen", 0) != 0) {
+    config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
+  }
+  for (const std::string& type : config.texts("layer_types"))
+    if (type != "full_attention") config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
+}
+
+void refuse_unsupported(const ConfigReader& config) {
+  const std::string activation = config.text("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish")  // two names of one function
+    config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
+  refuse_windows(config);
+  config.only("is_encoder_decoder", false, "an encoder");
+  config.only("add_cross_attention", false, "cross attention");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier", "residual_multiplier",
+                          "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
+    if (config.has(key)) config.refuse(key, "is set, which is not supported");
+  if (config.has("pruned_heads")) config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
+  if (config.has("quantization_config")) config.refuse("quantization_config", "asks for quantized weights, which is not supported");
+}
+
+void warn_of_dropout(const ConfigReader& config) {
+  if (const double p = config.number("attention_dropout", 0.0, 1.0, 0.0); p != 0)
+    log::warn(10, strfmt("dropout is not built: attention_dropout = %g in the model's config.json; training at 0", p));
+}
+
+std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
+  if (config.has("head_dim") || defaults.head_dim > 0) return config.integer({"head_dim"}, 2, 4096, defaults.head_dim);
+  if (c.hidden % c.heads != 0)
+    config.refuse("num_attention_heads", strfmt("is %lld, which does not divide \"hidden_size\" = %lld, and there is no \"head_dim\"",
+                                                static_cast<long long>(c.heads), static_cast<long long>(c.hidden)));
+  return c.hidden / c.heads;
+}
+
+}  // namespace
+
+DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults) {
+  DecoderConfig c;
+  c.family = config.text("model_type");
+  c.vocab = config.integer({"vocab_size"}, 2, most_rows);
+  c.max_tokens = config.integer({"max_position_embeddings"}, 1, most_rows);
+  c.hidden = config.integer({"hidden_size"}, 1, most_width);
+  c.layers = config.integer({"num_hidden_layers"}, 1, most_layers);
+  c.heads = config.integer({"num_attention_heads"}, 1, most_width);
+  c.kv_heads = defaults.kv_heads_required ? config.integer({"num_key_value_heads"}, 1, c.heads)
+                                          : config.integer({"num_key_value_heads"}, 1, c.heads, c.heads);
+  if (c.heads % c.kv_heads != 0)
+    config.refuse("num_key_value_heads", strfmt("is %lld, which does not divide \"num_attention_heads\" = %lld",
+                                                static_cast<long long>(c.kv_heads), static_cast<long long>(c.heads)));
+  c.head_dim = parse_head_dim(config, c, defaults);
+  if (c.head_dim % 2 != 0)
+    config.refuse("head_dim", strfmt("is %lld: rotary positions take an even one", static_cast<long long>(c.head_dim)));
+  c.inner = config.integer({"intermediate_size"}, 1, 4 * most_width);
+  c.norm_eps = config.number("rms_norm_eps", 1e-12, 0.1, defaults.norm_eps);
+  c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
+  c.tied = config.boolean("tie_word_embeddings", false);
+  c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta});
+  refuse_unsupported(config);
+  warn_of_dropout(config);
+  return c;
+}
+
+}  // namespace tessera::models

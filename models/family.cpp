@@ -1,0 +1,23 @@
+// The table of families.
+#include "models/family.hpp"
+
+namespace tessera::models {
+
+namespace {
+constexpr Family table[] = {
+    {"gpt2", make_gpt2_model, gpt2_canonical_name},
+    {"llama", make_llama, decoder_canonical_name},
+    {"qwen2", make_qwen2, decoder_canonical_name},
+    {"qwen3", make_qwen3, decoder_canonical_name},
+};
+}  // namespace
+
+std::span<const Family> families() { return table; }
+
+const Family* find_family(const std::string& name) {
+  for (const Family& family : table)
+    if (name == family.name) return &family;
+  return nullptr;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,33 @@
+#pragma once
+// Family: a model_type of Hugging Face, as a row of one table. docs/adding-a-model.md walks through a new one.
+
+#include <span>
+#include <string>
+
+#include "models/config_reader.hpp"
+#include "models/module.hpp"
+
+namespace tessera::models {
+
+struct Family {
+  const char* name;  // model_type
+  /// Throws Error (usage) as models::make does.
+  Model (*make)(const ConfigReader& config, DType dtype);
+  /// As models::canonical_name.
+  std::string (*canonical_name)(const std::string& name);
+};
+
+/// In the order in which they are listed to users.
+[[nodiscard]] std::span<const Family> families();
+/// Null if there is none of that name.
+[[nodiscard]] const Family* find_family(const std::string& name);
+
+// What the table's rows are made of: one file each.
+[[nodiscard]] Model make_gpt2_model(const ConfigReader& config, DType dtype);
+[[nodiscard]] std::string gpt2_canonical_name(const std::string& name);
+[[nodiscard]] Model make_llama(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_qwen2(const ConfigReader& config, DType dtype);
+[[nodiscard]] Model make_qwen3(const ConfigReader& config, DType dtype);
+[[nodiscard]] std::string decoder_canonical_name(const std::string& name);
+
+}  // namespace tessera::models

@@ -1,0 +1,14 @@
+// Llama 3, 3.1, 3.2 (model_type "llama"): the shared decoder as it is; biases where the config asks for them.
+#include "models/decoder.hpp"
+#include "models/family.hpp"
+
+namespace tessera::models {
+
+Model make_llama(const ConfigReader& config, DType dtype) {
+  DecoderConfig c = parse_decoder(config, {.kv_heads_required = false});
+  c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
+  c.mlp_bias = config.boolean("mlp_bias", false);
+  return make_decoder(c, dtype);
+}
+
+}  // namespace tessera::models

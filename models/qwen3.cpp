@@ -1,0 +1,14 @@
+// Qwen3, dense (model_type "qwen3"): each head of q and k is normed before it is rotated; head_dim is 128 whatever the width.
+#include "models/decoder.hpp"
+#include "models/family.hpp"
+
+namespace tessera::models {
+
+Model make_qwen3(const ConfigReader& config, DType dtype) {
+  DecoderConfig c = parse_decoder(config, {.head_dim = 128});
+  c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
+  c.head_norms = true;
+  return make_decoder(c, dtype);
+}
+
+}  // namespace tessera::models

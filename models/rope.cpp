@@ -1,0 +1,109 @@
+// Rotary frequencies: what scaling does to them.
+#include "models/rope.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::models {
+namespace {
+
+constexpr double largest = 1e12;  // of any number in these objects
+
+std::vector<double> plain(std::int64_t head_dim, double theta) {
+  std::vector<double> inv;
+  for (std::int64_t j = 0; 2 * j < head_dim; ++j)
+    inv.push_back(std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim)));
+  return inv;
+}
+
+double original_length(const ConfigReader& scaling, const RopeShape& shape) {
+  return static_cast<double>(scaling.integer({"original_max_position_embeddings"}, 1, std::int64_t{1} << 24, shape.max_tokens));
+}
+
+/// Long waves are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1).
+void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
+  const double factor = scaling.number("factor", 1, largest, {}), low = scaling.number("low_freq_factor", 1e-6, largest, {}),
+               high = scaling.number("high_freq_factor", 1e-6, largest, {}), length = original_length(scaling, shape);
+  if (high <= low) scaling.refuse("high_freq_factor", strfmt("is %g, not above \"low_freq_factor\" = %g", high, low));
+  for (double& inv : rope.inv_freq) {
+    const double wave = 2 * std::numbers::pi / inv;
+    if (wave < length / high) continue;
+    const double smooth = wave > length / low ? 0.0 : (length / wave - low) / (high - low);
+    inv = (1 - smooth) * inv / factor + smooth * inv;
+  }
+}
+
+/// YaRN (Peng et al. 2023): dimensions that turn often are kept, those that turn rarely stretched, with a ramp between.
+void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double theta, Rope& rope) {
+  const double length = original_length(scaling, shape);
+  const double factor = scaling.number("factor", 1, largest, static_cast<double>(shape.max_tokens) / length);
+  const double fast = scaling.number("beta_fast", 1e-6, largest, 32), slow = scaling.number("beta_slow", 1e-6, largest, 1);
+  const auto d = static_cast<double>(shape.head_dim);
+  const auto dimension = [&](double turns) { return d * std::log(length / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta)); };
+  double low = dimension(fast), high = dimension(slow);
+  if (scaling.boolean("truncate", true)) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, d - 1);
+  if (high == low) high += 0.001;
+  for (std::size_t j = 0; j < rope.inv_freq.size(); ++j) {
+    const double ramp = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
+    rope.inv_freq[j] = ramp * rope.inv_freq[j] / factor + (1 - ramp) * rope.inv_freq[j];
+  }
+  const auto of = [factor](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; };
+  const double mscale = scaling.number("mscale", 0, largest, 0.0), all = scaling.number("mscale_all_dim", 0, largest, 0.0);
+  rope.scale = scaling.number("attention_factor", 1e-6, largest, mscale > 0 && all > 0 ? of(mscale) / of(all) : of(1));
+}
+
+/// The object that describes scaling, and its type.
+ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
+  const auto type_of = [](const ConfigReader& object) {
+    const std::string word = object.text(object.has("rope_type") ? "rope_type" : "type", "default");
+    if (object.has("rope_type") && object.has("type") && object.text("type") != word)
+      object.refuse("type", "is \"" + object.text("type") + "\", but \"rope_type\" is \"" + word + "\"");
+    return word;
+  };
+  const ConfigReader v5 = config.object("rope_parameters"), v4 = config.object("rope_scaling");
+  const bool has_v5 = config.has("rope_parameters"), has_v4 = config.has("rope_scaling");
+  type = type_of(has_v5 ? v5 : v4);
+  if (has_v5 && has_v4 && type_of(v4) != type)
+    config.refuse("rope_scaling", "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"", "Keep one");
+  return has_v5 ? v5 : v4;
+}
+
+double theta_of(const ConfigReader& config, const ConfigReader& scaling, double fallback) {
+  constexpr double low = 1.0001;
+  const double outer = config.number("rope_theta", low, largest, fallback);
+  const double theta = scaling.number("rope_theta", low, largest, outer);
+  if (config.has("rope_theta") && theta != outer) config.refuse("rope_theta", strfmt("is %g, but \"rope_parameters.rope_theta\" is %g", outer, theta));
+  return theta;
+}
+
+}  // namespace
+
+Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
+  std::string type;
+  const ConfigReader scaling = scaling_of(config, type);
+  for (const ConfigReader* place : {&config, &scaling})
+    if (place->number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
+      place->refuse("partial_rotary_factor", "is not 1: rotating a part of the head is not supported");
+  const double theta = theta_of(config, scaling, shape.default_theta);
+  Rope rope{plain(shape.head_dim, theta), 1};
+  if (type == "default") return rope;
+  if (type == "linear") {
+    const double factor = scaling.number("factor", 1e-6, largest, {});
+    for (double& inv : rope.inv_freq) inv /= factor;
+  } else if (type == "llama3") {
+    scale_llama3(scaling, shape, rope);
+  } else if (type == "yarn") {
+    scale_yarn(scaling, shape, theta, rope);
+  } else {
+    scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type", "is \"" + type + "\", which is not supported",
+                   "Supported: default, linear, llama3, yarn");
+  }
+  return rope;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,64 @@
+// SwigluMlp: saved are gate and up; their product is made again in backward.
+#include "models/swiglu.hpp"
+
+#include "kernels/swiglu.hpp"
+
+namespace tessera::models {
+
+SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
+    : gate_(spec.gate, params), up_(spec.up, params), down_(spec.down, params) {
+  TESSERA_ASSERT(gate_.out() == up_.out() && up_.out() == down_.in());
+}
+
+std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
+  Carver carver;
+  (void)take_hidden(carver, shape, dtype);  // gate
+  (void)take_hidden(carver, shape, dtype);  // up
+  return carver.bytes();
+}
+
+std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
+  if (phase != Phase::train) return 0;  // the product lies over gate
+  Carver carver;
+  (void)take_hidden(carver, shape, dtype);  // the product; backward: then the gradient of up
+  (void)take_hidden(carver, shape, dtype);  // backward: the product's gradient, then gate's
+  return carver.bytes();
+}
+
+void SwigluMlp::forward(const ForwardArgs& args) const {
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView product = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : gate;
+
+  gate_.forward({.params = args.params, .x = args.x, .y = gate, .stream = args.stream});
+  up_.forward({.params = args.params, .x = args.x, .y = up, .stream = args.stream});
+  kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
+  down_.forward({.params = args.params, .x = product, .y = args.y, .write = Write::add, .stream = args.stream});
+}
+
+void SwigluMlp::backward(const BackwardArgs& args) const {
+  Carver saved_carver(args.saved), carver(args.workspace);
+  const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
+  const TensorView product = take_hidden(carver, args.shape, args.x.dtype), dup = product;
+  const TensorView dproduct = take_hidden(carver, args.shape, args.x.dtype), dgate = dproduct;
+
+  kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
+  down_.backward({.params = args.params, .grads = args.grads, .x = product, .dy = args.dy, .dx = dproduct, .stream = args.stream});
+  kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
+  const auto part = [&](const TensorView& dy, Write write) {
+    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = dy, .dx = args.dx, .write = write,
+                                .stream = args.stream};
+  };
+  gate_.backward_params(part(dgate, Write::overwrite));  // both before dx, which may be x
+  up_.backward_params(part(dup, Write::overwrite));
+  gate_.backward_input(part(dgate, Write::overwrite));
+  up_.backward_input(part(dup, Write::add));
+}
+
+double SwigluMlp::forward_flops(BatchShape shape) const {
+  return static_cast<double>(shape.batch * shape.tokens) * (gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row());
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,32 @@
+#pragma once
+// The gated MLP of Llama and its kin as a sublayer: down(silu(gate(x))·up(x)).
+
+#include "models/linear.hpp"
+#include "models/sublayer.hpp"
+
+namespace tessera::models {
+
+struct SwigluMlpSpec {
+  LinearSpec gate, up;  // in C, out I
+  LinearSpec down;      // in I, out C
+};
+
+class SwigluMlp final : public Sublayer {
+ public:
+  SwigluMlp(const SwigluMlpSpec& spec, ParamList& params);
+
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+
+ private:
+  [[nodiscard]] TensorView take_hidden(Carver& carver, BatchShape shape, DType dtype) const {
+    return carver.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+  }
+
+  Linear gate_, up_, down_;
+};
+
+}  // namespace tessera::models
