@@ -31,7 +31,7 @@ std::vector<int> deal(const std::vector<SafetensorsTensor>& tensors, std::uint64
   return files;
 }
 
-std::string file_name(int file, int count) {
+std::string name_of_file(int file, int count) {
   return count == 1 ? model_file_name : strfmt("model-%05d-of-%05d.safetensors", file + 1, count);
 }
 
@@ -68,7 +68,7 @@ ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::
     std::vector<SafetensorsTensor> own;
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (file_of[i] == file) own.push_back(tensors[i]);
-    result.files.push_back({file_name(file, count), plan_safetensors(own, {{"format", "pt"}})});
+    result.files.push_back({name_of_file(file, count), plan_safetensors(own, {{"format", "pt"}})});
   }
   if (count > 1) result.index = index_text(tensors, file_of, result.files);
   std::map<std::string, std::uint64_t> begin;

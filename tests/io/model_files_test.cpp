@@ -27,7 +27,9 @@ TEST(ModelFiles, OneFileWhereAllFitAndNoIndex) {
     EXPECT_EQ(files.index, "");
     for (std::size_t i = 0; i < some().size(); ++i)
       for (const auto& entry : files.files[0].plan.entries)
-        if (entry.name == some()[i].name) EXPECT_EQ(files.places[i].begin, entry.begin);
+        if (entry.name == some()[i].name) {
+          EXPECT_EQ(files.places[i].begin, entry.begin);
+        }
   }
   EXPECT_EQ(plan_model_files({}).files.size(), 1U);
   EXPECT_EQ(plan_model_files(some(), 903).files.size(), 2U);
