@@ -57,7 +57,39 @@ void check_names(const std::vector<SafetensorsTensor>& tensors) {
       throw Error(ExitCode::data, "cannot write tensor " + shown(tensor.name) + ": the name is taken");
 }
 
+/// The word that transformers has for a type.
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::f64: return "float64";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default: break;
+  }
+  TESSERA_ASSERT(false, "weights of %s", name_of(dtype));
+  return "";
+}
+
 }  // namespace
+
+std::string config_for_dtype(const std::string& config, DType dtype) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Error(ExitCode::data, "the model's config.json is not a JSON object");
+  bool changed = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!json.contains(key) || json[key] == torch_name(dtype)) continue;
+    json[key] = torch_name(dtype);
+    changed = true;
+  }
+  return changed ? json.dump(2) + "\n" : config;
+}
+
+const std::vector<std::string>& companion_files() {
+  static const std::vector<std::string> names = {
+      "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+      "tokenizer.model", "generation_config.json", "chat_template.jinja", "chat_template.json"};
+  return names;
+}
 
 ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
   check_names(tensors);

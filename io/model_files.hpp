@@ -35,4 +35,11 @@ struct ModelFiles {
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
                                           std::uint64_t max_shard_bytes = default_max_shard_bytes);
 
+/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or are not there; else
+/// the same keys and values in their order with those two set. Throws Error (data) if it is no JSON object.
+[[nodiscard]] std::string config_for_dtype(const std::string& config, DType dtype);
+
+/// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat templates.
+[[nodiscard]] const std::vector<std::string>& companion_files();
+
 }  // namespace tessera::io

@@ -1,88 +1,119 @@
 // write_model: temporary files, every rank its own slices, then renames.
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
 
 #include "io/file.hpp"
+#include "io/json_file.hpp"
 #include "io/model_file.hpp"
-#include "io/safetensors.hpp"
 
 namespace tessera::io {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 /// One rank's part of writing a model. The files are the directory's "NAME.tmp" until commit().
 class ModelWriter {
  public:
-  ModelWriter(std::string directory, std::span<const ParamSpec> params) : directory_(std::move(directory)) {
+  ModelWriter(std::string directory, std::span<const ParamSpec> params, const WriteModelOptions& options)
+      : directory_(std::move(directory)), companions_from_(options.companions) {
     std::vector<SafetensorsTensor> tensors;
     for (const auto& p : params) tensors.push_back({.name = p.name, .dtype = DType::f32, .shape = p.shape});
-    plan_ = plan_safetensors(tensors, {{"format", "pt"}});
-    std::map<std::string, std::uint64_t> begin;
-    for (const auto& e : plan_.entries) begin.emplace(e.name, e.begin);
-    for (const auto& p : params) begin_.push_back(begin.at(p.name));
+    model_ = plan_model_files(tensors, options.max_shard_bytes);
+    for (const auto& file : model_.files) data_bytes_ += file.plan.file_bytes - file.plan.header.size();
   }
 
-  /// Rank 0: both files under temporary names, the model's with its header and its space taken.
-  void prepare(const std::string& config) const {
+  /// Rank 0: every file under a temporary name, those of weights with header and space taken.
+  void prepare(const std::string& config) {
     make_directories(directory_);
-    File file = File::create(temporary("config.json"));
-    file.write_at(0, std::as_bytes(std::span(config)));
-    file.sync();
-    file.close();
-    file = File::create(temporary("model.safetensors"));
-    file.allocate(plan_.file_bytes);
-    file.write_at(0, std::as_bytes(std::span(plan_.header)));
-    file.sync();
-    file.close();
+    for (const auto& file : model_.files) {
+      File out = File::create(temporary(file.name));
+      names_.push_back(file.name);
+      out.allocate(file.plan.file_bytes);
+      out.write_at(0, std::as_bytes(std::span(file.plan.header)));
+      out.sync();
+      out.close();
+    }
+    if (!model_.index.empty()) text_file(index_file_name, model_.index);
+    copy_companions();
+    text_file("config.json", config);
   }
 
   /// Any rank: the slices of its shards, on stable storage. Returns the bytes written.
   std::uint64_t write(const shard::ShardLayout& layout, std::span<const ShardView> shards) const {
-    File file = File::open_to_write(temporary("model.safetensors"));
+    std::vector<File> files(model_.files.size());  // opened where this rank has something for them
     std::uint64_t written = 0;
     for (const auto& view : shards) {
       const std::int64_t first = view.shard * layout.shard_numel(view.unit);
       for (const auto& s : layout.segments(view.unit, view.shard)) {
+        const ModelFiles::Place& place = model_.places[static_cast<std::size_t>(s.param)];
+        File& file = files[static_cast<std::size_t>(place.file)];
+        if (file.descriptor() < 0) file = File::open_to_write(temporary(model_.files[static_cast<std::size_t>(place.file)].name));
         const auto bytes = std::as_bytes(std::span(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length)));
-        file.write_at(begin_[static_cast<std::size_t>(s.param)] + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-                      bytes);
+        file.write_at(place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), bytes);
         written += bytes.size();
       }
     }
-    file.sync();
-    file.close();
+    for (File& file : files) {
+      if (file.descriptor() < 0) continue;
+      file.sync();
+      file.close();
+    }
     return written;
   }
 
-  /// Rank 0: gives the files their names; config.json last, so that it is never newer than its weights.
+  /// Rank 0: gives the files their names in the order in which they were made: config.json is never newer than its weights.
   void commit(std::uint64_t written) const {
-    TESSERA_ASSERT(written == plan_.file_bytes - plan_.header.size(), "%llu bytes written of %llu",
-                   static_cast<unsigned long long>(written),
-                   static_cast<unsigned long long>(plan_.file_bytes - plan_.header.size()));
-    commit_rename(temporary("model.safetensors"), directory_ + "/model.safetensors");
-    commit_rename(temporary("config.json"), directory_ + "/config.json");
+    TESSERA_ASSERT(written == data_bytes_, "%llu bytes written of %llu", static_cast<unsigned long long>(written),
+                   static_cast<unsigned long long>(data_bytes_));
+    for (const std::string& name : names_) {
+      if (name == "config.json") remove_other_form();
+      commit_rename(temporary(name), directory_ + "/" + name);
+    }
   }
 
   void discard() const noexcept {
-    remove_quietly(temporary("model.safetensors"));
+    for (const std::string& name : names_) remove_quietly(temporary(name));
     remove_quietly(temporary("config.json"));
   }
 
  private:
   [[nodiscard]] std::string temporary(const std::string& name) const { return directory_ + "/" + name + ".tmp"; }
 
-  std::string directory_;
-  SafetensorsPlan plan_;
-  std::vector<std::uint64_t> begin_;  // of each parameter, in bytes of the file
+  void text_file(const std::string& name, const std::string& text) {
+    File file = File::create(temporary(name));
+    names_.push_back(name);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    file.close();
+  }
+
+  void copy_companions() {
+    std::error_code failed;
+    if (companions_from_.empty() || fs::equivalent(companions_from_, directory_, failed)) return;
+    for (const std::string& name : companion_files())
+      if (fs::is_regular_file(companions_from_ + "/" + name, failed))
+        text_file(name, read_text(companions_from_ + "/" + name, std::size_t{1} << 30));
+  }
+
+  /// A reader that finds model.safetensors looks at no index: what stood here before must not be what it finds.
+  void remove_other_form() const {
+    remove_quietly(directory_ + "/" + (model_.index.empty() ? index_file_name : model_file_name));
+  }
+
+  std::string directory_, companions_from_;
+  ModelFiles model_;
+  std::uint64_t data_bytes_ = 0;
+  std::vector<std::string> names_;  // rank 0: made, in order
 };
 
 }  // namespace
 
 void write_model(World& world, const std::string& directory, const std::string& config, std::span<const ParamSpec> params,
-                 const shard::ShardLayout& layout, std::span<const ShardView> shards, bool write_here) {
+                 const shard::ShardLayout& layout, std::span<const ShardView> shards, bool write_here, const WriteModelOptions& options) {
   const bool root = world.rank() == 0;
-  const ModelWriter writer(directory, params);  // pure: alike on every rank
+  ModelWriter writer(directory, params, options);  // alike on every rank
   try {
     world.together([&] {
       if (root) writer.prepare(config);

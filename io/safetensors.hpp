@@ -47,6 +47,7 @@ class SafetensorsFile {
   /// dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow.
   explicit SafetensorsFile(const std::string& path);
 
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   /// Null if there is none of that name.
   [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;

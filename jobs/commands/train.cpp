@@ -39,8 +39,8 @@ void TrainRun::prepare() {
   }
   if (!options_.flag("from_scratch")) {
     world_.together([&] {
-      const std::string file = config_.directory + "/model.safetensors";
-      if (world_.rank() == 0 && !std::filesystem::exists(file)) {
+      const std::string file = config_.directory + "/" + io::model_file_name;
+      if (world_.rank() == 0 && !std::filesystem::exists(file) && !std::filesystem::exists(config_.directory + "/" + io::index_file_name)) {
         throw Error(ExitCode::data, "there are no weights to start from", file,
                     "Add --from_scratch to start from fresh parameters");
       }
@@ -99,7 +99,7 @@ void TrainRun::start() {
   } else {
     const std::vector<io::ShardView> shards = trainer_->shards();
     io::read_model(world_, config_.directory, model_.params, trainer_->plan().layout, shards,
-                   [this](const std::string& name) { return models::canonical_name(model_, name); });
+                   [this](const std::string& name) { return models::tensor_use(model_, name); });
     trainer_->parameters_changed();
   }
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {

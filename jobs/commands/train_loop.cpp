@@ -188,8 +188,9 @@ void TrainRun::finish() {
   if (options_.has("sample_prompt")) sample();
   if (options_.flag("save_model")) {
     const std::vector<io::ShardView> shards = trainer_->shards();
-    io::write_model(world_, output_->path(), config_.text, model_.params, trainer_->plan().layout, shards,
-                    trainer_->writes_shards());
+    io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params, trainer_->plan().layout,
+                    shards, trainer_->writes_shards(),
+                    {.max_shard_bytes = options_.bytes("max_shard_size"), .companions = config_.directory});
   }
   world_.together([&] {
     if (world_.rank() == 0) output_->status("completed");

@@ -134,6 +134,8 @@ const OptionSpec run_and_logging[] = {
      .help = "false: write into output_dir itself", .matches = "ms-swift --add_version"},
     {.name = "run_name", .type = Type::text, .words = "NAME", .group = "Run", .help = "a name for run.json",
      .matches = "HF --run_name"},
+    {.name = "max_shard_size", .type = Type::size, .fallback = "5GB", .group = "Run",
+     .help = "largest file of the final model; beyond it, shards and an index", .matches = "HF save_pretrained(max_shard_size)"},
     {.name = "save_model", .type = Type::flag, .fallback = "true", .group = "Run",
      .help = "write config.json and model.safetensors at the end"},
     {.name = "dry_run", .type = Type::flag, .fallback = "false", .group = "Run", .help = "train: print the plan and stop",

@@ -35,7 +35,7 @@ const OptionSpec later_table[] = {
 
     // Model and data.
     {.name = "model_type", .words = "FAMILY", .group = "Not built yet", .help = "the config names its family",
-     .status = refused, .fine = "gpt2"},
+     .status = refused, .fine = "gpt2|llama|qwen2|qwen3|qwen3_moe|mixtral"},
     {.name = "torch_dtype", .aliases = "dtype", .group = "Not built yet", .help = "parameters are float32",
      .status = refused, .fine = "float32|fp32|auto"},
     {.name = "init_scheme", .group = "Not built yet", .help = "initialisation is the family's", .status = refused,
@@ -118,8 +118,6 @@ const OptionSpec later_table[] = {
      .status = refused},
     {.name = "save_only_model", .type = Type::flag, .fallback = "true", .group = "Not built yet",
      .help = "only the model is written", .status = refused, .fine = "true"},
-    {.name = "max_shard_size", .type = Type::size, .group = "Not built yet", .help = "several safetensors files",
-     .status = refused},
     {.name = "resume_from_checkpoint", .words = "auto|PATH", .group = "Not built yet", .help = "going on from a checkpoint",
      .status = refused, .fine = off_words},
     {.name = "async_save", .type = Type::flag, .fallback = "false", .group = "Not built yet",

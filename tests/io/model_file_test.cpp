@@ -16,7 +16,7 @@
 #include <limits>
 #include <mutex>
 
-#include "io/safetensors.hpp"
+#include "io/safetensors_index.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
@@ -145,6 +145,89 @@ TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
   });
 }
 
+TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
+  Folder folder;
+  write(folder.path(), {1, 2});  // one file first
+  std::filesystem::create_directory(folder / "in");
+  folder.file("in/tokenizer.json", "{}");
+  for (const auto& place : places) {
+    const Mesh mesh(place.replicate, place.shard);
+    run_local(mesh.world(), [&](World& world) {
+      const Rank rank(mesh, world.rank());
+      io::write_model(world, folder.path(), config, params, rank.layout, rank.views, mesh.coordinate(world.rank(), Axis::replicate) == 0,
+                      {.max_shard_bytes = 2600, .companions = folder / "in"});
+    });
+    EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "in", "model-00001-of-00003.safetensors",
+                                                        "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+                                                        "model.safetensors.index.json", "tokenizer.json"}));
+    std::uint64_t headers = 0;
+    for (const auto& file : io::open_safetensors_model(folder.path())) headers += file.bytes_read();
+    const auto bytes = read_and_check(folder.path(), place, same);
+    EXPECT_EQ(bytes, static_cast<std::uint64_t>(mesh.world()) * headers + static_cast<std::uint64_t>(place.replicate) * param_bytes);
+  }
+  write(folder.path(), {1, 2});  // and one file again: no index is left that a reader could follow
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
+  read_and_check(folder.path(), {1, 3}, same);
+}
+
+/// params as a file of transformers 5 might hold them: h.0.w and h.1.w and head.weight in one tensor, and a second copy of the table.
+std::string fused_file(float difference) {
+  constexpr std::int64_t numel = 11 * 65 + 200 * 3 + 25;
+  std::vector<io::SafetensorsTensor> tensors = {{"fused", DType::f32, {2, numel / 2}}, {"copy", DType::f32, {37, 11}}};
+  for (const int p : {0, 1, 3}) tensors.push_back({params[static_cast<std::size_t>(p)].name, DType::f32, params[static_cast<std::size_t>(p)].shape});
+  const auto plan = io::plan_safetensors(tensors, {});
+  std::string bytes = plan.header;
+  bytes.resize(plan.file_bytes);
+  for (const auto& entry : plan.entries) {
+    std::vector<std::pair<int, std::int64_t>> content;  // (parameter, elements)
+    if (entry.name == "fused") content = {{2, 11 * 65}, {4, 600}, {5, 25}};
+    else if (entry.name == "copy") content = {{0, 37 * 11}};
+    else
+      for (int p = 0; p < 6; ++p)
+        if (params[static_cast<std::size_t>(p)].name == entry.name) content = {{p, entry.numel()}};
+    std::uint64_t at = entry.begin;
+    for (const auto& [p, count] : content)
+      for (std::int64_t i = 0; i < count; ++i, at += 4) {
+        const float x = value(p, i) + (entry.name == "copy" && i == 400 ? difference : 0.0F);
+        std::memcpy(bytes.data() + at, &x, 4);
+      }
+  }
+  return bytes;
+}
+
+TensorUse fused_use(const std::string& name) {
+  if (name == "fused") return {.parts = {"h.0.w", "h.1.w", "head.weight"}, .shape = {2, 670}, .same_as = ""};
+  if (name == "copy") return {.parts = {}, .shape = {}, .same_as = "wte.weight"};
+  return {.parts = {name}, .shape = {}, .same_as = ""};
+}
+
+TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
+  Folder folder;
+  folder.file("model.safetensors", fused_file(0));
+  const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes - 37 * 11 * 4;
+  for (const auto& place : places) {
+    const Mesh mesh(place.replicate, place.shard);
+    std::atomic<std::uint64_t> bytes = 0;
+    const auto read = [&] {
+      run_local(mesh.world(), [&](World& world) {
+        Rank got(mesh, world.rank());
+        const Rank want(mesh, world.rank());
+        for (auto& unit : got.memory) std::fill(unit.begin(), unit.end(), -1.0F);
+        bytes += io::read_model(world, folder.path(), params, got.layout, got.views, fused_use);
+        for (std::size_t u = 0; u < want.memory.size(); ++u)
+          for (std::size_t i = 0; i < want.memory[u].size(); ++i)
+            if (!std::isnan(want.memory[u][i]) && got.memory[u][i] != want.memory[u][i]) throw std::runtime_error("another value");
+      });
+    };
+    read();
+    const auto world = static_cast<std::uint64_t>(mesh.world()), replicas = static_cast<std::uint64_t>(place.replicate);
+    EXPECT_EQ(bytes, world * header + replicas * (param_bytes + 37 * 11 * 4));
+    folder.file("model.safetensors", fused_file(1));
+    expect_error(ExitCode::data, "E114", read);
+    folder.file("model.safetensors", fused_file(0));
+  }
+}
+
 TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
   Folder folder;
   const auto tensor = [](const char* name, DType dtype, Shape shape) { return io::SafetensorsTensor{name, dtype, shape}; };
@@ -189,7 +272,7 @@ TEST(ModelFile, WhereThereIsNoModelFileTheErrorSaysWhatThereIs) {
   folder.file("pytorch_model.bin", "x");
   expect_error(ExitCode::data, "pytorch_model.bin", [&] { read(folder.path()); });
   folder.file("model.safetensors.index.json", "{}");
-  expect_error(ExitCode::data, "several files", [&] { read(folder.path()); });
+  expect_error(ExitCode::data, "weight_map", [&] { read(folder.path()); });
   folder.file("model.safetensors", "x");
   expect_error(ExitCode::data, "only 1 bytes", [&] { read(folder.path()); });
 }

@@ -56,6 +56,17 @@ TEST(ModelFiles, ShardsAreGreedyInOrderAndTheIndexAgrees) {
   }
 }
 
+TEST(ModelFiles, AConfigKeepsWhatItIsAndSaysTheTypeOfItsWeights) {
+  const std::string plain = "{\"b\":1,\n \"a\": {\"unknown\": [1, null]}}";
+  EXPECT_EQ(io::config_for_dtype(plain, DType::f32), plain);
+  const std::string right = "{\"z\": 1, \"torch_dtype\": \"float32\"}";
+  EXPECT_EQ(io::config_for_dtype(right, DType::f32), right);
+  const auto json = nlohmann::ordered_json::parse(
+      io::config_for_dtype(R"({"z": 1, "torch_dtype": "bfloat16", "a": {"unknown": [1, null]}, "dtype": "bfloat16"})", DType::f32));
+  EXPECT_EQ(json.dump(), R"({"z":1,"torch_dtype":"float32","a":{"unknown":[1,null]},"dtype":"float32"})");
+  test::expect_error(ExitCode::data, "not a JSON object", [] { (void)io::config_for_dtype("[]", DType::f32); });
+}
+
 TEST(ModelFiles, ANameTwiceIsRefusedAcrossFilesToo) {
   test::expect_error(ExitCode::data, "\"b\"", [] {
     auto tensors = some();

@@ -82,7 +82,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         } else {
           const auto shards = trainer.shards();
           io::read_model(world, input.model_directory, input.model->params, trainer.plan().layout, shards,
-                         [&](const std::string& name) { return models::canonical_name(*input.model, name); });
+                         [&](const std::string& name) { return models::tensor_use(*input.model, name); });
           trainer.parameters_changed();
         }
         for (int s = 0; s < input.steps; ++s) {
