@@ -34,6 +34,7 @@ present() {
     blas) pkg-config --exists openblas 2>/dev/null ;;
     yaml) pkg-config --exists yaml-0.1 2>/dev/null ;;
     hdf5) pkg-config --exists hdf5-openmpi 2>/dev/null ;;
+    icu) pkg-config --exists icu-uc 2>/dev/null ;;
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
@@ -49,6 +50,7 @@ package_of() {
     blas) echo libopenblas-pthread-dev ;;
     yaml) echo libyaml-dev ;;
     hdf5) echo libhdf5-openmpi-dev ;;
+    icu) echo libicu-dev ;;
     options) echo libboost-program-options-dev ;;
     json) echo nlohmann-json3-dev ;;
     gtest) echo libgtest-dev libgmock-dev ;;

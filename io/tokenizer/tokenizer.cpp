@@ -1,53 +1,153 @@
-// The tokenizer's outside; what is behind it is not written yet and says so.
+// The tokenizer's outside: loading, one text at a time, streams.
 
 #include "io/tokenizer/tokenizer.hpp"
 
 #include <filesystem>
 
+#include "io/json_file.hpp"
+#include "io/tokenizer/document_ids.hpp"
+#include "io/tokenizer/encoder.hpp"
+
 namespace tessera::io {
 
-struct TokenizerTables {};
-struct TextEncoder::State {};
-struct StreamDecoder::State {};
-
 namespace {
-[[noreturn]] void unfinished(const char* part) {
-  throw Error(ExitCode::internal, std::string("the tokenizer's ") + part + " is not built yet");
-}
-}  // namespace
 
-TextTokenizer TextTokenizer::load(const std::string&) { unfinished("load"); }
-TextTokenizer TextTokenizer::parse(std::string_view, const std::string&) { unfinished("parse"); }
-bool TextTokenizer::exists(const std::string& path) {
+constexpr std::size_t largest_file = std::size_t{256} << 20;
+
+std::filesystem::path file_of_tokenizer(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::path given = path;
-  return std::filesystem::is_regular_file(std::filesystem::is_directory(given, ignored) ? given / "tokenizer.json" : given, ignored);
+  return std::filesystem::is_directory(given, ignored) ? given / "tokenizer.json" : given;
 }
-std::vector<std::int32_t> TextTokenizer::encode(std::string_view, Special) const { unfinished("encode"); }
-std::string TextTokenizer::decode(std::span<const std::int32_t>, Special) const { unfinished("decode"); }
-std::int32_t TextTokenizer::vocab_size() const { unfinished("vocab_size"); }
+
+/// A token into a joiner, as the tokenizer's decoder wants it.
+void join(const TokenizerTables& tables, std::int32_t id, Special special, TokenJoiner& joiner, std::string& out) {
+  const AddedToken* added = tables.added(id);
+  if (added != nullptr && added->special && special == Special::without) return;
+  if (added == nullptr && !tables.model.vocabulary().has(id)) return;
+  if (tables.decoder.byte_level()) joiner.push_bytes(added != nullptr ? added->content : tables.model.bytes_of(id), out);
+  else joiner.push_token(added != nullptr ? added->content : tables.model.vocabulary().token(id), out);
+}
+
+void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_view text, Special special,
+                 std::vector<std::int32_t>& ids) {
+  const auto& [before, behind] = tables.post_processor;
+  if (special == Special::with) ids.insert(ids.end(), before.begin(), before.end());
+  encoder.encode(text, Normalizer::Place::beginning, ids);
+  if (special == Special::with) ids.insert(ids.end(), behind.begin(), behind.end());
+}
+
+}  // namespace
+
+TextTokenizer TextTokenizer::load(const std::string& path) {
+  const std::string file = file_of_tokenizer(path).string();
+  TextTokenizer tokenizer = parse(read_text(file, largest_file), file);
+  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  DocumentIds ids = read_document_ids(parent.empty() ? "." : parent.string(),
+                                      [&](std::string_view token) { return tokenizer.id_of(token); });
+  tokenizer.bos_id_ = ids.bos;
+  tokenizer.eos_ids_ = std::move(ids.eos);
+  return tokenizer;
+}
+
+TextTokenizer TextTokenizer::parse(std::string_view json, const std::string& where) {
+  return TextTokenizer(std::make_shared<const TokenizerTables>(json, where));
+}
+
+bool TextTokenizer::exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(file_of_tokenizer(path), ignored);
+}
+
+std::vector<std::int32_t> TextTokenizer::encode(std::string_view text, Special special) const {
+  std::vector<std::int32_t> ids;
+  Encoder encoder(*tables_, Encoder::Memory::none);
+  encode_with(*tables_, encoder, text, special, ids);
+  return ids;
+}
+
+std::string TextTokenizer::decode(std::span<const std::int32_t> ids, Special special) const {
+  std::string text;
+  TokenJoiner joiner(tables_->decoder);
+  joiner.hold_runs();
+  for (const std::int32_t id : ids) join(*tables_, id, special, joiner, text);
+  joiner.finish(text);
+  return text;
+}
+
+std::int32_t TextTokenizer::vocab_size() const { return tables_->size; }
 std::optional<std::int32_t> TextTokenizer::bos_id() const { return bos_id_; }
 std::optional<std::int32_t> TextTokenizer::eos_id() const {
   return eos_ids_.empty() ? std::nullopt : std::optional<std::int32_t>(eos_ids_.front());
 }
 const std::vector<std::int32_t>& TextTokenizer::eos_ids() const { return eos_ids_; }
-std::optional<std::int32_t> TextTokenizer::id_of(std::string_view) const { unfinished("id_of"); }
-std::string_view TextTokenizer::token(std::int32_t) const { unfinished("token"); }
-bool TextTokenizer::is_special(std::int32_t) const { unfinished("is_special"); }
-std::string TextTokenizer::describe() const { unfinished("describe"); }
-std::uint64_t TextTokenizer::hash() const { unfinished("hash"); }
 
-TextEncoder::TextEncoder(const TextTokenizer&) { unfinished("encoder"); }
+std::optional<std::int32_t> TextTokenizer::id_of(std::string_view token) const {
+  for (const AddedToken& added : tables_->added_tokens)
+    if (added.content == token) return added.id;
+  const std::int32_t id = tables_->model.vocabulary().id_of(token);
+  return id == Vocabulary::none ? std::nullopt : std::optional<std::int32_t>(id);
+}
+
+std::string_view TextTokenizer::token(std::int32_t id) const {
+  const AddedToken* added = tables_->added(id);
+  return added != nullptr ? std::string_view(added->content) : tables_->model.vocabulary().token(id);
+}
+
+bool TextTokenizer::is_special(std::int32_t id) const {
+  const AddedToken* added = tables_->added(id);
+  return added != nullptr && added->special;
+}
+
+std::string TextTokenizer::describe() const {
+  return tables_->pre_tokenizer.describe() + (tables_->normalizer.composes() ? ", NFC, " : ", ") +
+         std::to_string(tables_->model.vocabulary().count()) + " tokens, " + std::to_string(tables_->added_tokens.size()) + " added";
+}
+
+std::uint64_t TextTokenizer::hash() const { return tables_->hash; }
+
+struct TextEncoder::State {
+  explicit State(const TextTokenizer& of) : tokenizer(of), encoder(of.tables(), Encoder::Memory::cache) {}
+  TextTokenizer tokenizer;  // keeps the tables
+  Encoder encoder;
+};
+
+TextEncoder::TextEncoder(const TextTokenizer& tokenizer) : state_(std::make_unique<State>(tokenizer)) {}
 TextEncoder::~TextEncoder() = default;
 TextEncoder::TextEncoder(TextEncoder&&) noexcept = default;
 TextEncoder& TextEncoder::operator=(TextEncoder&&) noexcept = default;
-void TextEncoder::encode(std::string_view, Special, std::vector<std::int32_t>&) { unfinished("encoder"); }
 
-StreamDecoder::StreamDecoder(const TextTokenizer&, Special) { unfinished("stream decoder"); }
+void TextEncoder::encode(std::string_view text, Special special, std::vector<std::int32_t>& ids) {
+  encode_with(state_->tokenizer.tables(), state_->encoder, text, special, ids);
+}
+
+void TextEncoder::encode_on(std::string_view text, std::vector<std::int32_t>& ids) {
+  state_->encoder.encode(text, Normalizer::Place::inside, ids);
+}
+
+struct StreamDecoder::State {
+  State(const TextTokenizer& of, Special with) : tokenizer(of), special(with), joiner(of.tables().decoder) {}
+  TextTokenizer tokenizer;  // keeps the tables
+  Special special;
+  TokenJoiner joiner;
+};
+
+StreamDecoder::StreamDecoder(const TextTokenizer& tokenizer, Special special)
+    : state_(std::make_unique<State>(tokenizer, special)) {}
 StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
-std::string StreamDecoder::push(std::int32_t) { unfinished("stream decoder"); }
-std::string StreamDecoder::finish() { unfinished("stream decoder"); }
+
+std::string StreamDecoder::push(std::int32_t id) {
+  std::string text;
+  join(state_->tokenizer.tables(), id, state_->special, state_->joiner, text);
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  state_->joiner.finish(text);
+  return text;
+}
 
 }  // namespace tessera::io

@@ -63,6 +63,8 @@ const std::map<std::string, std::vector<std::string>>& wrappers() {
       {"cblas.h", {"kernels/", "tests/"}},
       {"yaml.h", {"io/", "jobs/", "tests/"}},
       {"hdf5.h", {"io/", "tests/"}},
+      {"unicode/uchar.h", {"io/", "tests/"}},
+      {"unicode/normalizer2.h", {"io/", "tests/"}},
       {"nccl.h", {"runtime/comm/", "tests/"}},
       {"cuda_runtime.h", {"runtime/base/", "runtime/comm/", "kernels/", "tests/"}},
   };

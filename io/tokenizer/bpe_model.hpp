@@ -1,0 +1,56 @@
+#pragma once
+// tokenizer.json's "model": a vocabulary, merges, and what becomes of characters that are in neither.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/tokenizer/merges.hpp"
+#include "io/tokenizer/tokenizer_json.hpp"
+#include "io/tokenizer/vocabulary.hpp"
+
+namespace tessera::io {
+
+class Component;
+
+class BpeModel {
+ public:
+  enum class Alphabet : unsigned char { bytes, characters };  // what the pieces that come in are made of
+
+  BpeModel() = default;
+  /// Throws Error (data): not BPE, dropout, prefixes or suffixes of words; a token or an id twice; ids far beyond the number of tokens; a
+  /// merge of, or to, what is no token; an alphabet with a gap through which text would be lost.
+  BpeModel(const Component& node, const TokenizerJson& json, Alphabet alphabet);
+
+  /// Ids of a piece before merging: of its bytes or characters; of all of it, if it is a token and `ignore_merges`. Sets `done` then.
+  void symbols(std::string_view piece, std::vector<std::int32_t>& ids, bool& done) const;
+  [[nodiscard]] const Merges& merges() const { return merges_; }
+  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+  /// The bytes that a token stands for: what decoding puts out. Alphabet bytes only.
+  [[nodiscard]] std::string_view bytes_of(std::int32_t id) const { return bytes_.token(id); }
+  [[nodiscard]] bool byte_fallback() const { return byte_fallback_; }
+  [[nodiscard]] bool ignores_merges() const { return ignore_merges_; }
+  /// True if no token is a `left` of any character but `right` with `right` behind it, and `right` is a token of its own: then no merge
+  /// crosses the place between the two, and pieces may be cut there.
+  [[nodiscard]] bool never_joins_before(std::string_view right) const;
+  /// True if no token goes on behind `left`, in itself or as <0xNN>, and `left` is always a token.
+  [[nodiscard]] bool never_joins_behind(char left) const;
+
+ private:
+  void read_vocabulary(const Component& node, const TokenizerJson& json);
+  void read_merges(const Component& node, const TokenizerJson& json);
+  void read_bytes(const Component& node);
+  void read_fallback(const Component& node);
+
+  Alphabet alphabet_ = Alphabet::bytes;
+  Vocabulary vocabulary_;  // as the file spells tokens
+  Vocabulary bytes_;       // as bytes
+  Merges merges_;
+  std::vector<std::int32_t> merged_;           // ids that merges make
+  std::array<std::int32_t, 256> byte_ids_{};   // of single bytes: the alphabet, or <0xNN>
+  std::int32_t unknown_ = Vocabulary::none;
+  bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
+};
+
+}  // namespace tessera::io

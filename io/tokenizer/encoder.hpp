@@ -1,0 +1,32 @@
+#pragma once
+// Text to ids, by the tables of a tokenizer: sections, normal form, pieces, merges.
+
+#include <optional>
+
+#include "io/tokenizer/tables.hpp"
+#include "io/tokenizer/word_cache.hpp"
+
+namespace tessera::io {
+
+class Encoder {
+ public:
+  enum class Memory : unsigned char { none, cache };
+  /// `tables` outlive it.
+  Encoder(const TokenizerTables& tables, Memory memory);
+
+  /// Appends the ids of `text`. `place`: whether the text begins a document, or goes on in one that was cut.
+  void encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids);
+
+ private:
+  void section(std::string_view text, Normalizer::Place place, bool first, std::vector<std::int32_t>& ids);
+  void piece(std::string_view text, std::vector<std::int32_t>& ids);
+
+  const TokenizerTables& tables_;
+  WordMerger merger_;
+  std::optional<WordCache> cache_;
+  std::vector<std::int32_t> word_;
+  std::vector<Section> sections_, parts_;
+  std::string normalised_, prepared_;
+};
+
+}  // namespace tessera::io

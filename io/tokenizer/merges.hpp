@@ -1,0 +1,72 @@
+#pragma once
+// Byte-pair encoding on ids: the table of merges, and the merging of a word.
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::io {
+
+/// What a pair of ids becomes, and how early: lower ranks first.
+struct Merge {
+  std::uint32_t rank = 0;
+  std::int32_t id = -1;
+};
+
+class Merges {
+ public:
+  /// A later merge of a pair replaces an earlier one.
+  void add(std::int32_t left, std::int32_t right, Merge merge);
+  /// Null if the pair does not merge.
+  [[nodiscard]] const Merge* find(std::int32_t left, std::int32_t right) const {
+    if (slots_.empty()) return nullptr;
+    const std::uint64_t key = key_of(left, right);
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t slot = place(key) & mask;; slot = (slot + 1) & mask) {
+      if (slots_[slot].key == key) return &slots_[slot].merge;
+      if (slots_[slot].key == free) return nullptr;
+    }
+  }
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+ private:
+  static constexpr std::uint64_t free = ~std::uint64_t{0};  // no pair of ids: these are not negative
+  struct Slot {
+    std::uint64_t key = free;
+    Merge merge;
+  };
+  [[nodiscard]] static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+  [[nodiscard]] static std::size_t place(std::uint64_t key) {
+    key *= 0x9E3779B97F4A7C15ull;
+    return static_cast<std::size_t>(key ^ key >> 29);
+  }
+  std::vector<Slot> slots_;
+  std::size_t count_ = 0;
+};
+
+/// Merges words; keeps its room from word to word.
+class WordMerger {
+ public:
+  explicit WordMerger(const Merges& merges) : merges_(merges) {}
+  /// Merges the ids of a word in place: always the pair of the lowest rank, the leftmost among equals. n log n for n ids, fewer than 2^31.
+  void merge(std::vector<std::int32_t>& ids);
+
+ private:
+  void merge_short(std::vector<std::int32_t>& ids);
+  void merge_long(std::vector<std::int32_t>& ids);
+  struct Symbol {
+    std::int32_t id = 0, before = 0, after = 0;  // id -1: merged into the one before
+  };
+  struct Candidate {
+    std::uint32_t rank = 0;
+    std::int32_t at = 0, id = 0;
+  };
+  void consider(std::int32_t left, std::int32_t right);
+
+  const Merges& merges_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> heap_;
+};
+
+}  // namespace tessera::io

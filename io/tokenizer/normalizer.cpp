@@ -1,0 +1,77 @@
+// Steps of normalisation, one after the other.
+
+#include "io/tokenizer/normalizer.hpp"
+
+#include <algorithm>
+
+#include "io/tokenizer/component.hpp"
+#include "io/tokenizer/unicode.hpp"
+
+namespace tessera::io {
+
+void replace_all(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
+  out.clear();
+  for (;;) {
+    const std::size_t found = text.find(from);
+    out += text.substr(0, found);
+    if (found == text.npos) return;
+    out += to;
+    text.remove_prefix(found + from.size());
+  }
+}
+
+Normalizer::Normalizer(const Component& node) { add(node); }
+
+void Normalizer::add(const Component& node) {
+  if (node.absent()) return;
+  const std::string type = node.type();
+  if (type == "Sequence") {
+    node.only({"normalizers"});
+    for (const Component& step : node.child("normalizers").elements()) add(step);
+  } else if (type == "NFC") {
+    node.only({});
+    steps_.push_back({Kind::nfc, {}, {}});
+  } else if (type == "Prepend") {
+    node.only({"prepend"});
+    steps_.push_back({Kind::prepend, {}, node.text("prepend", "")});
+  } else if (type == "Replace") {
+    node.only({"pattern", "content"});
+    const Component pattern = node.child("pattern");
+    pattern.only({"String"});
+    steps_.push_back({Kind::replace, pattern.text("String", ""), node.text("content", "")});
+    if (steps_.back().from.empty()) throw node.refuse("replaces nothing");
+  } else {
+    throw node.refuse("is \"" + type + "\", which is not built");
+  }
+}
+
+bool Normalizer::composes() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) { return step.kind == Kind::nfc; });
+}
+
+bool Normalizer::touches(char character) const {
+  const auto in = [character](const std::string& text) { return text.find(character) != text.npos; };
+  return std::any_of(steps_.begin(), steps_.end(), [&in](const Step& step) { return in(step.from) || in(step.to); });
+}
+
+std::string_view Normalizer::apply(std::string_view text, Place place, std::string& room) const {
+  if (text.empty()) return text;
+  std::string other;
+  for (const Step& step : steps_) {
+    // `text` may lie in `room`: the result goes elsewhere first.
+    if (step.kind == Kind::nfc) {
+      const std::string_view composed = unicode::nfc(text, other);
+      if (composed.data() == text.data()) continue;
+    } else if (step.kind == Kind::prepend) {
+      if (place == Place::inside) continue;
+      other.assign(step.to).append(text);
+    } else {
+      replace_all(text, step.from, step.to, other);
+    }
+    room.swap(other);
+    text = room;
+  }
+  return text;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,42 @@
+#pragma once
+// What is done to a text before it is cut: NFC, a text put before it, one text replaced by another.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::io {
+
+class Component;
+
+class Normalizer {
+ public:
+  /// Where the text stands in its document: a text that goes on is not prepended to.
+  enum class Place : unsigned char { beginning, inside };
+
+  Normalizer() = default;
+  /// Of tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these. Throws Error (data) for others.
+  explicit Normalizer(const Component& node);
+
+  [[nodiscard]] bool empty() const { return steps_.empty(); }
+  /// The normalised text: `text` itself, or in `room`.
+  [[nodiscard]] std::string_view apply(std::string_view text, Place place, std::string& room) const;
+  /// True if NFC is one of the steps.
+  [[nodiscard]] bool composes() const;
+  /// True if a step replaces, or puts in, texts with this character.
+  [[nodiscard]] bool touches(char character) const;
+
+ private:
+  enum class Kind : unsigned char { nfc, prepend, replace };
+  struct Step {
+    Kind kind = Kind::nfc;
+    std::string from, to;
+  };
+  void add(const Component& node);
+  std::vector<Step> steps_;
+};
+
+/// `text` with every `from`, which is not empty, replaced.
+void replace_all(std::string_view text, std::string_view from, std::string_view to, std::string& out);
+
+}  // namespace tessera::io

@@ -1,0 +1,115 @@
+// The known pre-tokenizers and their pieces.
+
+#include "io/tokenizer/pre_tokenizer.hpp"
+
+#include "io/tokenizer/component.hpp"
+#include "io/tokenizer/utf8.hpp"
+
+namespace tessera::io {
+
+namespace {
+constexpr const char* lower_block = "\u2581";  // SentencePiece's mark of a space
+}
+
+PreTokenizer::PreTokenizer(const Component& node) {
+  add(node);
+  if (pattern_ && !byte_level_) throw node.refuse("splits without ByteLevel, which is not built");
+}
+
+void PreTokenizer::add(const Component& node) {
+  if (node.absent()) return;
+  const std::string type = node.type();
+  if (byte_level_ || metaspace_) throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not built");
+  if (type == "Sequence") {
+    node.only({"pretokenizers"});
+    for (const Component& part : node.child("pretokenizers").elements()) add(part);
+  } else if (type == "Split") {
+    add_split(node);
+  } else if (type == "ByteLevel") {
+    add_byte_level(node);
+  } else if (type == "Metaspace") {
+    add_metaspace(node);
+  } else {
+    throw node.refuse("is \"" + type + "\", which is not built");
+  }
+}
+
+void PreTokenizer::add_split(const Component& node) {
+  node.only({"pattern", "behavior", "invert"});
+  const Component pattern = node.child("pattern");
+  pattern.only({"Regex"});
+  if (pattern_) throw node.refuse("splits a second time, which is not built");
+  const std::string regex = pattern.text("Regex", "");
+  pattern_ = split_pattern(regex);
+  if (!pattern_) throw node.refuse("splits by a pattern that is not built: " + regex);
+  // The patterns match every character, so keeping the matches apart and dropping what is between them is the same.
+  const std::string behavior = node.text("behavior", "");
+  const bool invert = node.flag("invert", false);
+  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert))
+    throw node.refuse("has the behavior " + behavior + (invert ? ", inverted" : "") + ", which is not built");
+}
+
+void PreTokenizer::add_byte_level(const Component& node) {
+  node.only({"add_prefix_space", "trim_offsets", "use_regex"});
+  byte_level_ = true;
+  prefix_space_ = node.flag("add_prefix_space", true);
+  const bool use_regex = node.flag("use_regex", true);
+  if (pattern_ && (use_regex || prefix_space_)) throw node.refuse("splits, or adds spaces, behind a Split, which is not built");
+  if (use_regex) pattern_ = SplitPattern::gpt2;
+}
+
+void PreTokenizer::add_metaspace(const Component& node) {
+  node.only({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  if (pattern_) throw node.refuse("is a Metaspace behind a Split, which is not built");
+  metaspace_ = true;
+  mark_ = node.text("replacement", lower_block);
+  if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size())) throw node.refuse("replaces by no single character");
+  const std::string scheme = node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    throw node.refuse("has the prepend_scheme \"" + scheme + "\", which is not built");
+  scheme_ = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
+  split_at_mark_ = node.flag("split", true);
+}
+
+void PreTokenizer::learn(const BpeModel& model) {
+  if (byte_level_) return;
+  if (mark_.empty()) mark_ = lower_block;
+  split_words_ = !split_at_mark_ && !model.ignores_merges() && model.never_joins_before(mark_);
+}
+
+bool PreTokenizer::ends_pieces_at_newlines(const BpeModel& model) const {
+  if (pattern_) return true;
+  return mark_ != "\n" && !model.ignores_merges() && model.never_joins_behind('\n');
+}
+
+std::string PreTokenizer::describe() const {
+  if (byte_level_) return std::string("byte-level BPE, ") + (pattern_ ? name_of(*pattern_) : "no") + " split";
+  return metaspace_ ? "BPE of characters, Metaspace" : "BPE of characters, no split";
+}
+
+std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Place place, bool first, std::string& room) const {
+  const bool begins = place == Normalizer::Place::beginning;
+  if (byte_level_) {
+    if (!prefix_space_ || !begins || section.starts_with(' ')) return section;
+    room.assign(" ").append(section);
+    return room;
+  }
+  if (!metaspace_) return section;
+  replace_all(section, " ", mark_, room);
+  const bool wanted = scheme_ == Scheme::always || (scheme_ == Scheme::first && first);
+  if (wanted && begins && !room.starts_with(mark_)) room.insert(0, mark_);
+  return room;
+}
+
+const char* PreTokenizer::next(const char* at, const char* end) const {
+  if (pattern_) return piece_end(*pattern_, at, end);
+  if (!split_words_ && !split_at_mark_) return end;
+  const std::string_view text(at, static_cast<std::size_t>(end - at));
+  std::size_t stop = text.starts_with(mark_) ? mark_.size() : 0;
+  if (split_words_)
+    while (text.substr(stop).starts_with(mark_)) stop += mark_.size();
+  const std::size_t found = text.find(mark_, stop);
+  return found == text.npos ? end : at + found;
+}
+
+}  // namespace tessera::io

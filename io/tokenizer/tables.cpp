@@ -1,0 +1,82 @@
+// A tokenizer.json put together: each part reads its own node.
+
+#include "io/tokenizer/tables.hpp"
+
+#include <algorithm>
+
+#include "io/file.hpp"
+#include "io/tokenizer/component.hpp"
+#include "io/tokenizer/mix_hash.hpp"
+#include "io/tokenizer/unicode.hpp"
+
+namespace tessera::io {
+
+TokenizerTables::TokenizerTables(std::string_view json, const std::string& where) : hash(mix_hash(json)) {
+  unicode::prepare_classes();
+  const TokenizerJson parsed = parse_tokenizer_json(json, where);
+  const Component root(parsed.tree, "", where);
+  // Truncation and padding are the caller's affair: transformers sets them anew for every call.
+  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  pre_tokenizer = PreTokenizer(root.child("pre_tokenizer"));
+  model = BpeModel(root.child("model"), parsed, pre_tokenizer.alphabet());
+  pre_tokenizer.learn(model);
+  normalizer = Normalizer(root.child("normalizer"));
+  post_processor = PostProcessor(root.child("post_processor"));
+  decoder = TokenDecoder(root.child("decoder"));
+  if (decoder.byte_level() != (pre_tokenizer.alphabet() == BpeModel::Alphabet::bytes))
+    throw root.child("decoder").refuse("does not undo the pre_tokenizer");
+  size = model.vocabulary().size();
+  read_added_tokens(root.child("added_tokens"));
+  for (const auto* ids : {&post_processor.before, &post_processor.behind})
+    for (const std::int32_t id : *ids)
+      if (!has(id)) throw root.child("post_processor").refuse("adds the id " + std::to_string(id) + ", which is no token");
+  const auto harmless = [](const AddedToken& t) { return !t.lstrip && !t.rstrip && t.content.find('\n') == t.content.npos; };
+  may_be_cut = pre_tokenizer.ends_pieces_at_newlines(model) && !normalizer.touches('\n') &&
+               std::all_of(added_tokens.begin(), added_tokens.end(), harmless);
+}
+
+const AddedToken* TokenizerTables::added(std::int32_t id) const {
+  const auto found = added_by_id.find(id);
+  return found == added_by_id.end() ? nullptr : &added_tokens[found->second];
+}
+
+void TokenizerTables::read_added_tokens(const Component& node) {
+  if (node.absent()) return;
+  std::unordered_map<std::string, std::int32_t> seen;
+  std::int32_t next = model.vocabulary().count();
+  for (const Component& entry : node.elements()) {
+    entry.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+    AddedToken token{.content = entry.text("content", ""),
+                     .id = static_cast<std::int32_t>(entry.integer("id", -1)),
+                     .single_word = entry.flag("single_word", false),
+                     .lstrip = entry.flag("lstrip", false),
+                     .rstrip = entry.flag("rstrip", false),
+                     .normalized = entry.flag("normalized", true),
+                     .special = entry.flag("special", false)};
+    if (token.content.empty()) throw entry.refuse("is empty");
+    // Hugging Face's library looks the id up, or counts on; where the file says otherwise, the two would not agree.
+    const std::int32_t known = model.vocabulary().id_of(token.content);
+    const std::int32_t expected = known != Vocabulary::none ? known : next;
+    if (token.id != expected)
+      throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d", shown(token.content).c_str(), token.id,
+                                expected));
+    if (!seen.emplace(token.content, token.id).second || added_by_id.contains(token.id))
+      throw entry.refuse("has the token " + shown(token.content) + " or its id twice");
+    next = std::max(next, token.id + 1);
+    size = std::max(size, token.id + 1);
+    added_by_id.emplace(token.id, added_tokens.size());
+    added_tokens.push_back(std::move(token));
+  }
+  std::string room;
+  for (const bool special : {true, false}) {  // of two with one spelling, the special one is found
+    for (const AddedToken& token : added_tokens) {
+      if (token.special != special) continue;
+      if (token.normalized)
+        normalized.add(token, normalizer.apply(token.content, Normalizer::Place::beginning, room));
+      else
+        raw.add(token, token.content);
+    }
+  }
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,40 @@
+#pragma once
+// Everything that a tokenizer.json says, ready to run. Immutable once made.
+
+#include <unordered_map>
+
+#include "io/tokenizer/added_tokens.hpp"
+#include "io/tokenizer/bpe_model.hpp"
+#include "io/tokenizer/normalizer.hpp"
+#include "io/tokenizer/post_processor.hpp"
+#include "io/tokenizer/pre_tokenizer.hpp"
+#include "io/tokenizer/token_decoder.hpp"
+
+namespace tessera::io {
+
+struct TokenizerTables {
+  /// Of a tokenizer.json's text. Throws Error (data) as TextTokenizer::parse says.
+  TokenizerTables(std::string_view json, const std::string& where);
+
+  [[nodiscard]] const AddedToken* added(std::int32_t id) const;
+  [[nodiscard]] bool has(std::int32_t id) const { return added(id) != nullptr || model.vocabulary().has(id); }
+
+  PreTokenizer pre_tokenizer;
+  BpeModel model;
+  Normalizer normalizer;
+  PostProcessor post_processor;
+  TokenDecoder decoder;
+  std::vector<AddedToken> added_tokens;
+  std::unordered_map<std::int32_t, std::size_t> added_by_id;
+  AddedTokenMatcher raw, normalized;  // looked for in the text as it is, and as it is normalised
+  std::int32_t size = 0;              // one more than the largest id
+  std::uint64_t hash = 0;
+  /// True if a text may be cut behind a newline that stands alone between characters that are no white space, its parts encoded apart, the
+  /// later ones as `inside`, and the ids joined.
+  bool may_be_cut = false;
+
+ private:
+  void read_added_tokens(const Component& node);
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,26 @@
+#pragma once
+// What Unicode says of characters, in the versions that Hugging Face's `tokenizers` has (decision 0010): the classes that split
+// patterns ask for, word characters, and the normal form C.
+
+#include <string>
+#include <string_view>
+
+namespace tessera::io::unicode {
+
+enum Class : unsigned char { other, letter, number, space };  // \p{L}, \p{N}, \s (White_Space); disjoint
+
+namespace detail {
+extern const unsigned char* class_table;  // of every code point; null until the first tokenizer is loaded
+}
+/// Makes the table of classes, once; thread-safe. classify() needs it.
+void prepare_classes();
+/// Class of a code point below U+110000.
+[[nodiscard]] inline Class classify(char32_t code) { return static_cast<Class>(detail::class_table[code]); }
+
+/// \w of Rust's regex: alphabetic, mark, decimal number, connector, join control.
+[[nodiscard]] bool is_word(char32_t code);
+
+/// NFC of a UTF-8 text by the tables of Unicode 9.0. `room` holds the result where it differs from the text.
+[[nodiscard]] std::string_view nfc(std::string_view text, std::string& room);
+
+}  // namespace tessera::io::unicode

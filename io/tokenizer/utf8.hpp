@@ -1,0 +1,51 @@
+#pragma once
+// UTF-8 as bytes: one code point, whole texts, texts that are none. No classes, no normal forms.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::io::utf8 {
+
+/// A code point and its bytes.
+struct Point {
+  char32_t code = 0;
+  int length = 0;
+};
+
+/// The code point that begins at `at`; the text is UTF-8.
+[[nodiscard]] inline Point read(const char* at) {
+  const auto byte = [at](int i) { return static_cast<unsigned char>(at[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return {first, 1};
+  if (first < 0xE0) return {(first & 0x1Fu) << 6 | (byte(1) & 0x3Fu), 2};
+  if (first < 0xF0) return {(first & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu), 3};
+  return {(first & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu), 4};
+}
+
+/// Where the code point before `at` begins; the text is UTF-8 and has one there.
+[[nodiscard]] inline const char* before(const char* at) {
+  do --at;
+  while ((static_cast<unsigned char>(*at) & 0xC0u) == 0x80u);
+  return at;
+}
+
+/// Appends a code point; it is no surrogate and below U+110000.
+void append(std::string& text, char32_t code);
+
+/// What stands at the beginning of `text`, which is not empty: `length` bytes that are a code point, or, if not `valid`, the longest
+/// part of one, at least one byte (Unicode 3.9, "substitution of maximal subparts"). `open`: the text ends inside what may become one.
+struct Step {
+  int length = 1;
+  bool valid = false, open = false;
+};
+[[nodiscard]] Step step(std::string_view text);
+
+/// Bytes of the longest prefix that is UTF-8.
+[[nodiscard]] std::size_t valid_prefix(std::string_view text);
+
+/// The text with U+FFFD for every maximal part that is no UTF-8.
+[[nodiscard]] std::string repaired(std::string_view text);
+
+}  // namespace tessera::io::utf8

@@ -1,0 +1,129 @@
+# Small tokenizers with exactly the pipelines of the families, trained on corpus.py and the text of this tree: the real ones need a network.
+import json
+import pathlib
+import random
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import corpus
+
+here = pathlib.Path(__file__).resolve().parent
+root = here.parents[2]
+
+newer = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def text():
+    files = sorted(root.glob("docs/**/*.md")) + [root / "README.md"]
+    return [f.read_text() for f in files] + corpus.sentences * 20 + [m for m in corpus.marks if m.isprintable()] * 5 + corpus.spaces
+
+
+def byte_level(pattern, merges, specials, normalizer=None):
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    if pattern:
+        split = pre_tokenizers.Split(Regex(newer % pattern), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(vocab_size=256 + merges, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator(text(), trainer)
+    tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
+    return tokenizer
+
+
+def gpt2():
+    tokenizer = byte_level(None, 700, [])
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", normalized=True, special=True)])
+    return tokenizer
+
+
+def llama3():
+    tokenizer = byte_level(r"\p{N}{1,3}", 700, ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"])
+    data = json.loads(tokenizer.to_str())
+    data["model"]["ignore_merges"] = True
+    # A token that no merge makes, as real vocabularies of this kind have: ignore_merges finds it.
+    data["model"]["vocab"]["\u0120qzqzq"] = len(data["model"]["vocab"])
+    for i, token in enumerate(data["added_tokens"]):
+        token["id"] = len(data["model"]["vocab"]) + i
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    bos = tokenizer.token_to_id("<|begin_of_text|>")
+    template = processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
+                                             special_tokens=[("<|begin_of_text|>", bos)])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    return tokenizer
+
+
+def qwen2():
+    tokenizer = byte_level(r"\p{N}", 700, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], normalizers.NFC())
+    tokenizer.add_tokens([AddedToken("<think>", normalized=False, special=False)])
+    return tokenizer
+
+
+def added():
+    """Qwen's pipeline with added tokens of every flag."""
+    tokenizer = byte_level(r"\p{N}", 300, ["<|endoftext|>", "<long>", "<longer>", "<longest>"], normalizers.NFC())
+    tokenizer.add_special_tokens([AddedToken("<sp>", lstrip=True, rstrip=True, special=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken("<word>", single_word=True, normalized=False), AddedToken("\u00c5X", normalized=True),
+                          AddedToken("<nor>", normalized=True, lstrip=True), AddedToken("end", single_word=True, normalized=True),
+                          AddedToken("q\u0301", normalized=True, rstrip=True)])
+    return tokenizer
+
+
+def pieces(merges, fuse, fallback):
+    """Vocabulary and merges of SentencePiece's kind: trained on words that begin with the mark, none of which joins the next."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+    specials = ["<unk>", "<s>", "</s>"] + (["<0x%02X>" % b for b in range(256)] if fallback else [])
+    trainer = trainers.BpeTrainer(vocab_size=len(specials) + merges + 150, limit_alphabet=150, special_tokens=specials, show_progress=False)
+    tokenizer.train_from_iterator([t.replace("\n", " ") for t in text()], trainer)
+    data = json.loads(tokenizer.to_str())
+    data["added_tokens"] = [t for t in data["added_tokens"] if t["id"] < 3]
+    data["pre_tokenizer"] = None
+    vocab, merged = data["model"]["vocab"], data["model"]["merges"]
+    for n in (2, 4, 8):  # runs of spaces, as in Llama's vocabulary
+        vocab["\u2581" * n] = len(vocab)
+        merged.append(["\u2581" * (n // 2)] * 2)
+    data["model"].update(fuse_unk=fuse, byte_fallback=fallback)
+    return data
+
+
+def llama2():
+    data = pieces(500, True, True)
+    data["decoder"] = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+                                                        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+    data["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                              "pair": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                                       {"SpecialToken": {"id": "<s>", "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                              "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def unknowns():
+    """No byte fallback: characters out of the alphabet are <unk>, one for each run of them."""
+    data = pieces(300, True, False)
+    data["decoder"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": False}
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def metaspace():
+    """The newer form of Llama 2's pipeline: a Metaspace pre-tokenizer in place of the normalizer."""
+    data = pieces(300, False, True)
+    data["normalizer"] = None
+    data["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    data["decoder"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    return Tokenizer.from_str(json.dumps(data))
+
+
+families = {f.__name__: f for f in (gpt2, llama3, qwen2, added, llama2, unknowns, metaspace)}
+
+
+def compact(tokenizer, merges_as_text):
+    data = json.loads(tokenizer.to_str())
+    if merges_as_text:
+        data["model"]["merges"] = [" ".join(m) for m in data["model"]["merges"]]
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,93 @@
+// What a tokenizer.json may not ask for: each change to a good file is refused with the words that name it.
+
+#include <nlohmann/json.hpp>
+
+#include "io/json_file.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json file(const std::string& family) {
+  return Json::parse(io::read_text(std::string(TESSERA_TEST_DATA) + "/tokenizer/" + family + ".tokenizer.json"));
+}
+void expect_refusal(const Json& json, const std::string& words) {
+  test::expect_error(ExitCode::data, words, [&] { (void)io::TextTokenizer::parse(json.dump(), "t.json"); });
+}
+/// The file of a family with one value changed is refused.
+void expect_refusal(const std::string& family, const std::string& pointer, const Json& value, const std::string& words) {
+  Json json = file(family);
+  json[Json::json_pointer(pointer)] = value;
+  expect_refusal(json, words);
+}
+
+TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
+  expect_refusal("qwen2", "/normalizer", {{"type", "NFKC"}}, "the tokenizer's normalizer is \"NFKC\", which is not built [t.json]");
+  expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");
+  expect_refusal("llama2", "/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "\"Regex\"");
+  expect_refusal("qwen2", "/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer is \"Whitespace\"");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+", "by a pattern that is not built: \\s+");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Contiguous", "behavior Contiguous");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/invert", true, "Isolated, inverted");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/1/use_regex", true, "behind a Split");
+  expect_refusal("qwen2", "/post_processor", {{"type", "RobertaProcessing"}}, "post_processor is \"RobertaProcessing\"");
+  expect_refusal("gpt2", "/decoder", {{"type", "CTC"}}, "decoder is \"CTC\"");
+  expect_refusal("gpt2", "/decoder", nullptr, "decoder is missing");
+  expect_refusal("gpt2", "/decoder", file("llama2")["decoder"], "decoder does not undo");
+  expect_refusal("llama2", "/decoder/decoders/3/stop", 1, "at the beginning");
+  expect_refusal("llama2", "/decoder/decoders/2/type", "CTC", "decoders[2] is \"CTC\"");
+  expect_refusal("gpt2", "/model/type", "Unigram", "of type \"Unigram\"");
+  expect_refusal("gpt2", "/model/dropout", 0.1, "model.dropout is not built");
+  expect_refusal("gpt2", "/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is not built");
+  expect_refusal("gpt2", "/model/continuing_subword_prefix", "##", "continuing_subword_prefix is not built");
+  expect_refusal("gpt2", "/model/novelty", true, "\"novelty\"");
+  expect_refusal("gpt2", "/novelty", true, "\"novelty\"");
+}
+
+TEST(TokenizerRefusals, NameWhatContradictsItself) {
+  expect_refusal("gpt2", "/model/vocab/zz", 3, "has the token \"zz\" or its id 3 twice");
+  expect_refusal("gpt2", "/model/vocab/zz", 2000000000, "gives \"zz\" the id 2000000000");
+  expect_refusal("gpt2", "/model/vocab/zz", 5000000000, "beyond 31 bits");
+  expect_refusal("gpt2", "/model/vocab/zz", -1, "the id -1");
+  expect_refusal("gpt2", "/model/vocab/zz", "x", "the token \"zz\" has no integer id");
+  expect_refusal("gpt2", "/model/merges/0", "a b c", "is not two tokens");
+  expect_refusal("gpt2", "/model/merges/0", "qqq qqq", "merges \"qqq\" and \"qqq\"");
+  expect_refusal("llama3", "/model/merges/0", {"a"}, "a merge of 1 tokens");
+  expect_refusal("llama3", "/model/merges/0", 5, "a merge that is no text");
+  expect_refusal("gpt2", "/added_tokens/0/id", 5, "where Hugging Face's tokenizers count");
+  expect_refusal("qwen2", "/added_tokens/1/content", "<|endoftext|>", "twice");
+  expect_refusal("gpt2", "/added_tokens/0/content", "", "is empty");
+  expect_refusal("llama2", "/post_processor/special_tokens/<s>/ids", {99999}, "99999, which is no token");
+  expect_refusal("llama2", "/post_processor/single", {{{"SpecialToken", {{"id", "<s>"}}}}}, "no place for the text");
+  expect_refusal("llama2", "/model/unk_token", "<none>", "\"<none>\", its unk_token");
+  Json json = file("gpt2");
+  json["model"]["vocab"].erase("a");
+  json["model"]["merges"] = Json::array();
+  expect_refusal(json, "no token for the byte 0x61");
+  json = file("llama2");
+  json["model"]["vocab"].erase("<0x0A>");
+  expect_refusal(json, "no token <0x0A>");
+  json = file("llama2");
+  json["model"]["byte_fallback"] = false;
+  json["model"]["unk_token"] = nullptr;
+  expect_refusal(json, "text would be lost");
+}
+
+TEST(TokenizerRefusals, NameWhatIsNoTokenizer) {
+  const auto refuse = [](const std::string& text, const std::string& words) {
+    test::expect_error(ExitCode::data, words, [&] { (void)io::TextTokenizer::parse(text, "t.json"); });
+  };
+  refuse("", "not JSON");
+  refuse("[]", "no table");
+  refuse("{}", "model is missing");
+  refuse(R"({"model": {}, "model": {}})", "\"model\" stands twice");
+  refuse(std::string(100, '['), "deeper than 64 levels");
+  refuse(std::string("{\"a\": \"\0\"}", 10), "zero byte");
+  refuse("{\"a\": \"\xff\"}", "not JSON");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,185 @@
+// Tokenizers of every family against Hugging Face's `tokenizers` (golden files of tokenizer/make_golden.py), and properties of their own.
+
+#include "io/tokenizer/tokenizer.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "io/json_file.hpp"
+#include "io/tokenizer/cut.hpp"
+#include "io/tokenizer/tables.hpp"
+#include "io/tokenizer/utf8.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using io::Special;
+using io::TextTokenizer;
+using Json = nlohmann::json;
+using Ids = std::vector<std::int32_t>;
+
+std::string data(const std::string& name) { return std::string(TESSERA_TEST_DATA) + "/tokenizer/" + name; }
+Json golden(const std::string& name) { return Json::parse(io::read_text(data(name))); }
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+std::vector<std::string> texts() {
+  std::vector<std::string> all;
+  const Json file = golden("texts.json");
+  for (const auto& text : file["texts"]) all.push_back(from_hex(text));
+  return all;
+}
+
+std::string summary(const Ids& ids) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const std::int32_t id : ids) hash = (hash ^ static_cast<std::uint64_t>(id)) * 1099511628211ull;
+  return strfmt("[%zu,\"%016llx\"]", ids.size(), static_cast<unsigned long long>(hash));
+}
+
+void expect_ids(const Ids& ids, const Json& expected, const std::string& text) {
+  const bool summed = expected.size() == 2 && expected[1].is_string();
+  EXPECT_EQ(summed ? summary(ids) : Json(ids).dump(), expected.dump()) << text.substr(0, 200);
+}
+
+class Family : public testing::TestWithParam<const char*> {
+ protected:
+  const std::string name = GetParam();
+  const TextTokenizer tokenizer = TextTokenizer::load(data(name + ".tokenizer.json"));
+  const std::vector<std::string> corpus = texts();
+};
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Family, testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace"),
+                         [](const auto& about) { return std::string(about.param); });
+
+TEST_P(Family, GivesTheIdsOfHuggingFace) {
+  const Json expected = golden(name + ".golden.json");
+  ASSERT_EQ(expected["with"].size(), corpus.size());
+  ASSERT_GT(corpus.size(), 200u);
+  io::TextEncoder encoder(tokenizer);
+  for (int pass = 0; pass < 2; ++pass) {  // the second one meets the words of the first in the cache
+    for (std::size_t i = 0; i < corpus.size(); ++i) {
+      Ids ids;
+      encoder.encode(corpus[i], Special::with, ids);
+      expect_ids(ids, expected["with"][i], corpus[i]);
+      expect_ids(tokenizer.encode(corpus[i], Special::without), expected["without"][i], corpus[i]);
+    }
+  }
+}
+
+TEST_P(Family, GivesThemForAMegabyteOfAnything) {
+  const Json expected = golden(name + ".golden.json")["long"], long_ones = golden("texts.json")["long"];
+  ASSERT_EQ(expected.size(), long_ones.size());
+  for (std::size_t i = 0; i < long_ones.size(); ++i) {
+    const std::string unit = long_ones[i][0];
+    std::string text;
+    for (int n = long_ones[i][1]; n > 0; --n) text += unit;
+    expect_ids(tokenizer.encode(text, Special::with), expected[i], text);
+  }
+}
+
+TEST_P(Family, DecodesAsHuggingFace) {
+  const Json expected = golden(name + ".golden.json")["decode"];
+  ASSERT_EQ(expected.size(), 40u);
+  for (const auto& entry : expected) {
+    const Ids ids = entry[0];
+    EXPECT_EQ(tokenizer.decode(ids, Special::with), from_hex(entry[1])) << entry[0];
+    EXPECT_EQ(tokenizer.decode(ids, Special::without), from_hex(entry[2])) << entry[0];
+  }
+}
+
+TEST_P(Family, GivesTextBackThatWasUtf8) {
+  const bool exact = name == "gpt2" || name == "llama3";  // the others change the text before they cut it
+  int checked = 0;
+  for (const std::string& text : corpus) {
+    if (!exact || io::utf8::valid_prefix(text) != text.size()) continue;
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, Special::without), Special::with), text);
+    ++checked;
+  }
+  EXPECT_TRUE(!exact || checked > 150);
+}
+
+TEST_P(Family, StreamsWholeCharacters) {
+  io::StreamDecoder stream(tokenizer, Special::with);
+  for (const std::string& text : corpus) {
+    const Ids ids = tokenizer.encode(text, Special::without);
+    std::string joined;
+    for (const std::int32_t id : ids) {
+      const std::string part = stream.push(id);
+      EXPECT_EQ(io::utf8::valid_prefix(part), part.size());
+      joined += part;
+    }
+    joined += stream.finish();
+    EXPECT_EQ(joined, tokenizer.decode(ids, Special::with));
+  }
+}
+
+TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
+  EXPECT_EQ(tokenizer.tables().may_be_cut, name != "added" && name != "unknowns");
+  if (!tokenizer.tables().may_be_cut) return;
+  std::string text;
+  for (int i = 0; i < 3; ++i)
+    for (const std::string& part : corpus) text += part.substr(0, 300) + (i > 0 ? "\n" : "");
+  const Ids whole = tokenizer.encode(text, Special::without);
+  io::TextEncoder encoder(tokenizer);
+  Ids joined;
+  int cuts = 0;
+  for (std::size_t at = 0; at < text.size(); ++cuts) {
+    const std::size_t end = at + io::safe_cut(std::string_view(text).substr(at), 5);
+    const std::string_view part = std::string_view(text).substr(at, end - at);
+    if (at == 0) encoder.encode(part, Special::without, joined);
+    else encoder.encode_on(part, joined);
+    at = end;
+  }
+  EXPECT_GT(cuts, 100);
+  EXPECT_EQ(whole, joined);
+}
+
+TEST_P(Family, SurvivesItsFileCutShort) {
+  const std::string json = io::read_text(data(name + ".tokenizer.json"));
+  for (std::size_t length = 0; length + 2 < json.size(); length += 1 + json.size() / 300)
+    test::expect_error(ExitCode::data, "tokenizer", [&] { (void)TextTokenizer::parse(json.substr(0, length), "cut.json"); });
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  const TextTokenizer llama = TextTokenizer::load(data("llama3.tokenizer.json"));
+  const std::int32_t bos = llama.id_of("<|begin_of_text|>").value();
+  EXPECT_EQ(llama.token(bos), "<|begin_of_text|>");
+  EXPECT_TRUE(llama.is_special(bos));
+  EXPECT_FALSE(llama.is_special(0));
+  EXPECT_EQ(llama.encode("", Special::with), Ids{bos});
+  EXPECT_EQ(llama.encode("", Special::without), Ids{});
+  EXPECT_EQ(llama.vocab_size(), llama.id_of("<|eot_id|>").value() + 1);
+  EXPECT_EQ(llama.id_of("no such token"), std::nullopt);
+  EXPECT_EQ(llama.token(-1), "");
+  EXPECT_EQ(llama.token(1 << 30), "");
+  EXPECT_EQ(llama.decode(Ids{-5, bos, 1 << 30, 0}, Special::without), "!");
+  EXPECT_EQ(llama.eos_id(), std::nullopt);
+  EXPECT_THAT(llama.describe(), testing::HasSubstr("Llama 3 split"));
+}
+
+TEST(Tokenizer, ReadsWhatEndsADocument) {
+  test::Folder folder;
+  folder.file("tokenizer.json", io::read_text(data("qwen2.tokenizer.json")));
+  EXPECT_TRUE(TextTokenizer::exists(folder.path()));
+  EXPECT_EQ(TextTokenizer::load(folder.path()).eos_ids(), Ids{});
+  folder.file("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null})");
+  const TextTokenizer by_name = TextTokenizer::load(folder.path());
+  EXPECT_EQ(by_name.eos_id(), by_name.id_of("<|im_end|>"));
+  EXPECT_EQ(by_name.bos_id(), std::nullopt);
+  folder.file("config.json", R"({"eos_token_id": 7, "bos_token_id": 5})");
+  EXPECT_EQ(TextTokenizer::load(folder.path()).eos_ids(), Ids{7});
+  folder.file("generation_config.json", R"({"eos_token_id": [9, 7]})");
+  const TextTokenizer by_list = TextTokenizer::load(folder / "tokenizer.json");
+  EXPECT_EQ(by_list.eos_ids(), (Ids{9, 7}));
+  EXPECT_EQ(by_list.bos_id(), 5);
+  folder.file("generation_config.json", R"({"eos_token_id": "9"})");
+  test::expect_error(ExitCode::data, "eos_token_id is no token id", [&] { (void)TextTokenizer::load(folder.path()); });
+  test::expect_error(ExitCode::data, "tokenizer.json", [&] { (void)TextTokenizer::load(folder / "nowhere.tokenizer.json"); });
+  EXPECT_FALSE(TextTokenizer::exists(folder / "nowhere"));
+}
+
+}  // namespace
+}  // namespace tessera
