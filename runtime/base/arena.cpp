@@ -58,6 +58,12 @@ std::size_t Arena::find(std::string_view name) const {
 
 std::byte* Arena::data(std::string_view name) const { return data_[find(name)]; }
 
+std::byte* Arena::data_if(std::string_view name) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].name == name) return data_[i];
+  return nullptr;
+}
+
 std::string Arena::broken_canary() const {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!has_canary(slots_[i])) continue;

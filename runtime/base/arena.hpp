@@ -49,6 +49,8 @@ class Arena {
 
   /// Start of a slot (node: of the whole region); a bug if there is none of that name.
   [[nodiscard]] std::byte* data(std::string_view name) const;
+  /// The same, null if there is none: what a purpose has no use for is not there.
+  [[nodiscard]] std::byte* data_if(std::string_view name) const;
   [[nodiscard]] const std::vector<ArenaSlot>& slots() const { return slots_; }
   /// Bytes allocated for this rank, by category.
   [[nodiscard]] const std::size_t* bytes() const { return bytes_; }

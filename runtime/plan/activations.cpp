@@ -11,6 +11,39 @@ std::string saved_name(const shard::Schedule& train, int module) {
   return train.recompute && use.recomputable ? "saved.recomputed" : "saved." + use.name;
 }
 
+std::string cache_name(const models::Model& model, int module) {
+  return "cache." + model.modules[static_cast<std::size_t>(module)]->name();
+}
+
+std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
+  const models::Model& model = *spec.model;
+  const bool generates = spec.purpose == Purpose::generate;
+  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens}, room{pass.batch, spec.cache_tokens};
+  const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
+  const std::size_t element = size_of(model.dtype);
+  const auto words = static_cast<std::size_t>(pass.batch * pass.tokens);
+  const int modules = static_cast<int>(model.modules.size());
+
+  std::vector<ArenaSlot> slots;
+  for (int i = 0; i < std::min(2, modules - 1); ++i)
+    slots.push_back({boundary_name(i), Category::activations, Placement::own, words * static_cast<std::size_t>(model.hidden) * element});
+  std::size_t workspace = 0;
+  for (const auto& module : model.modules) {
+    workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
+    if (generates) workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1}, model.dtype, phase));
+  }
+  for (int i = 0; generates && i < modules; ++i)
+    if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(room, model.dtype); bytes > 0)
+      slots.push_back({cache_name(model, i), Category::activations, Placement::own, bytes});
+  slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
+  slots.push_back({ids_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  if (generates)
+    slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(pass.batch * model.vocab) * element});
+  else
+    slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  return slots;
+}
+
 std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
   const models::BatchShape train{spec.batch.micro_batch, spec.tokens};

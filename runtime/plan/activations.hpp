@@ -17,8 +17,12 @@ inline constexpr const char* gradient_name = "dx";        // (B, T, C), gradient
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* ids_name = "ids";            // (B, T) int32
 inline constexpr const char* targets_name = "targets";    // (B, T) int32
-inline constexpr const char* logits_name = "logits";      // (1, V)
+inline constexpr const char* logits_name = "logits";      // (1, V); generate: (B, V)
+/// Keys and values that module i keeps of B rows of cache_tokens, in generation.
+[[nodiscard]] std::string cache_name(const models::Model& model, int module);
 
 [[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& train);
+/// Of evaluation or generation: two boundaries in turns, one workspace, no gradient; the caches.
+[[nodiscard]] std::vector<ArenaSlot> inference_slots(const RunSpec& spec);
 
 }  // namespace tessera::plan

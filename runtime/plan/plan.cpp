@@ -37,14 +37,20 @@ void check_size(const RunSpec& spec) {
 void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
   TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
+  const bool trains = spec.purpose == Purpose::train;
   for (const ParamSpec& param : spec.model->params)
-    if (!param.trainable)
+    if (trains && !param.trainable)
       throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model", "Make every parameter trainable");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage, strfmt("sequence length %lld is not in 1 … %lld, the positions the model has", static_cast<long long>(spec.tokens),
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_length", "Set --max_length within the model's n_positions");
+  if (spec.purpose == Purpose::generate && (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
+    throw Error(ExitCode::usage, strfmt("%lld tokens, prompt and new ones, in a model of %lld positions", static_cast<long long>(spec.cache_tokens),
+                                        static_cast<long long>(spec.model->max_tokens)),
+                "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
+  if (!trains) return;
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world), "reproducible",
                 "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
@@ -70,7 +76,7 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
     const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units());
     if (mesh.size(axis) > 1) add_traffic(sum, words_traffic(spec.topology, mesh, axis, spec.rank, words));
   };
-  for (const auto& instruction : plan.train.list) {
+  for (const auto& instruction : plan.main().list) {
     if (instruction.op == shard::Op::norm) {
       price_words(costs.shard_axis, Axis::shard);
       price_words(costs.replicate_axis, Axis::replicate);
@@ -95,7 +101,7 @@ void price(RunPlan& plan) {
   }
   price_traffic(plan, costs);
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
-  costs.flops_per_step = spec.model->train_flops_per_token(spec.tokens) * tokens;
+  costs.flops_per_step = spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
   if (plan.train.recompute)
     for (const auto& use : plan.train.modules)
       if (use.recomputable)
@@ -105,6 +111,21 @@ void price(RunPlan& plan) {
 
 /// `proved`: run the verifier (a search over sizes asks for bytes alone, of schedules that do not change with them).
 enum class Proof : bool { none, full };
+
+void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
+  const RunSpec& spec = plan.spec;
+  if (spec.purpose == Purpose::train) {
+    input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
+    plan.train = shard::build_train(input);
+  }
+  input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
+  input.params_fixed = spec.purpose != Purpose::train;
+  if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
+  if (spec.purpose == Purpose::train) plan.logits = shard::build_forward(input, /*with_loss=*/false);
+  // Ranks run passes until no rank has a row left: they count those in `norm`.
+  if (spec.purpose == Purpose::generate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
+  if (input.params_fixed) plan.load = shard::build_load(input);
+}
 
 RunPlan build(const RunSpec& spec, Proof proof) {
   check(spec);
@@ -123,21 +144,25 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   input.policy = spec.strategy.policy;
   input.num_micro = spec.batch.accumulation;
   input.params_in_place = mesh.size(Axis::shard) > 1 && spec.topology.in_place(mesh, Axis::shard);
-  input.modules = module_uses(*spec.model, plan.units, models::Phase::train);
-  plan.train = shard::build_train(input);
-  input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
-  plan.eval = shard::build_forward(input, /*with_loss=*/true);
-  plan.logits = shard::build_forward(input, /*with_loss=*/false);
+  build_schedules(plan, input);
   if (proof == Proof::full)
-    for (const auto* schedule : {&plan.train, &plan.eval, &plan.logits}) shard::require_safe(*schedule, mesh);
+    for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh);
 
-  plan.slots = shard::shard_slots({&plan.layout, {&plan.train, &plan.eval, &plan.logits}, mesh, spec.topology, spec.rank});
-  for (auto& slot : activation_slots(spec, plan.train)) plan.slots.push_back(std::move(slot));
+  const bool trains = spec.purpose == Purpose::train;
+  plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});
+  for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec)) plan.slots.push_back(std::move(slot));
   price(plan);
   return plan;
 }
 
 }  // namespace
+
+std::vector<const shard::Schedule*> RunPlan::schedules() const {
+  std::vector<const shard::Schedule*> all{&main()};
+  for (const auto* schedule : {&train, &eval, &logits, &load})
+    if (schedule != all.front() && !schedule->list.empty()) all.push_back(schedule);
+  return all;
+}
 
 RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }
 

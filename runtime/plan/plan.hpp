@@ -17,13 +17,20 @@ namespace tessera::plan {
 
 using tessera::ArenaSlot, tessera::Category, tessera::Placement, tessera::name_of, tessera::num_categories;
 
+/// What a run is for. It decides which schedules and which state there are: gradients and optimizer states are training's alone.
+///   evaluate: forward to the loss, B samples of T a micro-batch.
+///   generate: a first pass over prompts of up to T tokens, then one token of each row a pass, with a cache of cache_tokens a row.
+enum class Purpose : unsigned char { train, evaluate, generate };
+
 /// What a run is, as far as bytes and order are concerned.
 struct RunSpec {
+  Purpose purpose = Purpose::train;
   const models::Model* model = nullptr;
   shard::Strategy strategy;
   Topology topology;
   BatchPlan batch;
-  std::int64_t tokens = 0;           // T
+  std::int64_t tokens = 0;           // T; generate: of the longest prompt
+  std::int64_t cache_tokens = 0;     // generate: of the longest row that comes of it
   std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
   int rank = 0;
 };
@@ -31,8 +38,8 @@ struct RunSpec {
 struct Costs {
   std::size_t memory[num_categories] = {};   // bytes of this rank, by category
   std::size_t total = 0;
-  TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step, by axis
-  double flops_per_step = 0;                 // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token)
+  TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step (inference: per pass), by axis
+  double flops_per_step = 0;                 // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;       // on top, when activations are recomputed
 };
 
@@ -40,9 +47,17 @@ struct RunPlan {
   RunSpec spec;
   std::vector<shard::UnitSpec> units;
   shard::ShardLayout layout;
-  shard::Schedule train, eval, logits;  // verified
+  shard::Schedule train, eval, logits;  // verified; what the purpose has no use for is empty
+  shard::Schedule load;                 // inference: gathers what stays resident, once
   std::vector<ArenaSlot> slots;
   Costs costs;
+
+  /// The schedule that a run of this purpose repeats: a training step, an evaluation micro-batch, a pass of generation.
+  [[nodiscard]] const shard::Schedule& main() const {
+    return spec.purpose == Purpose::train ? train : spec.purpose == Purpose::evaluate ? eval : logits;
+  }
+  /// Every schedule that is not empty, main() first.
+  [[nodiscard]] std::vector<const shard::Schedule*> schedules() const;
 };
 
 /// Builds and verifies. Throws Error (usage): T longer than the model's positions, a world that is no power of two with reproducible.

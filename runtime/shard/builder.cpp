@@ -64,13 +64,14 @@ class Builder {
   Builder(const ScheduleInput& input, Kind kind) : in_(input), kind_(kind), list_(s_) {
     check();
     const bool cut = in_.mesh.size(Axis::shard) > 1;
-    gathers_ = cut;
     s_.units = in_.units;
     s_.modules = in_.modules;
     s_.num_micro = training() ? in_.num_micro : 1;
     s_.recompute = training() && in_.policy.recompute;
     s_.params_in_place = cut && in_.params_in_place;
     s_.params_resident = !cut || !in_.policy.shard_params || !in_.policy.reshard_after_forward || s_.params_in_place;
+    s_.params_fixed = in_.params_fixed;
+    gathers_ = cut && !(s_.params_fixed && s_.params_resident);
     make_visits();
     make_param_slots();
     if (training()) make_grad_slots();
@@ -89,6 +90,15 @@ class Builder {
       if (!has_grad(u)) continue;
       list_.add({.op = Op::update, .stream = StreamId::compute, .unit = u}, {norm});
     }
+    return std::move(s_);
+  }
+
+  Schedule load() {
+    if (in_.mesh.size(Axis::shard) > 1 && s_.params_resident) {
+      for (int u = 0; u < num_units(); ++u)
+        list_.add({.op = Op::gather, .stream = StreamId::gather, .unit = u, .slot = slot_of_[at(u)]}, {});
+    }
+    s_.modules.clear();
     return std::move(s_);
   }
 
@@ -369,7 +379,7 @@ class Builder {
   Kind kind_;
   Schedule s_;
   List list_;
-  bool gathers_ = false;  // the shard axis has more than one rank
+  bool gathers_ = false;  // the list gathers: the shard axis has more than one rank, and not all is there for good
   std::vector<Visit> visits_;
   std::vector<int> first_contributor_, last_contributor_;  // unit → module, in the order of backward; -1: none
   std::vector<SlotClass> param_classes_;
@@ -393,6 +403,11 @@ Schedule build_train(const ScheduleInput& input) { return Builder(input, Builder
 
 Schedule build_forward(const ScheduleInput& input, bool with_loss) {
   return Builder(input, Builder::Kind::forward_only).forward(with_loss);
+}
+
+Schedule build_load(const ScheduleInput& input) {
+  TESSERA_ASSERT(input.params_fixed, "a load for parameters that change");
+  return Builder(input, Builder::Kind::forward_only).load();
 }
 
 }  // namespace tessera::shard

@@ -18,6 +18,7 @@ struct ScheduleInput {
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
   bool params_in_place = false;  // the shard axis shares memory: every unit is resident, gather is a synchronisation
+  bool params_fixed = false;     // inference: build_load has gathered what is resident, once for all runs of build_forward's list
 };
 
 /// A training step. What it emits (docs/strategies.md has it as text for each strategy):
@@ -34,5 +35,8 @@ struct ScheduleInput {
 
 /// Forward only, one micro-batch: evaluation (ends in `norm` for the loss when `with_loss`) and generation.
 [[nodiscard]] Schedule build_forward(const ScheduleInput& input, bool with_loss);
+
+/// With params_fixed: gathers every unit that stays resident; empty where nothing is cut, or everything is gathered for each use.
+[[nodiscard]] Schedule build_load(const ScheduleInput& input);
 
 }  // namespace tessera::shard

@@ -42,6 +42,7 @@ void ShardManager::bind_unit(int u) {
   unit.master = train.params_resident ? floats(resident_param_name(layout, u)) + offset : floats(master_name(layout, u));
   for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
   for (int p = 0; p < train.num_partials; ++p) unit.partials.push_back(floats(partial_name(layout, u, p)));
+  if (train.grad_slots.empty()) return;  // nothing to update
   // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
   unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
 

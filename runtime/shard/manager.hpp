@@ -33,12 +33,12 @@ class ShardManager {
  public:
   struct Parts {
     const ShardLayout* layout = nullptr;
-    const Schedule* train = nullptr;
+    const Schedule* train = nullptr;         // or, without gradients, a schedule of inference
     Communicator* shard_axis = nullptr;      // null: the axis has one rank
     Communicator* replicate_axis = nullptr;  // likewise
     Arena* arena = nullptr;
     int shard = 0;                           // this rank's coordinate on the shard axis
-    int num_states = 2;
+    int num_states = 2;                      // inference: 0
   };
   /// Start-up; hands the communicators their staging. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);

@@ -25,11 +25,11 @@ inline constexpr const char* replicate_staging_name = "staging.replicate";
 
 struct MemoryInput {
   const ShardLayout* layout = nullptr;
-  std::vector<const Schedule*> schedules;  // the training schedule first
+  std::vector<const Schedule*> schedules;  // the training schedule first, if there is one
   Mesh mesh{1, 1};
   Topology topology;
   int rank = 0;
-  int num_states = 2;  // optimizer states per element (AdamW: 2)
+  int num_states = 2;  // optimizer states per element (AdamW: 2; inference: 0)
 };
 
 /// Parameters, gradients, optimizer states, gather and reduce buffers and staging of this rank.

@@ -73,6 +73,7 @@ struct Schedule {
   bool params_resident = false; // every unit has its own parameter slot, gathered (or never cut)
   bool recompute = false;       // forward keeps no more of a recomputable module than its input
   bool params_in_place = false; // the master shard is this rank's interval of the slot (peers read it there)
+  bool params_fixed = false;    // nobody changes a parameter between two runs: what is resident stays gathered (inference)
 
   /// The gradient slot that `module`'s backward of `micro` writes for `unit`.
   [[nodiscard]] int grad_slot(int unit, int micro) const;

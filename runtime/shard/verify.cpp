@@ -184,7 +184,7 @@ class Replay {
       given.push_back(unit);
       ParamSlot& slot = params_[at(index)];
       if (slot.unit != unit) fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
-      const bool needs_gather = cut_ || !s_.params_resident;
+      const bool needs_gather = s_.params_fixed ? !s_.params_resident : cut_ || !s_.params_resident;
       if (needs_gather && slot.gathered != step_) fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
       read(slot, "a unit it reads");
       if (s_.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
@@ -283,6 +283,7 @@ class Replay {
   }
 
   void update(const Instruction& in) {
+    if (s_.params_fixed) fail("changes a parameter of a schedule whose parameters are fixed");
     UnitState& unit = units_[at(in.unit)];
     if (norm_ < 0) fail("comes before norm");
     ordered_after(norm_, Peer::self, "the clip factor");

@@ -22,6 +22,7 @@ struct Violation {
 ///   that reads, on this rank and on peers that read it in place, until the reduce completes);
 /// - every gradient contribution of a micro-batch is ordered before its reduce, none comes after; the folds cover each
 ///   micro-batch exactly once; update after norm after every reduce;
+/// - where parameters are fixed, what is resident was gathered before the first run (build_load), and nothing is updated;
 /// - dependencies point to earlier instructions, collectives come in one order on every rank.
 /// Empty: safe.
 [[nodiscard]] std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh);

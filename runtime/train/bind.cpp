@@ -53,6 +53,15 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   }
 }
 
+models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
+  const plan::RunSpec& spec = plan.spec;
+  const models::BatchShape room{spec.batch.micro_batch, spec.cache_tokens};
+  std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
+  if (data == nullptr) return {};
+  const std::size_t bytes = spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(room, spec.model->dtype);
+  return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}}, room};
+}
+
 }  // namespace
 
 std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedule, models::Phase phase) {
@@ -67,11 +76,11 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
   program->schedule = &schedule;
   program->phase = phase;
   program->events = std::make_unique<Event[]>(schedule.list.size());
-  program->dx = arena.data(plan::gradient_name);
+  program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
-  program->logits = arena.data(plan::logits_name);
+  program->logits = arena.data_if(plan::logits_name);
   program->ids = reinterpret_cast<std::int32_t*>(arena.data(plan::ids_name));
-  program->targets = reinterpret_cast<std::int32_t*>(arena.data(plan::targets_name));
+  program->targets = reinterpret_cast<std::int32_t*>(arena.data_if(plan::targets_name));
 
   const auto boundary = [&](int module) { return arena.data(plan::boundary_name(train ? module : module % 2)); };
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
@@ -86,6 +95,7 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
       if (m < last) step.y = boundary(m);
       if (train && step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
+      step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, *parts_.manager, i);
       if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, *parts_.manager, instruction);
     }

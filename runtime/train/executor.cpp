@@ -87,10 +87,13 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
   batch.loss_scale = &program.block->loss_scale;
   batch.sums = &program.block->local;
   const auto& model = *parts_.plan->spec.model;
-  if (program.phase == models::Phase::logits)
+  if (program.phase == models::Phase::logits) {
     batch.logits = {program.logits, model.dtype, Shape{rows, model.vocab}};
-  else
+    if (const std::int32_t* positions = program.source->positions()) batch.positions = {positions, Shape{rows, tokens}};
+    batch.lengths = program.source->lengths();
+  } else {
     batch.targets = {program.targets, Shape{rows, tokens}};
+  }
   return batch;
 }
 
@@ -118,7 +121,10 @@ void Executor::forward(Program& program, int i) {
   if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
   args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase));
   args.batch = &batch;
+  args.cache = step.cache;
   step.module->forward(args);
+  if (program.phase == models::Phase::logits && step.y == nullptr)
+    program.block->local.tokens = source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
 }
 
 void Executor::backward(Program& program, int i) {
@@ -167,7 +173,7 @@ void Executor::norm(Program& program) {
 }
 
 void Executor::start_trace(int runs) {
-  const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->train.list.size() * 2;
+  const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
   compute_marks_.clear();
   comm_marks_.clear();
   compute_marks_.reserve(room);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,14 @@ class BatchSource {
   [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
   /// Writes (rows, T) ids and, unless targets is null, targets.
   virtual void load(int micro, std::int32_t* ids, std::int32_t* targets) = 0;
+
+  // Generation. Pointers to memory that stays during a pass.
+  /// (rows, T) int32: where the tokens of a pass after the first stand; null: the first.
+  [[nodiscard]] virtual const std::int32_t* positions() const { return nullptr; }
+  /// (rows): how many of the T tokens of each row count; null: all.
+  [[nodiscard]] virtual const std::int32_t* lengths() const { return nullptr; }
+  /// Takes the logits (rows, V) of a pass. Returns how many rows want another one: the ranks' sum is left in StepBlock::sums.tokens.
+  virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
 };
 
 /// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
@@ -49,7 +58,7 @@ class Executor {
   struct Parts {
     const plan::RunPlan* plan = nullptr;
     shard::ShardManager* manager = nullptr;
-    Optimizer* optimizer = nullptr;
+    Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
     /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for.
     Stream::Mode comm_streams = Stream::Mode::threaded;

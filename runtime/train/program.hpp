@@ -21,6 +21,7 @@ class Executor::Program {
     std::vector<Stretch> whole;                // and their whole buffers, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
     float* slot = nullptr;                     // of gather and reduce
+    models::Cache cache;                       // generation
   };
 
   Executor* executor = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::train {
@@ -17,6 +18,67 @@ std::int32_t pick_token(std::span<const float> logits, double temperature, std::
   for (std::size_t i = 0; i < logits.size(); ++i)
     if ((left -= weight(logits[i])) < 0) return static_cast<std::int32_t>(i);
   return static_cast<std::int32_t>(logits.size()) - 1;
+}
+
+TokenPicker::TokenPicker(const Sampling& sampling, std::int64_t vocab) : sampling_(sampling) {
+  if (sampling_.repetition_penalty != 1) seen_.resize(static_cast<std::size_t>(vocab));
+  if (sampling_.temperature <= 0) return;
+  candidates_.reserve(static_cast<std::size_t>(vocab));
+  if (sampling_.top_k > 0) values_.reserve(static_cast<std::size_t>(vocab));
+}
+
+void TokenPicker::penalise(std::span<float> logits, std::span<const std::int32_t> row) {
+  const auto penalty = static_cast<float>(sampling_.repetition_penalty);
+  for (const std::int32_t id : row) {  // each once, however often it stands there
+    const auto at = static_cast<std::size_t>(id);
+    if (seen_[at]) continue;
+    seen_[at] = true;
+    logits[at] = logits[at] < 0 ? logits[at] * penalty : logits[at] / penalty;
+  }
+  for (const std::int32_t id : row) seen_[static_cast<std::size_t>(id)] = false;
+}
+
+void TokenPicker::keep_top_k(std::span<const float> logits) {
+  const auto k = static_cast<std::size_t>(sampling_.top_k);
+  if (k == 0 || k >= logits.size()) return;
+  values_.assign(logits.begin(), logits.end());
+  std::nth_element(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(k - 1), values_.end(), std::greater<>());
+  const float least = values_[k - 1];
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+}
+
+void TokenPicker::keep_top_p() {
+  if (sampling_.top_p >= 1) return;
+  double total = 0;
+  for (const Candidate& c : candidates_) total += c.weight;
+  // Those below an even share of what is dropped are dropped together: they need not be sorted.
+  const double small = (1 - sampling_.top_p) * total / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < small; });
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.weight != b.weight ? a.weight > b.weight : a.id < b.id; });
+  double kept = 0;
+  std::size_t count = 0;
+  while (count < candidates_.size() && (count == 0 || kept < sampling_.top_p * total)) kept += candidates_[count++].weight;
+  candidates_.resize(count);
+}
+
+std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt, std::uint64_t position) {
+  if (sampling_.repetition_penalty != 1) penalise(logits, row);
+  const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);
+  if (sampling_.temperature <= 0) return pick_token(logits, 0, key, position);
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  candidates_.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    candidates_.push_back({static_cast<std::int32_t>(i), logits[i],
+                           std::exp((static_cast<double>(logits[i]) - largest) / sampling_.temperature)});
+  keep_top_k(logits);
+  keep_top_p();
+  double total = 0;
+  for (const Candidate& c : candidates_) total += c.weight;
+  double left = uniform(key, position) * total;
+  for (const Candidate& c : candidates_)
+    if ((left -= c.weight) < 0) return c.id;
+  return candidates_.back().id;
 }
 
 }  // namespace tessera::train

@@ -13,6 +13,7 @@
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/plan/plan.hpp"
+#include "runtime/train/evaluation.hpp"
 #include "runtime/train/executor.hpp"
 #include "runtime/train/lr_schedule.hpp"
 #include "runtime/train/optimizer.hpp"
@@ -40,12 +41,6 @@ struct StepReport {
   std::int64_t tokens = 0;    // valid tokens of the global batch
   std::int64_t samples = 0;
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
-};
-
-struct EvalReport {
-  double loss = 0, token_accuracy = 0;
-  std::int64_t tokens = 0;
-  double seconds = 0;
 };
 
 class Trainer {

@@ -1,0 +1,43 @@
+#include "runtime/train/evaluation.hpp"
+
+#include <chrono>
+
+#include "runtime/train/batches.hpp"
+
+namespace tessera::train {
+
+EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
+  const auto begin = std::chrono::steady_clock::now();
+  RunParts& parts = *evaluation.parts;
+  const plan::RunSpec& spec = parts.plan.spec;
+  std::int64_t samples = io::count_samples(tokens.size(), spec.tokens).samples;
+  if (max_samples > 0) samples = std::min(samples, max_samples);
+  plan::BatchPlan batch = spec.batch;
+  if (spec.eval_batch > 0) batch.micro_batch = spec.eval_batch;
+  batch.accumulation = 1;
+  batch.global_batch = batch.micro_batch * batch.world;
+
+  SampleBatches batches(batch, parts.place(), spec.tokens);
+  ExactSum loss;
+  EvalReport report;
+  std::int64_t correct = 0;
+  for (std::int64_t first = 0; first < samples; first += batch.global_batch) {
+    StepBlock block;
+    block.step = evaluation.step;
+    const std::int64_t count = std::min(batch.global_batch, samples - first);
+    batches.set(tokens, nullptr, first, count);
+    parts.alone(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
+    loss.add(block.sums.loss);
+    report.tokens += block.sums.tokens;
+    correct += block.sums.correct;
+    if (evaluation.progress) evaluation.progress(first + count, samples);
+  }
+  if (report.tokens > 0) {
+    report.loss = loss.value() / static_cast<double>(report.tokens);
+    report.token_accuracy = static_cast<double>(correct) / static_cast<double>(report.tokens);
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace tessera::train
