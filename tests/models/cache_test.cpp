@@ -87,7 +87,19 @@ TEST_P(CacheTest, SeveralTokensAPassAreOneAfterTheOther) {
 
 TEST_P(CacheTest, OneRowOfOneToken) { EXPECT_LE(Cached(GetParam(), DType::f64).distance({1}, 20, 1), 1e-12); }
 
-INSTANTIATE_TEST_SUITE_P(Families, CacheTest, testing::Values(gpt2));
+constexpr const char* llama = R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 24,
+  "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 29, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu",
+  "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 16}})";
+constexpr const char* qwen2 = R"({"model_type": "qwen2", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 20,
+  "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 31, "rms_norm_eps": 1e-6,
+  "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu", "use_sliding_window": false})";
+constexpr const char* qwen3 = R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 18, "head_dim": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 31, "rms_norm_eps": 1e-6,
+  "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu", "use_sliding_window": false})";
+
+INSTANTIATE_TEST_SUITE_P(Families, CacheTest, testing::Values(gpt2, llama, qwen2, qwen3));
 
 }  // namespace
 }  // namespace tessera::test
