@@ -101,8 +101,9 @@ BlockWriter::BlockWriter(std::vector<std::string> paths, const std::vector<Exten
     const bool used = std::ranges::any_of(extents, [&](const Extent& e) { return e.file == static_cast<int>(f); });
     targets_.push_back(used ? std::make_unique<Target>(paths[f]) : nullptr);
   }
-  running_ = std::max(1, threads);
-  for (int t = 0; t < running_; ++t) threads_.emplace_back([this] { work(); });
+  const int count = std::max(1, threads);
+  running_ = count;  // which the first threads lower while the last are made
+  for (int t = 0; t < count; ++t) threads_.emplace_back([this] { work(); });
 }
 
 BlockWriter::~BlockWriter() {

@@ -29,7 +29,7 @@ void remove_tree_quietly(const std::string& path) noexcept;
 void remove_checkpoint(const std::string& path);
 
 /// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through with every CRC, once,
-/// for as long as the files' inode, size and times stay what they were. What is damaged does not count and is not removed.
+/// for as long as the files' inode, size and times stay what they were. What is damaged does not count; older than those that do, it goes.
 class Retention {
  public:
   explicit Retention(int limit) : limit_(limit) {}

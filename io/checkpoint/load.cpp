@@ -111,7 +111,11 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
     if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
       throw Error(ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
                   "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
-    const auto extents = extents_of(params, layout, shards, manifest_.files, 0, 1);
+    const auto extents = [&] {
+      try {
+        return extents_of(params, layout, shards, manifest_.files, 0, 1);
+      } catch (const Error& error) { throw Error(error.code(), directory_ + ": " + error.line()); }
+    }();
     for (const StateView& view : shards)
       for (float* data : view.data)
         if (data != nullptr)

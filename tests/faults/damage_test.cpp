@@ -131,8 +131,8 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
   }
 }
 
-void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks) {
-  const Folder folder;
+void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks, Folder::Place place = Folder::Place::memory) {
+  const Folder folder(place);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, file_bytes);
   const Manifest manifest = io::read_manifest(directory);
@@ -154,10 +154,10 @@ void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds,
 
 TEST(Damage, AnyFlippedBitIsFoundAndNamed) { flip_bits(small_tensors(), io::SaveRequest::default_file_bytes, 1000, 1); }
 TEST(Damage, AlsoInOneOfSeveralFilesAndOnSeveralRanks) { flip_bits(small_tensors(), 4000, 200, 3); }
-TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) { flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2); }
+TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) { flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, Folder::Place::disk); }
 
 TEST(Damage, ACutFileIsRefused) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
@@ -180,7 +180,7 @@ TEST(Damage, ACutFileIsRefused) {
 }
 
 TEST(Damage, AMissingFileIsNamed) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
@@ -205,7 +205,7 @@ TEST(Damage, AMissingFileIsNamed) {
 }
 
 TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3", 3, 6000);
   make_checkpoint(tensors, folder / "checkpoint-4", 4, 6000);
@@ -232,7 +232,7 @@ TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
 }
 
 TEST(Damage, ForeignFilesBesideItDoNotMatter) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/notes.txt") << "mine";
@@ -261,7 +261,7 @@ void rewrite_manifest(const std::string& directory, const std::function<void(Man
 
 /// What only a forger or a bug makes: the checksum is right, what it says is not.
 TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   constexpr std::uint64_t huge = std::uint64_t{1} << 60;
@@ -314,7 +314,7 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
 }
 
 TEST(Damage, OtherModelsAreRefused) {
-  const Folder folder;
+  const Folder folder(Folder::Place::memory);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(small_tensors(), directory);
   MadeTensors more = small_tensors();

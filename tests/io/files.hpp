@@ -14,10 +14,11 @@
 
 namespace tessera::test {
 
-/// A fresh folder, removed at the end.
+/// A fresh folder, removed at the end. In memory: where a test writes small files thousands of times; on disk where there is no such place.
 class Folder {
  public:
-  Folder();
+  enum class Place { disk, memory };
+  explicit Folder(Place place = Place::disk);
   ~Folder();
   Folder(const Folder&) = delete;
   [[nodiscard]] std::string path() const { return path_.string(); }
