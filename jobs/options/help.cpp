@@ -95,6 +95,7 @@ std::string json_schema() {
       case Type::flag: entry["type"] = "boolean"; break;
       case Type::integer: entry["type"] = "integer"; break;
       case Type::real: entry["type"] = "number"; break;
+      case Type::texts:
       case Type::list: entry["type"] = "array", entry["items"] = {{"type", "string"}}; break;
       case Type::choice: entry["enum"] = split_words(spec.words, '|'); break;
       case Type::size:

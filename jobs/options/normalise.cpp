@@ -60,6 +60,8 @@ class Normaliser {
   }
 
   void values(const std::string& head, const OptionSpec& spec, const std::string& text) {
+    if (text.empty())
+      throw Error(ExitCode::usage, std::string("--") + spec.name + " is empty", "command line", "Give it a value, or leave it out");
     if (spec.type != Type::list) {
       out_.push_back(head + text);
       return;

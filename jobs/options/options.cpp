@@ -137,15 +137,16 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     const std::string near = suggestion(name, option_names());
     throw Error(ExitCode::usage, "unknown option " + name, source.text, near.empty() ? "See --help-all" : near);
   }
-  if (spec->type != Type::list && items.size() != 1) {
+  const bool many = spec->type == Type::list || spec->type == Type::texts;
+  if (!many && items.size() != 1) {
     throw Error(ExitCode::usage, "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()),
                 source.text, "Give it one");
   }
-  if (spec->type == Type::list && items.empty()) {
+  if (many && items.empty()) {
     throw Error(ExitCode::usage, "--" + std::string(spec->name) + " is an empty list", source.text,
                 "Give it values, or leave it out");
   }
-  if (!items.empty() && spec->type != Type::list && expand(*spec, items.front(), source)) return;
+  if (!items.empty() && !many && expand(*spec, items.front(), source)) return;
   check(*spec, items, source);
   Value& slot = values_.find(spec->name)->second;
   if (source.layer < slot.source.layer) return;
@@ -189,7 +190,7 @@ std::string Options::json() const {
     if ((spec.commands & for_runs) == 0) continue;
     const Value& found = value(spec.name);
     nlohmann::ordered_json entry;
-    if (spec.type == Type::list) entry["value"] = found.items;
+    if (spec.type == Type::list || spec.type == Type::texts) entry["value"] = found.items;
     else if (found.items.empty()) entry["value"] = nullptr;
     else if (spec.type == Type::flag && parse_flag(found.items[0])) entry["value"] = *parse_flag(found.items[0]);
     else if (spec.type == Type::integer && parse_integer(found.items[0])) entry["value"] = *parse_integer(found.items[0]);

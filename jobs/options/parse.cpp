@@ -12,16 +12,16 @@ namespace {
 
 /// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
-  if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" || word == "infer" ||
-      word == "generate" || word == "eval" || word == "tokenize" || word == "report" || word == "template") {
-    return "It is not built yet. Commands: train, plan, bench, doctor, config, completion";
+  if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" ||
+      word == "tokenize" || word == "report" || word == "template") {
+    return "It is not built yet. Commands: train, plan, generate, eval, bench, doctor, config, completion";
   }
   if (word == "pt") return "Use train: it trains on plain text";
   if (word == "sft" || word == "rlhf" || word == "dpo") return "Only training on plain text is built yet: train";
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
   const std::string near = suggestion(word, names);
-  return near.empty() ? "Commands: train, plan, bench, doctor, config, completion" : near;
+  return near.empty() ? "Commands: train, plan, generate, eval, bench, doctor, config, completion" : near;
 }
 
 po::options_description description() {
@@ -99,7 +99,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (name == "operand") continue;
     std::vector<std::string> items = value.as<std::vector<std::string>>();
     const OptionSpec* spec = find_option(name);
-    if (spec->type != Type::list) items.erase(items.begin(), items.end() - 1);  // the last one counts
+    if (spec->type != Type::list && spec->type != Type::texts) items.erase(items.begin(), items.end() - 1);  // the last one counts
     result.options.assign(name, std::move(items), {layer::command_line, "command line"});
   }
   result.options.resolve_strategy();

@@ -15,6 +15,7 @@ enum class Type : unsigned char {
   integer,   // 64 bits
   real,      // double
   text,      // anything
+  texts,     // any number of them: the option is given again for each
   choice,    // one of `words`
   list,      // words by spaces or commas
   size,      // bytes: 512MiB, 5GB, 4096
@@ -30,9 +31,20 @@ enum class Status : unsigned char {
 };
 
 /// Commands that take an option; a set of bits.
-enum CommandBit : unsigned { for_train = 1, for_plan = 2, for_bench = 4, for_doctor = 8, for_config = 16, for_completion = 32 };
+enum CommandBit : unsigned {
+  for_train = 1,
+  for_plan = 2,
+  for_bench = 4,
+  for_doctor = 8,
+  for_config = 16,
+  for_completion = 32,
+  for_generate = 1024,
+  for_eval = 2048
+};
 inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_config;
-inline constexpr unsigned for_all = for_runs | for_doctor | for_completion;
+inline constexpr unsigned for_inference = for_generate | for_eval;
+inline constexpr unsigned for_computing = for_runs | for_inference;
+inline constexpr unsigned for_all = for_computing | for_doctor | for_completion;
 
 struct OptionSpec {
   const char* name;          // canonical: lower case, '_'

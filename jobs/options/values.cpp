@@ -161,6 +161,7 @@ std::string why_not(const OptionSpec& spec, const std::string& text) {
       for (const char c : words) spaced += c == '|' ? std::string(", ") : std::string(1, c);
       return "one of " + spaced;
     }
+    case Type::texts:
     case Type::text:
     case Type::list: return "";
   }

@@ -14,6 +14,7 @@ const char* name_of(Type type) {
     case Type::real: return "number";
     case Type::text: return "text";
     case Type::choice: return "word";
+    case Type::texts: return "text";
     case Type::list: return "list";
     case Type::size: return "size";
     case Type::duration: return "time";
@@ -121,8 +122,10 @@ std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
       {"train", for_train, "[CONFIG.yaml|json ...]", "train a model, alone or under mpirun / srun"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
-      {"bench", for_bench, "gemm|collectives|step [CONFIG.yaml|json ...]",
-       "measure this machine, and a training step against it"},
+      {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model, alone or under mpirun (also: infer)"},
+      {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
+      {"bench", for_bench, "gemm|collectives|step|generate [CONFIG.yaml|json ...]",
+       "measure this machine, and a training step or generation against it"},
       {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
       {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
       {"completion", for_completion, "bash|zsh|fish", "a completion script for the shell"},
@@ -132,7 +135,7 @@ std::span<const CommandSpec> command_table() {
 
 const CommandSpec* find_command(std::string_view name) {
   for (const CommandSpec& command : command_table()) {
-    if (name == command.name) return &command;
+    if (name == command.name || (name == "infer" && command.bit == for_generate)) return &command;
   }
   return nullptr;
 }

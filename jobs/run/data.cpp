@@ -61,4 +61,18 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   return data;
 }
 
+RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens) {
+  if (!options.has("dataset"))
+    throw Error(ExitCode::usage, "no data to evaluate on is named", "--dataset", "Give --dataset FILE ...");
+  RunData data;
+  world.together([&] {
+    io::Dataset set = io::open_dataset(options.list("dataset"), io::Tokenizer::bytes);
+    check_ids(set, model, "dataset");
+    data.train_files = set.files;
+    data.train = std::move(set.tokens);
+    data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
+  });
+  return data;
+}
+
 }  // namespace tessera::jobs

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "io/json_file.hpp"
 #include "jobs/run/shapes.hpp"
 
@@ -71,6 +72,17 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
   }
 }
 
+namespace {
+
+/// config.json of a checkpoint, checked. Throws Error (data).
+std::string checkpoint_config(const std::string& directory) {
+  for (const io::Attachment& attachment : io::read_manifest(directory).attachments)
+    if (attachment.name == "config.json") return io::read_attachment(directory, attachment);
+  throw Error(ExitCode::data, "the checkpoint holds no config.json", directory, "Name a checkpoint that tessera train has written");
+}
+
+}  // namespace
+
 ModelConfig read_model_config(const Options& options, World* world) {
   if (options.has("shape")) {
     if (options.has("model")) {
@@ -79,13 +91,23 @@ ModelConfig read_model_config(const Options& options, World* world) {
     }
     return {shape_config(options.text("shape")), "--shape " + options.text("shape"), ""};
   }
-  if (!options.has("model")) {
+  const bool checkpoint = (options.commands & for_inference) != 0 && options.has("checkpoint");
+  if (checkpoint && options.has("model")) {
+    throw Error(ExitCode::usage, "--checkpoint and --model both name a model", option_sources(options, {"checkpoint", "model"}),
+                "Keep one of the two");
+  }
+  if (!checkpoint && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is named", "--model",
                 "Give --model DIR (with a config.json), or --model CONFIG.json");
   }
-  const std::filesystem::path given = options.text("model");
+  const std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
   ModelConfig config;
   const auto read = [&] {
+    if (checkpoint) {
+      config.path = (given / "config.json").string();
+      config.text = checkpoint_config(given.string());
+      return;
+    }
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();

@@ -18,9 +18,9 @@ namespace tessera::jobs {
 struct ModelConfig {
   std::string text;       // byte for byte
   std::string path;       // "models/tiny/config.json", or "--shape gpt2"
-  std::string directory;  // where model.safetensors would be; "" for a built-in shape
+  std::string directory;  // where model.safetensors would be, or the checkpoint; "" for a built-in shape
 };
-/// Of --model or --shape; rank 0 reads and the others are told (`world` null: read here). Throws Error (usage: none given; data).
+/// Of --model, --shape or --checkpoint; rank 0 reads and the others are told (`world` null: read here). Throws Error (usage: none given; data).
 [[nodiscard]] ModelConfig read_model_config(const Options& options, World* world);
 
 /// Sequence length T: --max_length, else the model's longest. Throws Error (usage) beyond the model's.
@@ -55,6 +55,9 @@ struct RunData {
 };
 /// Collective. Throws Error (data) on every rank alike: what open_dataset refuses; ids beyond the vocabulary; fewer tokens than one sample.
 [[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens);
+
+/// The same of --dataset alone, for `eval`: what is counted stands in train, train_files and train_count.
+[[nodiscard]] RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens);
 
 /// How long a run is.
 struct RunLength {

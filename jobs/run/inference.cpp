@@ -1,0 +1,110 @@
+#include "jobs/run/inference.hpp"
+
+#include <filesystem>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "jobs/run/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+ThreadShare take_cores(const Options& options, World& world) {
+  const ThreadShare share = share_cores(world, static_cast<int>(options.maybe_integer("threads").value_or(0)));
+  kernels::set_threads(share.threads);
+  if (share.overcommitted)
+    log::warn(21,
+              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+              "their own, or lower --threads");
+  if (blas_is_serial() && share.threads > 1)
+    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
+                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+  for (const std::string& text : options.without_effect) log::warn(24, text);
+  return share;
+}
+
+plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world, const Topology& topology,
+                             plan::Purpose purpose, std::int64_t most) {
+  constexpr std::int64_t default_rows = 8;
+  plan::RunSpec spec;
+  spec.purpose = purpose;
+  spec.model = &model;
+  spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  spec.topology = topology;
+  const std::int64_t rows = std::min(options.maybe_integer("per_device_eval_batch_size").value_or(default_rows), most);
+  spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
+  return spec;
+}
+
+std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
+  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
+                                                          : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
+  const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
+  const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan.costs.total)));
+  if (needed <= limit) return limit;
+  throw Error(ExitCode::does_not_fit,
+              strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
+                     human_bytes(static_cast<double>(limit)).c_str()),
+              options.has("device_memory") ? "--device_memory: " + options.value("device_memory").source.text
+                                           : "memory available on the node / its ranks",
+              to_do);
+}
+
+namespace {
+
+void read_weights(const Options& options, World& world, const ModelConfig& config, const models::Model& model, train::Inference& run) {
+  const std::vector<io::ShardView> shards = run.shards();
+  if (options.has("checkpoint")) {
+    std::vector<io::StateView> views;
+    for (const io::ShardView& shard : shards) views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}});
+    (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
+  } else {
+    io::read_model(world, config.directory, model.params, run.plan().layout, shards,
+                   [&](const std::string& name) { return models::canonical_name(model, name); });
+  }
+  run.parameters_loaded();
+}
+
+}  // namespace
+
+std::unique_ptr<train::Inference> load_inference(const Options& options, World& world, const ModelConfig& config,
+                                                 const models::Model& model, const plan::RunSpec& spec) {
+  require_fit(options, world, plan::make_plan(spec),
+              "Lower per_device_eval_batch_size or the length, or shard more (--zero_stage 3, more ranks)");
+  auto run = std::make_unique<train::Inference>(world, train::InferenceOptions{.run = spec});
+  read_weights(options, world, config, model, *run);
+  if (options.flag("werror") && world.max(log::warnings()) > 0)
+    throw options.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+  return run;
+}
+
+void announce_inference(const Call& call, const World& world, const ModelConfig& config, const train::Inference& run,
+                        const ThreadShare& threads, const std::string& work) {
+  const plan::RunPlan& plan = run.plan();
+  const models::Model& model = *plan.spec.model;
+  log::info(version_line());
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %lld | %lld positions", model.family.c_str(), config.path.c_str(),
+                   human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(model.vocab),
+                   static_cast<long long>(model.max_tokens)));
+  log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
+                   plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(), world.size() == 1 ? "" : "s",
+                   world.node_count(), world.node_count() == 1 ? "" : "s", name_of(plan.spec.topology.transport), threads.threads,
+                   threads.threads == 1 ? "" : "s",
+                   plan.main().params_resident ? "gathered once" : "gathered for every pass"));
+  log::info("work      " + work);
+  std::size_t cache = 0, measured = 0;
+  for (const ArenaSlot& slot : plan.slots) cache += slot.name.starts_with("cache.") ? slot.bytes : 0;
+  std::string line = "memory    per rank";
+  for (int c = 0; c < plan::num_categories; ++c) {
+    const std::size_t bytes = run.measured_memory()[c];
+    measured += bytes;
+    if (bytes > 0) line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(static_cast<double>(bytes)).c_str());
+  }
+  if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
+  log::info(line + strfmt(" | plan %s = measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),
+                          human_bytes(static_cast<double>(measured)).c_str()));
+  log::info(strfmt("ready     %.2f s after the start",
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - call.started).count()));
+}
+
+}  // namespace tessera::jobs
