@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/companions.hpp"
+#include "io/file.hpp"
 #include "io/model_file.hpp"
 #include "jobs/run/limit.hpp"
 #include "jobs/run/versions.hpp"
@@ -40,7 +42,8 @@ void TrainRun::prepare() {
   if (!options_.flag("from_scratch")) {
     world_.together([&] {
       const std::string file = config_.directory + "/" + io::model_file_name;
-      if (world_.rank() == 0 && !std::filesystem::exists(file) && !std::filesystem::exists(config_.directory + "/" + io::index_file_name)) {
+      const auto is_there = [&](const char* name) { return std::filesystem::exists(config_.directory + "/" + name); };
+      if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) && !is_there(io::manifest_name)) {
         throw Error(ExitCode::data, "there are no weights to start from", file,
                     "Add --from_scratch to start from fresh parameters");
       }
@@ -62,8 +65,7 @@ void TrainRun::prepare() {
     }
   }
   trainer_options_.lr = lr_schedule(options_, length_.total_steps);
-  const auto seed = static_cast<std::uint64_t>(options_.maybe_integer("data_seed").value_or(options_.integer("seed")));
-  sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), seed);
+  sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
   // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
   world_.agree("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
@@ -94,18 +96,78 @@ void TrainRun::start() {
   sgemm_gflops_ = quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
-  if (options_.flag("from_scratch")) {
-    trainer_->initialise();
+  if (!resume()) read_parameters();
+  if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
+    throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+  }
+  output_ = std::make_unique<RunDirectory>(world_, options_, run_directory_);
+}
+
+void TrainRun::read_parameters() {
+  if (options_.flag("from_scratch")) return trainer_->initialise();
+  if (std::filesystem::exists(config_.directory + "/" + io::manifest_name)) {
+    std::vector<io::StateView> views = trainer_->state();
+    for (io::StateView& view : views) view.data[1] = view.data[2] = nullptr;
+    (void)io::CheckpointReader(world_, config_.directory).load(model_.params, trainer_->plan().layout, views);
   } else {
     const std::vector<io::ShardView> shards = trainer_->shards();
     io::read_model(world_, config_.directory, model_.params, trainer_->plan().layout, shards,
                    [this](const std::string& name) { return models::tensor_use(model_, name); });
+  }
+  trainer_->parameters_changed();
+}
+
+void TrainRun::lock() {
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    io::make_directories(options_.text("output_dir"));
+    lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
+    if (!lock_->held()) log::warn(25, "the file system of --output_dir has no locks: nothing keeps a second run from writing there");
+  });
+}
+
+bool TrainRun::resume() {
+  const std::vector<Candidate> candidates = resume_candidates(world_, options_);
+  data_identity_ = identity_of(data_, trainer_options_.run.tokens, data_seed(options_), options_.flag("dataset_shuffle"));
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    try {
+      const io::CheckpointReader reader(world_, candidate.checkpoint);
+      progress_ = read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
+      const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
+      resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(), static_cast<long long>(progress_.step),
+                        static_cast<long long>(progress_.samples)) +
+                 human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds);
+    } catch (const Error& error) {
+      // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
+      if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates.size()) throw;
+      if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is passed over: " + error.line());
+      continue;
+    }
     trainer_->parameters_changed();
+    trainer_->resume_at(progress_.step);
+    first_step_ = progress_.step;
+    length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
+    run_directory_ = candidate.directory;
+    return true;
   }
-  if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
-    throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
-  }
-  output_ = std::make_unique<RunDirectory>(world_, options_);
+  if (options_.has("resume_from_checkpoint") && options_.text("resume_from_checkpoint") == "auto")
+    resumed_ = "resume    no checkpoint under " + options_.text("output_dir") + ": starting afresh";
+  return false;
+}
+
+void TrainRun::save_checkpoints() {
+  Checkpoints::Parts parts{.options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    parts.attachments = {{"config.json", config_.text}};
+    if (!config_.directory.empty())
+      for (auto& a : io::read_companions(config_.directory)) parts.attachments.push_back(std::move(a));
+  });
+  parts.data = data_identity_;
+  parts.run = world_.rank() == 0 ? run_json() : "{}";
+  parts.started = call_.started;
+  checkpoints_ = std::make_unique<Checkpoints>(std::move(parts));
 }
 
 std::string TrainRun::run_json() const {
@@ -158,16 +220,19 @@ void TrainRun::announce() {
                       .output = output_->path(),
                       .foreign = &options_.foreign});
   for (const std::string& line : lines) log::info(line);
+  if (!resumed_.empty()) log::info(resumed_);
 }
 
 int TrainRun::run() {
   prepare();
   if (options_.flag("dry_run")) return print_plan(options_, &world_, world_.size(), world_.topology());
   check_memory();
+  lock();
   start();
   try {
     announce();
-    loop();
+    save_checkpoints();
+    if (!loop()) return stopped_early();
     finish();
   } catch (const Error& error) {
     // Divergence and what `together` agreed on come on every rank; a late or dead peer does not.

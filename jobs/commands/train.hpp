@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "jobs/commands/commands.hpp"
+#include "jobs/run/checkpoints.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/output.hpp"
 #include "jobs/run/report.hpp"
@@ -21,14 +22,21 @@ class TrainRun {
  private:
   void prepare();       // model, data, batch: everything that can be refused without memory
   void check_memory();  // the plan against what this machine can give
+  void lock();          // the output directory is this run's alone
   void start();         // trainer, parameters, output directory
+  void read_parameters();
+  /// The first of the candidates that loads; goes on in its directory. False: start afresh.
+  [[nodiscard]] bool resume();
+  void save_checkpoints();  // from now on, as asked for
   void announce();      // start-up block, args.json, run.json
-  void loop();
-  void one_step(std::int64_t step);
+  /// False: stopped early, with a checkpoint.
+  [[nodiscard]] bool loop();
+  train::StepReport one_step();
   void log_step(const train::StepReport& report);
   void trace(std::int64_t done);
   train::EvalReport evaluate(std::int64_t done);
   void finish();
+  [[nodiscard]] int stopped_early();
   void sample();
   void memory_line();
   [[nodiscard]] std::string run_json() const;
@@ -47,7 +55,14 @@ class TrainRun {
   double sgemm_gflops_ = 0;
   std::unique_ptr<io::Sampler> sampler_;
   std::unique_ptr<train::Trainer> trainer_;
+  std::unique_ptr<io::DirectoryLock> lock_;  // rank 0 only
   std::unique_ptr<RunDirectory> output_;
+  std::unique_ptr<Checkpoints> checkpoints_;
+  DataIdentity data_identity_;
+  Progress progress_;
+  std::int64_t first_step_ = 0;  // steps done before this process
+  std::string resumed_;          // the line that says so
+  std::string run_directory_;    // to go on in
   std::vector<std::string> hosts_;  // rank 0 only
   std::chrono::steady_clock::time_point loop_started_;
   Interval interval_;

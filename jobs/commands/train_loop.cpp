@@ -21,41 +21,46 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
 
 double TrainRun::elapsed() const { return seconds_since(loop_started_); }
 
-void TrainRun::loop() {
+bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
-  if (data_.validation != nullptr && options_.flag("eval_on_start")) (void)evaluate(0);
+  if (data_.validation != nullptr && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
   const std::int64_t eval_steps = options_.integer("eval_steps");
-  for (std::int64_t step = 0; step < length_.total_steps; ++step) {
-    one_step(step);
-    const std::int64_t done = step + 1;
+  while (progress_.step < length_.total_steps) {
+    const train::StepReport report = one_step();
+    const std::int64_t done = progress_.step;
+    if (checkpoints_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
     if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps)
       (void)evaluate(done);
   }
+  checkpoints_->finish(progress_);
+  return true;
 }
 
-void TrainRun::one_step(std::int64_t step) {
+train::StepReport TrainRun::one_step() {
+  const std::int64_t done = progress_.step + 1;
   const std::optional<StepRange> range =
       options_.has("profile_steps") ? parse_range(options_.text("profile_steps")) : std::nullopt;
-  if (range && step + 1 == range->first)
+  if (range && done == range->first)
     trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
-  const RunLength::Span span = length_.span(step, trainer_options_.run.batch.global_batch);
+  const std::int64_t count = length_.next(progress_.samples, trainer_options_.run.batch.global_batch);
   train::StepReport report;
   try {
-    report = trainer_->step(*data_.train, *sampler_, span.first, span.count);
+    report = trainer_->step(*data_.train, *sampler_, progress_.samples, count);
   } catch (const Error& error) {
     if (error.code() == ExitCode::diverged) throw;  // agreed by all ranks before the update
     output_->fail();
     world_.abort(error);
   }
+  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens};
   interval_.add(report);
   loss_sum_ += report.loss * static_cast<double>(report.tokens);
   tokens_ += report.tokens;
-  const std::int64_t done = step + 1;
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     trace(done);
   const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
                       (done == 1 && options_.flag("logging_first_step"));
   if (logged) log_step(report);
+  return report;
 }
 
 void TrainRun::log_step(const train::StepReport& report) {
@@ -65,15 +70,12 @@ void TrainRun::log_step(const train::StepReport& report) {
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
   line.memory_limit = memory_limit_;
   line.elapsed = elapsed();
-  line.remaining = line.elapsed / static_cast<double>(report.step) * static_cast<double>(length_.total_steps - report.step);
+  line.remaining =
+      line.elapsed / static_cast<double>(report.step - first_step_) * static_cast<double>(length_.total_steps - report.step);
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
-  const double samples =
-      static_cast<double>((report.step - 1) / length_.steps_per_epoch * length_.samples) +
-      std::min(static_cast<double>(length_.samples), static_cast<double>(((report.step - 1) % length_.steps_per_epoch + 1) *
-                                                                         trainer_options_.run.batch.global_batch));
-  json.number("epoch", samples / static_cast<double>(length_.samples))
+  json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
       .integer("global_step", report.step)
       .integer("max_steps", length_.total_steps);
   json.number("elapsed_time", line.elapsed)
@@ -197,9 +199,18 @@ void TrainRun::finish() {
   });
   log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s",
                    static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
-                   loss_sum_ / static_cast<double>(tokens_), human_count(static_cast<double>(tokens_)).c_str(),
+                   loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)), human_count(static_cast<double>(tokens_)).c_str(),
                    human_time(seconds).c_str(), human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(),
                    output_->path().c_str()));
+}
+
+int TrainRun::stopped_early() {
+  world_.together([&] {
+    if (world_.rank() == 0) output_->status("preempted");
+  });
+  log::info(strfmt("stopped %lld/%lld | the checkpoint is saved: start again with --resume_from_checkpoint auto | %s",
+                   static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps), output_->path().c_str()));
+  return static_cast<int>(ExitCode::preempted);
 }
 
 }  // namespace tessera::jobs

@@ -30,7 +30,7 @@ const char* exit_codes[][2] = {{"0", "done"},
                                {"4", "does not fit (plan), or out of memory"},
                                {"5", "training diverged: a loss or gradient is not finite"},
                                {"6", "communication failure or timeout"},
-                               {"75", "stopped early with a good checkpoint (not built yet)"},
+                               {"75", "stopped early with a good checkpoint: start again with --resume_from_checkpoint auto"},
                                {"128+n", "signal n"}};
 
 std::string markdown_group(const std::string& group) {

@@ -78,13 +78,13 @@ std::string timestamp() {
 
 }  // namespace
 
-void RunDirectory::create(const Options& options) {
+void RunDirectory::create(const Options& options, const std::string& existing) {
   const fs::path base = options.text("output_dir");
   std::error_code error;
   fs::create_directories(base, error);
   if (error) cannot_write(base.string(), error.message(), options);
-  path_ = base.string();
-  if (options.flag("add_version")) {
+  path_ = existing.empty() ? base.string() : existing;
+  if (existing.empty() && options.flag("add_version")) {
     // Two runs may start at once: the one that makes the directory has it.
     for (int attempt = 0;; ++attempt) {
       const fs::path mine = base / strfmt("v%d-%s", next_version(base), timestamp().c_str());
@@ -98,13 +98,15 @@ void RunDirectory::create(const Options& options) {
   try {
     io::write_text(file("STATUS"), "running\n");
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
-  log_ = std::fopen(file("logging.jsonl").c_str(), "w");
+  log_ = std::fopen(file("logging.jsonl").c_str(), existing.empty() ? "w" : "a+");
   if (log_ == nullptr) cannot_write(file("logging.jsonl"), std::strerror(errno), options);
+  // A run that was killed may have left half a line.
+  if (!existing.empty() && std::fseek(log_, -1, SEEK_END) == 0 && std::fgetc(log_) != '\n') std::fputc('\n', log_);
 }
 
-RunDirectory::RunDirectory(World& world, const Options& options) : world_(world) {
+RunDirectory::RunDirectory(World& world, const Options& options, const std::string& existing) : world_(world) {
   world.together([&] {
-    if (world.rank() == 0) create(options);
+    if (world.rank() == 0) create(options, existing);
   });
   path_ = world.from_root(path_);
   say_failed_on_signal(file("STATUS").c_str());

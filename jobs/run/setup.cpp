@@ -208,17 +208,25 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.batch = batch_of(options, world);
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.maybe_integer("per_device_eval_batch_size").value_or(0);
+  if (options.flag("async_save")) spec.snapshot_vectors = options.flag("save_only_model") ? 1 : 3;
   return spec;
 }
 
-RunLength::Span RunLength::span(std::int64_t step, std::int64_t global_batch) const {
-  const std::int64_t epoch = step / steps_per_epoch, within = step % steps_per_epoch * global_batch;
-  return {epoch * samples + within, std::min(global_batch, samples - within)};
+std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const {
+  return std::min(global_batch, samples - done % samples);
+}
+
+void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
+  if (fixed) return;
+  // As many steps as would still come had all of it run with this batch.
+  const std::int64_t behind = samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
+  total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
 }
 
 RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
   RunLength length{samples, (samples + global_batch - 1) / global_batch, 0};
   const std::int64_t max_steps = options.integer("max_steps");
+  length.fixed = max_steps > 0;
   length.total_steps =
       max_steps > 0 ? max_steps
                     : static_cast<std::int64_t>(
@@ -226,6 +234,10 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
   if (length.total_steps < 1)
     throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
   return length;
+}
+
+std::uint64_t data_seed(const Options& options) {
+  return static_cast<std::uint64_t>(options.maybe_integer("data_seed").value_or(options.integer("seed")));
 }
 
 train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {

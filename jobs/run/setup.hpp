@@ -47,6 +47,9 @@ void check_options(const Options& options);
 /// reads config.json for it); 0 if it is not, or if the run will be refused anyway.
 [[nodiscard]] std::uint64_t shared_bytes(const Options& options, int world, int local);
 
+/// Of the order of samples: --data_seed, else --seed.
+[[nodiscard]] std::uint64_t data_seed(const Options& options);
+
 /// Training and validation tokens, opened on every rank (the files are mapped, not copied).
 struct RunData {
   std::vector<io::DatasetFile> train_files, val_files;
@@ -64,11 +67,11 @@ struct RunLength {
   std::int64_t samples = 0;          // of an epoch
   std::int64_t steps_per_epoch = 0;  // the last one may be partial
   std::int64_t total_steps = 0;
-  /// First sample index (counting on over epochs) and number of samples of 0-based step `step`.
-  struct Span {
-    std::int64_t first = 0, count = 0;
-  };
-  [[nodiscard]] Span span(std::int64_t step, std::int64_t global_batch) const;
+  bool fixed = false;                // by max_steps
+  /// Samples of the next step, after `done` samples (counting on over epochs): a batch does not cross the end of an epoch.
+  [[nodiscard]] std::int64_t next(std::int64_t done, std::int64_t global_batch) const;
+  /// Going on after so many steps and samples, perhaps made with another batch: counts total_steps anew.
+  void resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch);
 };
 [[nodiscard]] RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch);
 

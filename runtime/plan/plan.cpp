@@ -9,6 +9,7 @@
 #include "runtime/shard/builder.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
+#include "runtime/shard/share.hpp"
 #include "runtime/shard/verify.hpp"
 
 namespace tessera::plan {
@@ -151,6 +152,11 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   const bool trains = spec.purpose == Purpose::train;
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec)) plan.slots.push_back(std::move(slot));
+  if (spec.snapshot_vectors > 0) {
+    const std::int64_t numel = shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard), mesh.coordinate(spec.rank, Axis::replicate),
+                                                  mesh.size(Axis::replicate));
+    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float)});
+  }
   price(plan);
   return plan;
 }

@@ -88,17 +88,20 @@ void ShardManager::reduce(const Instruction& instruction, float* full) {
   TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
   ExactSum norm2;
   kernels::sum_of_squares(unit.reduced, chunk, norm2, host_stream);
-  words_[2 * ExactSum::num_words + 2 + static_cast<std::size_t>(instruction.unit)] = norm2.nonfinite() ? 1 : 0;
+  words_[2 * ExactSum::num_words + count_words + static_cast<std::size_t>(instruction.unit)] = norm2.nonfinite() ? 1 : 0;
   norm2_.add(norm2);
 }
 
 int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
-  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + 2), units = all.subspan(2 * n + 2);
+  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words), units = all.subspan(2 * n + count_words);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;
   over_world[n + 1] = sums.correct;
+  over_world[n + 2] = sums.notes.stop;
+  over_world[n + 3] = sums.notes.save;
+  over_world[n + 4] = sums.notes.saved;
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   // Replicas hold the same gradients: only what counts tokens is summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
@@ -106,6 +109,7 @@ int ShardManager::norm(StepSums& sums) {
   std::ranges::copy(over_world.first(n), sums.loss.words().begin());
   sums.tokens = over_world[n];
   sums.correct = over_world[n + 1];
+  sums.notes = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};
   const auto bad = std::ranges::find_if(units, [](std::int64_t count) { return count != 0; });
   const int unit = bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
   norm2_.clear();

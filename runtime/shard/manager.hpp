@@ -22,14 +22,25 @@ struct UpdateView {
   float* states[2] = {nullptr, nullptr};
 };
 
+/// What ranks tell each other once a step, as counts of ranks.
+struct StepNotes {
+  std::int64_t stop = 0;   // wants to stop after this step, with a checkpoint
+  std::int64_t save = 0;   // wants a checkpoint after this step
+  std::int64_t saved = 0;  // its part of the save in the background is on disk, or has failed
+  static constexpr std::size_t num_words = 3;
+};
+
 /// What the ranks sum at the end of a step, as integers, so that the order does not matter.
 struct StepSums {
   ExactSum norm2;             // Σ g² over this rank's shards (one replica's), before clipping
   ExactSum loss;              // Σ over tokens
   std::int64_t tokens = 0, correct = 0;
+  StepNotes notes;
 };
 
 class ShardManager {
+  static constexpr std::size_t count_words = 2 + StepNotes::num_words;  // tokens, correct, notes
+
  public:
   struct Parts {
     const ShardLayout* layout = nullptr;
@@ -55,12 +66,12 @@ class ShardManager {
   /// Reduces this micro-batch's full gradient (padded_numel elements) over shard, then replicate axis, and folds it into what earlier
   /// micro-batches left. With last_reduce it also adds the finished shard to the norm. On return `full` may be overwritten.
   void reduce(const Instruction& instruction, float* full);
-  /// Sums over the world: loss, tokens and correct of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
+  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
   /// lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
   /// 64-bit words that norm sums over the shard axis and over the replicate axis.
   [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units) {
-    return ExactSum::num_words + 2 + (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
+    return ExactSum::num_words + count_words + (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
   }
   /// The pieces of this rank's shard of a unit; grad is complete after its last reduce. Stable over the run.
   [[nodiscard]] std::span<const UpdateView> update_views(int unit) const { return units_[static_cast<std::size_t>(unit)].views; }
@@ -83,7 +94,7 @@ class ShardManager {
   std::vector<Unit> units_;
   float* scratch_ = nullptr;
   ExactSum norm2_;
-  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, non-finite count of each unit
+  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, notes, non-finite count of each unit
 };
 
 }  // namespace tessera::shard

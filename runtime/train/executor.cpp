@@ -75,7 +75,10 @@ void Executor::execute(Program& program, int i) {
     case Op::backward: backward(program, i); break;
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
     case Op::norm: norm(program); break;
-    case Op::update: parts_.optimizer->update(parts_.manager->update_views(instruction.unit), host_stream); break;
+    case Op::update:
+      if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
+      parts_.optimizer->update(parts_.manager->update_views(instruction.unit), host_stream);
+      break;
   }
   if (tracing_) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
 }
@@ -159,6 +162,7 @@ void Executor::norm(Program& program) {
   block.sums.loss = block.local.loss;
   block.sums.tokens = block.local.tokens;
   block.sums.correct = block.local.correct;
+  if (block.guest != nullptr) block.sums.notes = block.guest->notes();
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
   block.grad_norm = std::sqrt(block.sums.norm2.value());

@@ -35,11 +35,22 @@ class BatchSource {
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
 };
 
+/// Who else has a part in a training step. Called on the compute stream; must not allocate.
+class StepGuest {
+ public:
+  virtual ~StepGuest() = default;
+  /// What this rank tells the others, as late in the step as they can still be told.
+  [[nodiscard]] virtual shard::StepNotes notes() = 0;
+  /// The unit's master and moments are about to change.
+  virtual void before_update(int unit) = 0;
+};
+
 /// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
 struct StepBlock {
   std::int64_t step = 0;
   double loss_scale = 0;      // 1 / valid tokens of the global batch
   double max_grad_norm = 0;   // 0: no clipping
+  StepGuest* guest = nullptr; // null: none
   kernels::LossSums local;    // of this rank's micro-batches
   shard::StepSums sums;       // of the world, after `norm`
   double grad_norm = 0;       // before clipping

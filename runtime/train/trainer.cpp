@@ -40,6 +40,7 @@ struct Trainer::Parts : RunParts {
   Executor executor;  // after the programs: its streams end before them
   SampleBatches batches;
   std::int64_t steps_done = 0;
+  StepGuest* guest = nullptr;
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
@@ -67,10 +68,29 @@ void Trainer::initialise() {
 
 std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
 
+std::vector<io::StateView> Trainer::state() {
+  std::vector<io::StateView> views;
+  for (const io::ShardView& view : shards())
+    views.push_back({view.unit, view.shard, {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)}});
+  return views;
+}
+
+int Trainer::replica() const { return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate); }
+int Trainer::num_replicas() const { return parts_->plan.spec.strategy.mesh.size(Axis::replicate); }
+
+std::span<std::byte> Trainer::snapshot() {
+  for (const ArenaSlot& slot : parts_->plan.slots)
+    if (slot.name == plan::snapshot_name) return {parts_->arena->data(slot.name), slot.bytes};
+  return {};
+}
+
+void Trainer::resume_at(std::int64_t steps_done) { parts_->steps_done = steps_done; }
+void Trainer::set_guest(StepGuest* guest) { parts_->guest = guest; }
+
 void Trainer::parameters_changed() { parts_->world.barrier(); }
 
 bool Trainer::writes_shards() const {
-  return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate) == 0;
+  return replica() == 0;
 }
 
 StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count) {
@@ -85,6 +105,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   StepBlock block;
   block.step = step;
   block.max_grad_norm = p.options.max_grad_norm;
+  block.guest = p.guest;
   block.loss_scale = 1.0 / static_cast<double>(count * p.plan.spec.tokens);  // every target of a full sample is valid
   p.run(*p.train, p.batches, block);
 
@@ -94,6 +115,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.grad_norm = block.grad_norm;
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;
+  report.notes = block.sums.notes;
   report.seconds = seconds_since(begin);
   return report;
 }

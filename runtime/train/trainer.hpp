@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/state.hpp"
 #include "io/dataset.hpp"
 #include "io/model_file.hpp"
 #include "models/module.hpp"
@@ -41,6 +42,7 @@ struct StepReport {
   std::int64_t tokens = 0;    // valid tokens of the global batch
   std::int64_t samples = 0;
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
+  shard::StepNotes notes;     // of all ranks' guests
 };
 
 class Trainer {
@@ -60,6 +62,18 @@ class Trainer {
   void parameters_changed();
   /// False where another replica holds the same bytes and writes them.
   [[nodiscard]] bool writes_shards() const;
+
+  /// This rank's master shards and moments, to save from or to load into (then parameters_changed(), resume_at()).
+  [[nodiscard]] std::vector<io::StateView> state();
+  /// This rank's place among the ranks that hold the same shards.
+  [[nodiscard]] int replica() const;
+  [[nodiscard]] int num_replicas() const;
+  /// Room for a save in the background (RunSpec::snapshot_vectors); empty if there is none.
+  [[nodiscard]] std::span<std::byte> snapshot();
+  /// The next step is steps_done + 1: its learning rate and bias corrections follow.
+  void resume_at(std::int64_t steps_done);
+  /// From the next step on; null: nobody. It must outlive the steps.
+  void set_guest(StepGuest* guest);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
   /// Throws Error (diverged) on every rank alike, before the update, naming step and unit.
