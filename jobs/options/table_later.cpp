@@ -109,7 +109,6 @@ const OptionSpec later_table[] = {
      .status = refused},
 
     // Run.
-     .status = refused},
     {.name = "log_level", .words = "info", .group = "Not built yet", .help = "levels of logging; see quiet",
      .status = refused, .fine = "info"},
     {.name = "log_ranks", .type = Type::list, .group = "Not built yet", .help = "logs of other ranks", .status = refused,

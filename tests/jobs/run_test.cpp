@@ -94,14 +94,23 @@ TEST(Length, LastPartialBatchCounts) {
   const RunLength length = run_length(options_of({"--num_train_epochs", "2"}), 10, 4);
   EXPECT_EQ(length.total_steps, 6);
   std::int64_t samples = 0;
-  for (std::int64_t step = 0; step < length.total_steps; ++step) {
-    EXPECT_EQ(length.span(step, 4).first, samples);
-    samples += length.span(step, 4).count;
-  }
+  for (std::int64_t step = 0; step < length.total_steps; ++step) samples += length.next(samples, 4);
   EXPECT_EQ(samples, 20);
   EXPECT_EQ(run_length(options_of({"--max_steps", "7"}), 10, 4).total_steps, 7);
   EXPECT_EQ(run_length(options_of({"--num_train_epochs", "0.5"}), 10, 1).total_steps, 5);
   EXPECT_THROW((void)run_length(options_of({"--num_train_epochs", "0"}), 10, 4), Error);
+}
+
+TEST(Length, GoesOnAfterAResume) {
+  RunLength same = run_length(options_of({"--num_train_epochs", "2"}), 10, 4);
+  same.resume(4, 14, 4);
+  EXPECT_EQ(same.total_steps, 6);
+  RunLength smaller = run_length(options_of({"--num_train_epochs", "2"}), 10, 2);  // after four steps of 4, 4, 2 and 4 samples
+  smaller.resume(4, 14, 2);
+  EXPECT_EQ(smaller.total_steps, 4 + 3);
+  std::int64_t samples = 14;
+  for (int step = 4; step < 7; ++step) samples += smaller.next(samples, 2);
+  EXPECT_EQ(samples, 20);
 }
 
 template <class F>
