@@ -11,6 +11,7 @@
 #include "jobs/commands/commands.hpp"
 #include "jobs/options/render.hpp"
 #include "jobs/run/launcher.hpp"
+#include "jobs/run/requests.hpp"
 #include "jobs/run/setup.hpp"
 #include "jobs/run/signals.hpp"
 #include "jobs/run/versions.hpp"
@@ -99,6 +100,7 @@ int start_world(const Call& call) {
 
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
+  if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
   if (command == "train" || command == "generate" || command == "eval" || command == "bench" || command == "doctor") return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
   if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);

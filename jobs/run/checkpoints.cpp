@@ -26,7 +26,6 @@ Checkpoints::Checkpoints(Parts parts)
     io::remove_leftovers(parts_.output->path());
     if (wanted_ || limit_.exists()) check_room();
   });
-  listen_for_requests();
   parts_.trainer->set_guest(this);
 }
 
