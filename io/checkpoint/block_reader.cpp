@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <tuple>
 
 #include <unistd.h>
 
@@ -11,6 +12,20 @@
 #include "io/crc32c.hpp"
 
 namespace tessera::io {
+
+std::string pack_pieces(const std::vector<BlockPiece>& pieces) {
+  return {reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(BlockPiece)};
+}
+
+std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks) {
+  std::vector<BlockPiece> pieces;
+  for (const std::string& text : of_ranks) {
+    const std::size_t n = text.size() / sizeof(BlockPiece), before = pieces.size();
+    pieces.resize(before + n);
+    if (n > 0) std::memcpy(pieces.data() + before, text.data(), n * sizeof(BlockPiece));
+  }
+  return pieces;
+}
 
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) {
   std::ranges::sort(pieces, [](const BlockPiece& a, const BlockPiece& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
@@ -46,30 +61,45 @@ BlockReader::BlockReader(const std::string& path, const StateFile& file) : file_
 
 BlockReader::~BlockReader() = default;
 
-std::span<const std::byte> BlockReader::block(std::uint64_t index) {
-  const auto n = static_cast<std::size_t>(bytes_of_block(*file_, index));
-  const std::span bytes(buffer_.get(), n);
-  if (index == current_) return bytes;
+std::span<const std::byte> BlockReader::fill(std::uint64_t first, std::uint64_t last) {
+  constexpr std::uint64_t page = 4096;
   current_ = ~std::uint64_t{0};
-  const std::uint64_t offset = index * block_bytes;
+  const std::uint64_t begin = first / page * page;
+  const auto n = static_cast<std::size_t>(last - begin);
   std::size_t got = 0;
   while (direct_ && got < n) {
-    const ssize_t more = ::pread(descriptor_.descriptor(), buffer_.get() + got, (n - got + 4095) / 4096 * 4096, static_cast<off_t>(offset + got));
+    const ssize_t more = ::pread(descriptor_.descriptor(), buffer_.get() + got, (n - got + page - 1) / page * page, static_cast<off_t>(begin + got));
     if (more < 0 && errno == EINTR) continue;
     if (more > 0 && got + static_cast<std::size_t>(more) >= n) got = n;
-    else if (more > 0 && more % 4096 == 0) got += static_cast<std::size_t>(more);
+    else if (more > 0 && static_cast<std::uint64_t>(more) % page == 0) got += static_cast<std::size_t>(more);
     else {  // what this way does not give, the other does, or says why
       direct_ = false;
       descriptor_ = File::open_to_read(descriptor_.path());
     }
   }
-  if (got < n) descriptor_.read_at(offset + got, bytes.subspan(got));
-  bytes_read_ += n;
-  if (crc32c(0, bytes) != file_->crcs[static_cast<std::size_t>(index)])
-    throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; there lies ", descriptor_.path().c_str(),
-                                       static_cast<unsigned long long>(index), static_cast<unsigned long long>(offset),
-                                       static_cast<unsigned long long>(offset + n)) +
-                                    what_lies_in(*file_, offset, offset + n));
+  if (got < n) descriptor_.read_at(begin + got, {buffer_.get() + got, n - got});
+  bytes_read_ += last - first;
+  return std::span(buffer_.get(), n).subspan(static_cast<std::size_t>(first - begin));
+}
+
+std::span<const std::byte> BlockReader::unchecked(std::uint64_t first, std::uint64_t last) { return fill(first, last); }
+
+namespace {
+[[noreturn]] void refuse_block(const std::string& path, const StateFile& file, std::uint64_t index) {
+  const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
+  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; there lies ", path.c_str(),
+                                     static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
+                                     static_cast<unsigned long long>(last)) +
+                                  what_lies_in(file, first, last));
+}
+}  // namespace
+
+std::span<const std::byte> BlockReader::block(std::uint64_t index) {
+  const auto n = static_cast<std::size_t>(bytes_of_block(*file_, index));
+  if (index == current_) return {buffer_.get(), n};
+  const std::uint64_t offset = index * block_bytes;
+  const auto bytes = fill(offset, offset + n);
+  if (crc32c(0, bytes) != file_->crcs[static_cast<std::size_t>(index)]) refuse_block(descriptor_.path(), *file_, index);
   current_ = index;
   return bytes;
 }
@@ -92,9 +122,16 @@ struct Job {
   int file = 0;
   std::uint64_t block = 0;
   std::size_t first = 0, last = 0;  // extents
+  bool whole = false;               // they hold all its data
 };
 
-std::vector<Job> jobs_of(const std::vector<Extent>& extents) {
+/// Bytes of [a, a + n) that lie in [first, last).
+std::uint64_t overlap(std::uint64_t a, std::uint64_t n, std::uint64_t first, std::uint64_t last) {
+  const std::uint64_t from = std::max(a, first), to = std::min(a + n, last);
+  return from < to ? to - from : 0;
+}
+
+std::vector<Job> jobs_of(const std::vector<StateFile>& files, const std::vector<Extent>& extents) {
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const Extent& e = extents[i];
@@ -104,55 +141,128 @@ std::vector<Job> jobs_of(const std::vector<Extent>& extents) {
       else jobs.push_back({e.file, b, i, i + 1});
     }
   }
+  for (Job& job : jobs) {
+    const StateFile& file = files[static_cast<std::size_t>(job.file)];
+    const std::uint64_t first = job.block * block_bytes, last = first + bytes_of_block(file, job.block);
+    std::uint64_t missing = 0;
+    auto d = std::ranges::upper_bound(file.datasets, first, {}, &Hdf5Dataset::offset);
+    if (d != file.datasets.begin()) --d;
+    for (; d != file.datasets.end() && d->offset < last; ++d) missing += overlap(d->offset, d->bytes, first, last);
+    for (std::size_t i = job.first; i < job.last; ++i) missing -= overlap(extents[i].offset, extents[i].bytes, first, last);
+    job.whole = missing == 0;
+  }
   return jobs;
 }
 
+/// Copies to `extents` what they take of [offset, offset + bytes.size()).
 void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<const Extent> extents) {
-  for (const Extent& e : extents) {
-    const std::uint64_t first = std::max(offset, e.offset), last = std::min(offset + bytes.size(), e.offset + e.bytes);
-    if (first < last) std::memcpy(e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(last - first));
-  }
+  for (const Extent& e : extents)
+    if (const std::uint64_t n = overlap(e.offset, e.bytes, offset, offset + bytes.size()); n > 0) {
+      const std::uint64_t first = std::max(offset, e.offset);
+      std::memcpy(e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(n));
+    }
 }
 
-}  // namespace
+/// Threads that share out the jobs.
+class ExtentReader {
+ public:
+  ExtentReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents)
+      : paths_(paths), files_(files), extents_(extents), jobs_(jobs_of(files, extents)), error_at_(jobs_.size()) {}
+  ExtentsRead run(int threads) {
+    std::vector<std::thread> others;
+    for (int t = 1; t < threads; ++t) others.emplace_back([this] { work(); });
+    work();
+    for (auto& thread : others) thread.join();
+    if (error_) std::rethrow_exception(error_);
+    return std::move(read_);
+  }
 
-std::uint64_t read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents,
-                           int threads) {
-  const std::vector<Job> jobs = jobs_of(extents);
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::uint64_t> bytes_read{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  std::size_t error_at = jobs.size();
-  const auto work = [&] {
+ private:
+  void work() {
     std::unique_ptr<BlockReader> reader;
     int open = -1;
-    for (std::size_t i = next++; i < jobs.size(); i = next++) {
-      const Job& job = jobs[i];
+    std::uint64_t bytes = 0;
+    std::vector<BlockPiece> shared;
+    for (std::size_t i = next_++; i < jobs_.size(); i = next_++) {
+      const Job& job = jobs_[i];
+      const auto f = static_cast<std::size_t>(job.file);
       try {
         if (open != job.file) {
-          if (reader) bytes_read += reader->bytes_read();
-          reader.reset();
-          reader = std::make_unique<BlockReader>(paths[static_cast<std::size_t>(job.file)], files[static_cast<std::size_t>(job.file)]);
+          if (reader) bytes += reader->bytes_read();
+          reader = std::make_unique<BlockReader>(paths_[f], files_[f]);
           open = job.file;
         }
-        take(reader->block(job.block), job.block * block_bytes, std::span(extents).subspan(job.first, job.last - job.first));
+        do_job(*reader, job, shared);
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < error_at) error = std::current_exception();
-        error_at = std::min(i, error_at);
-        next = jobs.size();
+        const std::lock_guard lock(mutex_);
+        if (i < error_at_) error_ = std::current_exception();
+        error_at_ = std::min(i, error_at_);
+        next_ = jobs_.size();
         break;
       }
     }
-    if (reader) bytes_read += reader->bytes_read();
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(work);
-  work();
-  for (auto& thread : others) thread.join();
-  if (error) std::rethrow_exception(error);
-  return bytes_read;
+    if (reader) bytes += reader->bytes_read();
+    const std::lock_guard lock(mutex_);
+    read_.bytes += bytes;
+    read_.shared.insert(read_.shared.end(), shared.begin(), shared.end());
+  }
+  void do_job(BlockReader& reader, const Job& job, std::vector<BlockPiece>& shared) const {
+    const std::span extents = std::span(extents_).subspan(job.first, job.last - job.first);
+    const std::uint64_t first = job.block * block_bytes, last = first + block_bytes;
+    if (job.whole) return take(reader.block(job.block), first, extents);
+    for (const Extent& e : extents) {
+      const std::uint64_t from = std::max(first, e.offset), to = std::min(last, e.offset + e.bytes);
+      const auto bytes = reader.unchecked(from, to);
+      std::memcpy(e.memory + (from - e.offset), bytes.data(), bytes.size());
+      shared.push_back({static_cast<std::uint32_t>(job.file), crc32c(0, bytes), from, to - from});
+    }
+  }
+
+  const std::vector<std::string>& paths_;
+  const std::vector<StateFile>& files_;
+  const std::vector<Extent>& extents_;
+  std::vector<Job> jobs_;
+  std::atomic<std::size_t> next_{0};
+  std::mutex mutex_;
+  ExtentsRead read_;
+  std::exception_ptr error_;
+  std::size_t error_at_;
+};
+
+}  // namespace
+
+ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents,
+                         int threads) {
+  return ExtentReader(paths, files, extents).run(threads);
+}
+
+void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files, std::vector<BlockPiece> pieces) {
+  const auto key = [](const BlockPiece& p) { return std::tuple(p.file, p.offset, p.bytes, p.crc); };
+  std::ranges::sort(pieces, {}, key);
+  const auto twice = std::ranges::unique(pieces, {}, key);  // replicas read the same bytes
+  pieces.erase(twice.begin(), twice.end());
+  for (auto piece = pieces.begin(); piece != pieces.end();) {
+    const StateFile& file = files[piece->file];
+    const std::uint32_t f = piece->file;
+    const std::uint64_t block = piece->offset / block_bytes, last = block * block_bytes + bytes_of_block(file, block);
+    BlockReader reader(paths[f], file);
+    std::uint32_t crc = 0;
+    std::uint64_t at = block * block_bytes;
+    bool whole = true;
+    const auto fill_to = [&](std::uint64_t until) {
+      if (at < until) crc = crc32c(crc, reader.unchecked(at, until));
+      at = until;
+    };
+    for (; piece != pieces.end() && piece->file == f && piece->offset < last; ++piece) {
+      whole = whole && piece->offset >= at;  // else two have read the same bytes, and not alike
+      if (!whole) continue;
+      fill_to(piece->offset);
+      crc = crc32c_combine(crc, piece->crc, piece->bytes);
+      at += piece->bytes;
+    }
+    fill_to(last);
+    if (!whole || crc != file.crcs[static_cast<std::size_t>(block)]) refuse_block(paths[f], file, block);
+  }
 }
 
 }  // namespace tessera::io

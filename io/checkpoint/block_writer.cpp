@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t page = 4096;         // offsets and lengths past the page cache
 constexpr std::uint64_t memory_grain = 512;  // and addresses, on the block devices there are
-constexpr std::uint64_t least_direct = 65536;
+constexpr std::uint64_t least_direct = 16384;
 
 bool aligned(const std::byte* p, std::uint64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
@@ -38,22 +38,39 @@ class BlockWriter::Target {
   explicit Target(const std::string& path)
       : through_(File::open_to_write(path)), past_(File::open_to_write(path, Cache::direct)), direct_(past_.descriptor() >= 0) {}
 
+  /// Past the cache what can go there; ends and small pieces are kept for finish(): through the cache they would wait for every write past it.
   /// `buffer`: block_bytes, aligned, of the calling thread.
   void write(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
     const std::uint64_t head = (page - offset % page) % page;
     if (bytes.size() >= least_direct && direct_) {
       const std::uint64_t middle = (bytes.size() - head) / page * page;
       if (write_past(offset + head, bytes.subspan(head, middle), buffer)) {
-        if (head > 0) through_.write_at(offset, bytes.first(head));
-        if (const auto tail = bytes.subspan(head + middle); !tail.empty()) through_.write_at(offset + head + middle, tail);
+        keep(offset, bytes.first(head));
+        keep(offset + head + middle, bytes.subspan(head + middle));
         return;
       }
     }
-    through_.write_at(offset, bytes);
+    if (direct_ && bytes.size() < least_direct) keep(offset, bytes);
+    else through_.write_at(offset, bytes);
   }
-  void sync() const { through_.sync(); }
+  /// Writes what was kept, and syncs.
+  void finish() {
+    std::ranges::sort(kept_, {}, &Kept::offset);
+    for (const Kept& k : kept_) through_.write_at(k.offset, std::as_bytes(std::span(k.bytes)));
+    through_.sync();
+  }
 
  private:
+  struct Kept {
+    std::uint64_t offset = 0;
+    std::string bytes;
+  };
+  void keep(std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
+    Kept kept{offset, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(std::move(kept));
+  }
   /// False if the file system does not take it this way.
   bool write_past(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
     if (!aligned(bytes.data(), memory_grain) || copies_) {
@@ -76,6 +93,8 @@ class BlockWriter::Target {
 
   File through_, past_;
   std::atomic<bool> direct_, copies_ = false;
+  std::mutex mutex_;
+  std::vector<Kept> kept_;
 };
 
 BlockWriter::BlockWriter(std::vector<std::string> paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads) {
@@ -150,7 +169,7 @@ void BlockWriter::work() {
   std::exception_ptr failed;
   try {
     for (const auto& target : targets_)
-      if (target && whole) target->sync();
+      if (target && whole) target->finish();
   } catch (...) { failed = std::current_exception(); }
   lock.lock();
   if (failed && !error_) error_ = failed;

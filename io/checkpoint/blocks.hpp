@@ -20,6 +20,10 @@ struct BlockPiece {
   std::uint64_t offset = 0, bytes = 0;
 };
 
+/// To and from the bytes that ranks send each other.
+[[nodiscard]] std::string pack_pieces(const std::vector<BlockPiece>& pieces);
+[[nodiscard]] std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks);
+
 /// Joins the pieces of all writers into the CRC of each block of each file. `pieces` in any order. Throws Error (internal) at the first
 /// byte that nobody or two have written.
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
@@ -81,11 +85,15 @@ class BlockReader {
   ~BlockReader();
   /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie in it.
   [[nodiscard]] std::span<const std::byte> block(std::uint64_t index);
+  /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of others. Good until the next call.
+  [[nodiscard]] std::span<const std::byte> unchecked(std::uint64_t first, std::uint64_t last);
   /// Bytes [offset, offset + out.size()), through the block that was read last where that holds them.
   void read(std::uint64_t offset, std::span<std::byte> out);
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  [[nodiscard]] std::span<const std::byte> fill(std::uint64_t first, std::uint64_t last);
+
   const StateFile* file_;
   File descriptor_;
   bool direct_ = false;
@@ -96,8 +104,16 @@ class BlockReader {
   std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
 };
 
-/// Fills the extents from the files, checked, on `threads` threads; returns the bytes read from disk. Throws Error (data) as BlockReader.
-std::uint64_t read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents,
-                           int threads);
+/// What read_extents has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as well.
+struct ExtentsRead {
+  std::uint64_t bytes = 0;
+  std::vector<BlockPiece> shared;
+};
+/// Fills the extents from the files on `threads` threads; no byte is read twice by ranks that hold different ones. A block whose data are all in
+/// `extents` is checked here, the rest by check_shared, which has to follow. Throws Error (data) as BlockReader.
+[[nodiscard]] ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                                       const std::vector<Extent>& extents, int threads);
+/// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read here. Throws Error (data), E123.
+void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files, std::vector<BlockPiece> pieces);
 
 }  // namespace tessera::io

@@ -70,7 +70,7 @@ class CheckpointReader {
   [[nodiscard]] std::string attachment(const std::string& name) const;
   /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked before it is used. Throws
   /// Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113), tensors missing or unexpected (E112), no moments.
-  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards, int threads = 2) const;
+  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards, int threads = 3) const;
 
  private:
   World& world_;

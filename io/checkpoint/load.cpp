@@ -107,6 +107,7 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
   const auto begin = std::chrono::steady_clock::now();
   LoadReport report;
   std::uint64_t bytes = 0;
+  std::vector<BlockPiece> shared;
   world_.together([&] {
     if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
       throw Error(ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
@@ -125,7 +126,13 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
             if (from < to) std::memset(data + (from - first), 0, static_cast<std::size_t>(to - from) * sizeof(float));
           }
     for (const Extent& e : extents) bytes += e.bytes;
-    report.bytes_read = read_extents(paths(), manifest_.files, extents, threads);
+    ExtentsRead read = read_extents(paths(), manifest_.files, extents, threads);
+    report.bytes_read = read.bytes;
+    shared = std::move(read.shared);
+  });
+  const std::vector<std::string> all = world_.to_root(pack_pieces(shared));
+  world_.together([&] {
+    if (world_.rank() == 0) check_shared(paths(), manifest_.files, unpack_pieces(all));
   });
   report.bytes = static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -123,16 +123,11 @@ void CheckpointTransaction::lay_out() {
 }
 
 void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ) {
-  const std::string mine(reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(BlockPiece));
-  const std::vector<std::string> all = world_.to_root(mine);
+  const std::vector<std::string> all = world_.to_root(pack_pieces(pieces));
   world_.together([&] {
     if (world_.rank() != 0) return;
-    std::vector<BlockPiece> joined = headers_;
-    for (const std::string& text : all) {
-      const std::size_t n = text.size() / sizeof(BlockPiece), before = joined.size();
-      joined.resize(before + n);
-      if (n > 0) std::memcpy(joined.data() + before, text.data(), n * sizeof(BlockPiece));
-    }
+    std::vector<BlockPiece> joined = unpack_pieces(all);
+    joined.insert(joined.end(), headers_.begin(), headers_.end());
     join_pieces(std::move(joined), spec_.files);
     Manifest manifest{.step = spec_.step, .optimizer = spec_.optimizer, .files = spec_.files, .attachments = {}, .training = training, .may_differ = may_differ};
     for (const auto& a : spec_.attachments) manifest.attachments.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});

@@ -1,10 +1,10 @@
-// `tessera bench gemm|collectives|step`: this machine, and a training step against it, both sides in one run.
+// `tessera bench gemm|collectives|step|io`: this machine, and a training step against it, both sides in one run.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "jobs/commands/commands.hpp"
+#include "jobs/commands/bench_tools.hpp"
 #include "jobs/run/limit.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/report.hpp"
@@ -12,32 +12,8 @@
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace tessera::jobs {
-
-namespace {
-
-/// Tokens drawn at random: a function of the position alone.
-class RandomTokens final : public io::TokenStream {
- public:
-  RandomTokens(std::int64_t size, std::int64_t vocab) : size_(size), vocab_(vocab) {}
-  [[nodiscard]] std::int64_t size() const override { return size_; }
-  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
-    for (std::int64_t i = 0; i < count; ++i) {
-      out[i] = static_cast<std::int32_t>(uniform(7, static_cast<std::uint64_t>(first + i)) * static_cast<double>(vocab_));
-    }
-  }
-
- private:
-  std::int64_t size_, vocab_;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
 
 int set_threads_of(const Call& call, World& world) {
   const ThreadShare share = share_cores(world, static_cast<int>(call.options().maybe_integer("threads").value_or(0)));
@@ -48,6 +24,8 @@ int set_threads_of(const Call& call, World& world) {
               "their own, or lower --threads");
   return share.threads;
 }
+
+namespace {
 
 int bench_gemm(const Call& call, World& world) {
   const Options& options = call.options();
@@ -184,8 +162,9 @@ int bench_command(const Call& call, World& world) {
   if (what == "gemm") return bench_gemm(call, world);
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "step") return bench_step(call, world);
+  if (what == "io") return bench_io_command(call, world);
   throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
-              "tessera bench gemm|collectives|step");
+              "tessera bench gemm|collectives|step|io");
 }
 
 }  // namespace tessera::jobs

@@ -124,7 +124,7 @@ std::span<const CommandSpec> command_table() {
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model, alone or under mpirun (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
-      {"bench", for_bench, "gemm|collectives|step|generate [CONFIG.yaml|json ...]",
+      {"bench", for_bench, "gemm|collectives|step|io|generate [CONFIG.yaml|json ...]",
        "measure this machine, and a training step or generation against it"},
       {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
       {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
