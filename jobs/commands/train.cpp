@@ -165,6 +165,7 @@ void TrainRun::save_checkpoints() {
       for (auto& a : io::read_companions(config_.directory)) parts.attachments.push_back(std::move(a));
   });
   parts.data = data_identity_;
+  parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;
   checkpoints_ = std::make_unique<Checkpoints>(std::move(parts));

@@ -99,9 +99,9 @@ std::string markdown() {
       "of the\n"
       "step itself, not a mean since the last line.\n\n"
       "The output directory holds `args.json`, `run.json`, `logging.jsonl`, `STATUS` (one word: `running`, `completed`, "
-      "`failed`; a run whose\n"
-      "processes were all killed leaves `running`), `config.json` and `model.safetensors` at the end, and `trace/` with "
-      "`--profile_steps`.\n"
+      "`preempted`, `failed`; a run whose\n"
+      "processes were all killed leaves `running`), `config.json` and `model.safetensors` at the end, `checkpoint-<step>/` "
+      "with `--save_steps` ([checkpoints.md](checkpoints.md)), and `trace/` with `--profile_steps`.\n"
       "Warnings have numbers: [warnings.md](warnings.md).\n\n"
       "## Exit codes\n\n| code | meaning |\n|---|---|\n";
   for (const auto& row : exit_codes) out += std::string("| ") + row[0] + " | " + row[1] + " |\n";

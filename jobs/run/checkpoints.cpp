@@ -19,6 +19,7 @@ Checkpoints::Checkpoints(Parts parts)
       limit_(*parts_.options, parts_.started),
       retention_(static_cast<int>(parts_.options->maybe_integer("save_total_limit").value_or(0))) {
   const Options& options = *parts_.options;
+  saved_step_ = parts_.saved_step;
   wanted_ = options.text("save_strategy") != "no" &&
             (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
   parts_.world->together([&] {

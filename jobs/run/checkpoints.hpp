@@ -23,6 +23,7 @@ class Checkpoints final : public train::StepGuest {
     RunDirectory* output = nullptr;
     std::vector<io::AttachmentText> attachments;  // rank 0's
     DataIdentity data;
+    std::int64_t saved_step = -1;  // what is in this directory already: the step that was resumed from
     std::string run;  // JSON object for the manifest's may_differ
     std::chrono::steady_clock::time_point started;
   };

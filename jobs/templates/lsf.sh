@@ -4,16 +4,21 @@
 #BSUB -J tessera
 #BSUB -nnodes 4
 #BSUB -W 4:00
+#BSUB -r
+#BSUB -Q "75"
 #BSUB -o tessera-%J.log
 set -u
 config=${CONFIG:-config.yaml}
 sets=16
 cores=8
 
+# -Q: a job that ends with 75 (stopped in time with a checkpoint) is put back into the queue, under its own number.
 # -n resource sets, -a ranks and -c cores in each, packed so that a rank's cores are neighbours.
 jsrun -n "$sets" -a 1 -c "$cores" -b "packed:$cores" -E OMP_PROC_BIND=close -E OMP_PLACES=cores \
-  tessera train "$config" --output_dir "out/tessera-$LSB_JOBID"
+  tessera train "$config" --output_dir "out/tessera-$LSB_JOBID" --time_limit 3h50m \
+  --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
+# 75: stopped in time with a checkpoint.
 echo "tessera ended with $rc"
 exit "$rc"

@@ -15,6 +15,7 @@ args=(-n "$ranks" --map-by "slot:PE=$cores" --bind-to core -x OMP_PROC_BIND=clos
 # odls_base_sigkill_timeout stays at its 1 s: when one rank dies, the others follow at once.
 mpirun "${args[@]}" tessera train "$config" "$@"
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
+# 75: stopped in time with a checkpoint. Start it again with --resume_from_checkpoint auto.
 echo "tessera ended with $rc"
 exit "$rc"

@@ -6,6 +6,8 @@
 #SBATCH --ntasks-per-node=8
 #SBATCH --cpus-per-task=8
 #SBATCH --time=04:00:00
+#SBATCH --requeue
+#SBATCH --signal=USR1@300
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 set -u
@@ -15,10 +17,15 @@ config=${1:-config.yaml}
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 export OMP_PROC_BIND=close OMP_PLACES=cores
 
+# Five minutes before the end the step gets SIGUSR1: it saves a checkpoint and ends with 75. The job's number stays when it is
+# requeued, so that it finds its checkpoints again.
 # --kill-on-bad-exit: when one rank fails, none of the others is left behind.
 srun --mpi=pmix --cpu-bind=cores --kill-on-bad-exit=1 \
-  tessera train "$config" --output_dir "out/$SLURM_JOB_NAME-$SLURM_JOB_ID"
+  tessera train "$config" --output_dir "out/$SLURM_JOB_NAME-$SLURM_JOB_ID" \
+  --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try).
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
+# 75: stopped in time with a checkpoint.
 echo "tessera ended with $rc"
+[ "$rc" -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit "$rc"
