@@ -33,6 +33,8 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) 
   for (std::size_t f = 0; f < files.size(); ++f) {
     StateFile& file = files[f];
     file.crcs.assign(static_cast<std::size_t>((file.bytes + block_bytes - 1) / block_bytes), 0);
+    file.dataset_crcs.assign(file.datasets.size(), 0);
+    std::size_t d = 0;  // the data set that ends after `at`
     std::uint64_t at = 0;
     for (; at < file.bytes; ++piece) {
       if (piece == pieces.end() || piece->file != f || piece->offset != at)
@@ -40,7 +42,13 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) 
                                                piece != pieces.end() && piece->file == f && piece->offset < at ? "two" : "nobody"));
       std::uint32_t& crc = file.crcs[static_cast<std::size_t>(at / block_bytes)];
       crc = crc32c_combine(crc, piece->crc, piece->bytes);
+      while (d < file.datasets.size() && file.datasets[d].offset + file.datasets[d].bytes <= at) ++d;
+      if (d < file.datasets.size() && at >= file.datasets[d].offset)
+        file.dataset_crcs[d] = crc32c_combine(file.dataset_crcs[d], piece->crc, piece->bytes);
       at += piece->bytes;
+      const Hdf5Dataset* const now = d < file.datasets.size() ? &file.datasets[d] : nullptr;
+      TESSERA_ASSERT(now == nullptr || (piece->offset < now->offset ? at <= now->offset : at <= now->offset + now->bytes),
+                     "a piece goes over the edge of %s", now->path.c_str());
     }
   }
   if (piece != pieces.end()) throw Error(ExitCode::internal, "bytes beyond the end of a file were written");
@@ -85,13 +93,37 @@ std::span<const std::byte> BlockReader::fill(std::uint64_t first, std::uint64_t 
 std::span<const std::byte> BlockReader::unchecked(std::uint64_t first, std::uint64_t last) { return fill(first, last); }
 
 namespace {
+
+/// Of the data sets in a damaged block, those whose own checksum is wrong too. Reads them, which is why it is for errors alone.
+std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t first, std::uint64_t last) {
+  BlockReader reader(path, file);
+  std::string names;
+  int hit = 0;
+  for (std::size_t i = 0; i < file.datasets.size(); ++i) {
+    const Hdf5Dataset& d = file.datasets[i];
+    const std::uint64_t end = d.offset + d.bytes;
+    if (d.offset >= last || end <= first) continue;
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = d.offset; at < end;) {
+      const std::uint64_t until = std::min(end, (at / block_bytes + 1) * block_bytes);
+      crc = crc32c(crc, reader.unchecked(at, until));
+      at = until;
+    }
+    if (crc == file.dataset_crcs[i]) continue;
+    if (++hit <= 3) names += (hit == 1 ? "" : ", ") + d.path;
+  }
+  if (hit > 3) names += strfmt(" and %d more", hit - 3);
+  return hit == 0 ? "the file's headers or the gaps between data sets" : names;
+}
+
 [[noreturn]] void refuse_block(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
-  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; there lies ", path.c_str(),
+  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ", path.c_str(),
                                      static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
                                      static_cast<unsigned long long>(last)) +
-                                  what_lies_in(file, first, last));
+                                  hit_in(path, file, first, last));
 }
+
 }  // namespace
 
 std::span<const std::byte> BlockReader::block(std::uint64_t index) {

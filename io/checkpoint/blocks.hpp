@@ -24,8 +24,8 @@ struct BlockPiece {
 [[nodiscard]] std::string pack_pieces(const std::vector<BlockPiece>& pieces);
 [[nodiscard]] std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks);
 
-/// Joins the pieces of all writers into the CRC of each block of each file. `pieces` in any order. Throws Error (internal) at the first
-/// byte that nobody or two have written.
+/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order, none across the end of a
+/// block or of a data set. Throws Error (internal) at the first byte that nobody or two have written.
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 
 /// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the file system can

@@ -25,8 +25,11 @@ std::uint32_t crc_of(std::string_view text) { return crc32c(0, std::as_bytes(std
 
 Json to_json(const StateFile& file) {
   Json tensors = Json::array();
-  for (const auto& d : file.datasets)
-    tensors.push_back({{"path", d.path}, {"dtype", safetensors_type(d.dtype).name}, {"shape", d.shape}, {"offset", d.offset}, {"bytes", d.bytes}});
+  for (std::size_t i = 0; i < file.datasets.size(); ++i) {
+    const Hdf5Dataset& d = file.datasets[i];
+    tensors.push_back({{"path", d.path}, {"dtype", safetensors_type(d.dtype).name}, {"shape", d.shape}, {"offset", d.offset}, {"bytes", d.bytes},
+                       {"crc32c", strfmt("%08x", file.dataset_crcs[i])}});
+  }
   std::string crcs;
   for (const std::uint32_t crc : file.crcs) crcs += strfmt("%08x", crc);
   return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", crcs}, {"datasets", tensors}};
@@ -63,6 +66,21 @@ class Reader {
     if (!value.is_object()) refuse("E130", std::string("\"") + key + "\" is no object");
     return value.dump();
   }
+  /// Hexadecimal digits, at most eight.
+  std::uint32_t hex(std::string_view digits) const {
+    std::uint32_t value = 0;
+    for (const char c : digits) {
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+      if (digit < 0) refuse("E130", "a checksum is not written in hexadecimal");
+      value = value << 4 | static_cast<std::uint32_t>(digit);
+    }
+    return value;
+  }
+  std::uint32_t checksum(const Json& object) const {
+    const std::string digits = text(object, "crc32c");
+    if (digits.size() != 8) refuse("E130", "a checksum is not written in eight digits");
+    return hex(digits);
+  }
   /// A plain name inside the directory.
   std::string file_name(const Json& object) const {
     const std::string name = text(object, "name");
@@ -75,16 +93,6 @@ class Reader {
  private:
   const std::string& source_;
 };
-
-std::uint32_t parse_hex(const Reader& read, std::string_view digits) {
-  std::uint32_t value = 0;
-  for (const char c : digits) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) read.refuse("E130", "a checksum is not written in hexadecimal");
-    value = value << 4 | static_cast<std::uint32_t>(digit);
-  }
-  return value;
-}
 
 Hdf5Dataset parse_dataset(const Reader& read, const Json& json) {
   Hdf5Dataset d;
@@ -111,7 +119,7 @@ StateFile parse_file(const Reader& read, const Json& json) {
   const std::string crcs = read.text(json, "crc32c");
   const std::uint64_t blocks = file.bytes / block_bytes + (file.bytes % block_bytes != 0 ? 1 : 0);
   if (crcs.size() != 8 * blocks) read.refuse("E122", shown(file.name) + " has not a checksum for each of its blocks");
-  for (std::size_t i = 0; i < crcs.size(); i += 8) file.crcs.push_back(parse_hex(read, std::string_view(crcs).substr(i, 8)));
+  for (std::size_t i = 0; i < crcs.size(); i += 8) file.crcs.push_back(read.hex(std::string_view(crcs).substr(i, 8)));
   std::uint64_t end = 0;
   for (const Json& dataset : read.list(json, "datasets")) {
     Hdf5Dataset d = parse_dataset(read, dataset);
@@ -119,6 +127,7 @@ StateFile parse_file(const Reader& read, const Json& json) {
       read.refuse("E122", shown(d.path) + " overlaps another data set or the end of " + shown(file.name));
     end = d.offset + d.bytes;
     file.datasets.push_back(std::move(d));
+    file.dataset_crcs.push_back(read.checksum(dataset));
   }
   return file;
 }
@@ -170,9 +179,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     names.push_back(manifest.files.back().name);
   }
   for (const Json& a : read.list(json, "attachments")) {
-    const std::string crc = read.text(a, "crc32c");
-    if (crc.size() != 8) read.refuse("E130", "a checksum is not written in eight digits");
-    manifest.attachments.push_back({read.file_name(a), read.member(a, "bytes"), parse_hex(read, crc)});
+    manifest.attachments.push_back({read.file_name(a), read.member(a, "bytes"), read.checksum(a)});
     names.push_back(manifest.attachments.back().name);
   }
   std::ranges::sort(names);

@@ -19,6 +19,7 @@ struct StateFile {
   std::uint64_t bytes = 0;
   std::vector<std::uint32_t> crcs;  // ceil(bytes / block_bytes); the last block may be short
   std::vector<Hdf5Dataset> datasets;  // by offset
+  std::vector<std::uint32_t> dataset_crcs;  // of the elements of each, to tell which one damage has hit
 };
 
 /// A small file that belongs to the model: config.json, tokenizer.json, …
