@@ -19,6 +19,7 @@ struct SaveRequest {
   const shard::ShardLayout* layout = nullptr;
   std::vector<StateView> shards;   // this rank's; moments null: the model alone is saved
   int replica = 0, replicas = 1;   // this rank's place among those that hold the same shards
+  bool compare_replicas = true;    // the same on every rank: refuse to save where replicas differ; reads all of the state once more
   std::uint64_t file_bytes = default_file_bytes;
   std::vector<AttachmentText> attachments;
   std::string training = "{}", may_differ = "{}";  // JSON objects; rank 0's count
@@ -35,7 +36,7 @@ struct SaveReport {
 /// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).
 class CheckpointSave {
  public:
-  /// Collective; on return the writing has begun. Replicas are compared where nothing runs meanwhile: if they differ, throws Error (internal: silent corruption).
+  /// Collective; on return the writing has begun. If replicas are compared and differ, throws Error (internal: silent corruption).
   CheckpointSave(World& world, const SaveRequest& request);
   ~CheckpointSave();
   /// The unit's memory may change when this returns.

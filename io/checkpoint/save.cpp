@@ -58,7 +58,7 @@ struct CheckpointSave::Parts {
 };
 
 CheckpointSave::CheckpointSave(World& world, const SaveRequest& request) {
-  if (request.replicas > 1 && request.snapshot.empty()) compare_replicas(world, request);
+  if (request.replicas > 1 && request.compare_replicas) compare_replicas(world, request);
   parts_ = std::make_unique<Parts>(world, request);
 }
 

@@ -192,6 +192,7 @@ AsyncSides measure_async(const Call& call, World& world, const models::Model& mo
       if (save && s == 1) {
         request.snapshot = trainer.snapshot();
         request.threads = 1;
+        request.compare_replicas = false;
         guest.save = std::make_unique<io::CheckpointSave>(world, request);
       }
       const train::StepReport report = trainer.step(tokens, sampler, s * global, global);
@@ -211,6 +212,7 @@ AsyncSides measure_async(const Call& call, World& world, const models::Model& mo
     io::SaveRequest now = request;
     now.snapshot = {};
     now.threads = 2;
+    now.compare_replicas = true;
     world.barrier();
     io::CheckpointSave save(world, now);
     sides.now.push_back(save.commit().seconds);

@@ -119,6 +119,8 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
              plan.costs.recompute_flops_per_step > 0
                  ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
                  : ""));
+  const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
+  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(), human_bytes(vector).c_str()));
 }
 
 }  // namespace

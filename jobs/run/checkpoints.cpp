@@ -107,6 +107,7 @@ void Checkpoints::save(const Progress& progress, Way way) {
   if (way == Way::beside) {
     request.snapshot = trainer.snapshot();
     request.threads = 1;
+    request.compare_replicas = false;  // training waits for no more than it must
   }
   try {
     saving_ = std::make_unique<io::CheckpointSave>(*parts_.world, request);

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "io/checkpoint/directory.hpp"
 #include "io/file.hpp"
 #include "io/json_file.hpp"
 #include "jobs/run/signals.hpp"
@@ -95,6 +96,10 @@ void RunDirectory::create(const Options& options, const std::string& existing) {
       if (error || attempt == 100) cannot_write(mine.string(), error ? error.message() : "it exists", options);
     }
   }
+  if (existing.empty() && !io::list_checkpoints(path_).empty())
+    throw Error(ExitCode::usage, "the output directory holds checkpoints of an earlier run, and this one would mix its own with them",
+                path_ + "; --output_dir: " + options.value("output_dir").source.text,
+                "Go on with --resume_from_checkpoint auto, remove them, or choose another --output_dir");
   try {
     io::write_text(file("STATUS"), "running\n");
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
