@@ -89,7 +89,7 @@ int start_world(const Call& call) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options = world_options(call.options());
-    if (call.invocation.command == "train")
+    if (call.invocation.command == "train" || call.invocation.command == "generate" || call.invocation.command == "eval")
       options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
     world = bootstrap(options);
   } catch (const Error& error) { return refuse_everywhere(error); }

@@ -1,5 +1,5 @@
 // GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone. The bias is laid down where CBLAS would write its
-// zeros, so that it costs no pass of its own.
+// zeros, so that it costs no pass of its own. Products of a few rows with a large matrix do without CBLAS, which would copy it.
 #include "kernels/gemm.hpp"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "kernels/host/blas.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/thin_gemm.hpp"
 #include "kernels/threads.hpp"
 
 namespace tessera::kernels {
@@ -51,6 +52,17 @@ struct Operands {
   T* c;
 };
 
+/// Lines of C as they are before the product is added: beta·C + bias; beta 0 does not read C.
+template <class T>
+void lay_down(T beta, const T* bias, std::int64_t n, T* line) {
+  if (beta == T(0) && bias != nullptr) std::copy_n(bias, n, line);
+  else if (beta == T(0)) std::fill_n(line, n, T(0));
+  else if (bias != nullptr)
+    for (std::int64_t j = 0; j < n; ++j) line[j] = beta * line[j] + bias[j];
+  else if (beta != T(1))
+    for (std::int64_t j = 0; j < n; ++j) line[j] *= beta;
+}
+
 template <class T>
 void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of, const Grid& grid, std::int64_t tile) {
   const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
@@ -62,16 +74,27 @@ void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands
   T* c = of.c + row * whole.ldc + column;
   T beta = static_cast<T>(args.beta);
   if (of.bias) {
-    const T* bias = of.bias + column;
-    for (std::int64_t i = 0; i < shape.m; ++i) {
-      T* line = c + i * whole.ldc;
-      if (beta == T(0)) std::copy_n(bias, shape.n, line);
-      else
-        for (std::int64_t j = 0; j < shape.n; ++j) line[j] = beta * line[j] + bias[j];
-    }
+    for (std::int64_t i = 0; i < shape.m; ++i) lay_down(beta, of.bias + column, shape.n, c + i * whole.ldc);
     beta = 1;
   }
   host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
+}
+
+constexpr std::int64_t least_matrix = 1 << 14;  // elements of B that make the difference
+
+/// Few rows, and a matrix worth reading where it lies.
+bool is_thin(const GemmArgs& args, const host::GemmShape& shape) {
+  return shape.m <= host::thin_rows && !shape.trans_a && args.alpha == 1 && shape.n * shape.k >= least_matrix;
+}
+
+template <class T>
+void run_thin(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of) {
+  host::parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = 0; i < whole.m; ++i)
+      lay_down(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first, of.c + i * whole.ldc + first);
+    const host::ThinProduct<T> product{of.a, of.b, of.c, whole.m, whole.k, whole.lda, whole.ldb, whole.ldc, first, last};
+    (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
+  });
 }
 
 std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
@@ -100,6 +123,7 @@ void gemm(const GemmArgs& args, StreamView) {
   host::by_dtype(args.c.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Operands<T> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<T>()};
+    if (is_thin(args, whole)) return run_thin<T>(args, whole, of);
     const Grid grid = cut(whole.m, whole.n, whole.k);
     host::parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T>(args, whole, of, grid, tile); });
   });

@@ -1,5 +1,6 @@
 #pragma once
-// C = alpha·op(A)·op(B) + beta·C, row-major, fp32 or fp64, by CBLAS tiled over this rank's threads.
+// C = alpha·op(A)·op(B) + beta·C, row-major, fp32 or fp64, by CBLAS tiled over this rank's threads, or for a few rows
+// by a kernel of our own.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

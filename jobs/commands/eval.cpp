@@ -17,9 +17,9 @@ constexpr double line_seconds = 10;  // between progress lines
 double tokens_per_second(const train::EvalReport& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12); }
 
 /// A line now and then, from rank 0.
-class Progress {
+class ProgressLines {
  public:
-  explicit Progress(std::int64_t tokens_of_sample) : length_(tokens_of_sample) {}
+  explicit ProgressLines(std::int64_t tokens_of_sample) : length_(tokens_of_sample) {}
   void operator()(std::int64_t done, std::int64_t samples) {
     const auto now = std::chrono::steady_clock::now();
     if (done == samples || std::chrono::duration<double>(now - last_).count() < line_seconds) return;
@@ -52,7 +52,7 @@ int eval_command(const Call& call, World& world) {
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch;
   const train::EvalReport report =
-      json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, Progress(spec.tokens));
+      json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, ProgressLines(spec.tokens));
   if (json) {
     const nlohmann::ordered_json object = {{"loss", report.loss},
                                            {"perplexity", std::exp(report.loss)},

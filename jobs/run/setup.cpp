@@ -62,8 +62,14 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
   try {
     const ModelConfig config = read_model_config(options, nullptr);
     const models::Model model = models::make(config.text, config.path);
-    const plan::RunPlan plan = plan::make_plan(
-        run_spec(options, model, world, {.transport = Transport::node, .ranks_per_node = std::min(node, world)}));
+    const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
+    const bool trains = (options.commands & for_inference) == 0;
+    plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
+    if (!trains) {  // windows hold parameters alone, whatever the lengths
+      spec = {.purpose = plan::Purpose::evaluate, .model = &model, .strategy = strategy_of(options, world, topology.ranks_per_node),
+              .topology = topology, .batch = {.global_batch = world, .micro_batch = 1, .world = world, .accumulation = 1}, .tokens = 1};
+    }
+    const plan::RunPlan plan = plan::make_plan(spec);
     std::uint64_t bytes = 0;
     for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
     return bytes * static_cast<std::uint64_t>(std::max(local, 1));

@@ -61,6 +61,38 @@ TEST(Gemm, MatchesThreeLoops) {
   }
 }
 
+TEST(Gemm, AFewRowsByALargeMatrix) {
+  for (const Isa isa : instruction_sets())
+    for (const int num : {1, 2}) {
+      const Setting setting(num, isa);
+      for (const std::int64_t m : {1, 2, 3, 8, 9})
+        for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{129, 131}, {523, 35}, {20, 1021}})
+          for (int mask = 0; mask < 12; ++mask) {
+            const double betas[] = {0, 1, -0.5};
+            const Case s{m, n, k, false, (mask & 1) != 0, 1.0, betas[mask / 4], (mask & 2) != 0};
+            EXPECT_LT(error_of<float>(s), 1e-5) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
+            EXPECT_LT(error_of<double>(s), 1e-13) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
+          }
+    }
+}
+
+TEST(Gemm, ARowOfAThinProductDoesNotDependOnItsNeighbours) {
+  const std::int64_t n = 700, k = 300;
+  auto a = random_vector<float>(8 * k, 1), b = random_vector<float>(k * n, 2);
+  for (const bool trans_b : {false, true}) {
+    std::vector<float> one;
+    for (const int num : {1, 2, 3})
+      for (const std::int64_t m : {1, 2, 5, 8}) {
+        const Setting setting(num);
+        std::vector<float> c(static_cast<std::size_t>(m * n));
+        gemm({.a = {a.data(), {m, k}}, .b = view(b, trans_b ? Shape{n, k} : Shape{k, n}), .c = view(c, {m, n}), .trans_b = trans_b}, host_stream);
+        c.resize(static_cast<std::size_t>(n));
+        if (one.empty()) one = c;
+        EXPECT_EQ(c, one) << m << " rows, " << num << " threads";
+      }
+  }
+}
+
 TEST(Gemm, EmptyDimensions) {
   std::vector<float> a(12), b(12), c(9, 3.0F), bias{1, 2, 3};
   a.reserve(1), b.reserve(1);

@@ -54,6 +54,7 @@ def draw_case(model, rng, positions, new_tokens, penalty):
 def make(directory):
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager",
                                                  experts_implementation="eager").eval()
+    model.generation_config = GenerationConfig()  # no stop token but those of the case
     rng = random.Random(sum(map(ord, os.path.basename(directory))))
     positions = min(model.config.max_position_embeddings, 40)
     new_tokens = min(12, positions // 2)

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# generate and eval as users run them: the same tokens and figures at 1, 2 and 3 ranks and from a checkpoint; what is refused, once and with the
+# right code.
+#   generate.sh TESSERA MPIRUN GOLDEN
+tessera=$1 mpirun=$2 golden=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0 cases=0
+
+fail() { echo "FAILED: $1"; echo "${2:0:1500}"; failures=$((failures + 1)); }
+
+# run RANKS ARGUMENTS…: stdout alone
+run() { local ranks=$1; shift; timeout 120 "$mpirun" -n "$ranks" "$tessera" "$@" --threads 1 2> errors < /dev/null; }
+
+# refuse CODE WORDS RANKS ARGUMENTS…
+refuse() {
+  local code=$1 words=$2 ranks=$3 out rc
+  shift 3
+  out=$(timeout 60 "$mpirun" -n "$ranks" "$tessera" "$@" --threads 1 2>&1 < /dev/null)
+  rc=$?
+  cases=$((cases + 1))
+  if [ "$rc" != "$code" ] || [ "$(grep -c '^error: ' <<< "$out")" != 1 ] || ! grep '^error: ' <<< "$out" | grep -qF -- "$words"; then
+    fail "$* -> exit $rc (wanted $code and one line with \"$words\")" "$out"
+  fi
+}
+
+# same NAME A B
+same() { cases=$((cases + 1)); [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1" "$2"$'\n'"$3"; }
+
+printf '{"prompt": "line\\none"}\n\n{"text": "x, y"}\n' > more.jsonl
+prompts=(--prompt 'the rank, and' --prompt own --prompt_file more.jsonl --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
+for model in text llama; do
+  [ "$model" = text ] || prompts=(--prompt '!' --prompt '"!' --per_device_eval_batch_size 1 --max_new_tokens 7 --json)
+  one=$(run 1 generate --model "$golden/$model" "${prompts[@]}")
+  same "generate $model: a line for each prompt" "$(grep -c '"token_ids":\[' <<< "$one")" "$([ "$model" = text ] && echo 4 || echo 2)"
+  same "infer is generate, $model on 2 ranks" "$one" "$(run 2 infer --model "$golden/$model" "${prompts[@]}")"
+  same "$model on 3 ranks by mpi" "$one" "$(run 3 generate --model "$golden/$model" --comm mpi "${prompts[@]}")"
+  same "$model on 3 ranks, ZeRO-0" "$one" "$(run 3 generate --model "$golden/$model" --zero_stage 0 "${prompts[@]}")"
+done
+figures() { sed 's/,"seconds".*//' <<< "$1"; }
+data=(--dataset "$golden/text/tokens.txt" --max_length 25 --per_device_eval_batch_size 3 --json)
+one=$(figures "$(run 1 eval --model "$golden/text" "${data[@]}")")
+for ranks in 2 3; do same "eval on $ranks ranks" "$one" "$(figures "$(run "$ranks" eval --model "$golden/text" "${data[@]}")")"; done
+same "eval has what it names" "$(grep -o '"loss":[0-9.]*,"perplexity":[0-9.]*,"token_accuracy":[0-9.]*,"tokens":1900' <<< "$one" | wc -l)" 1
+
+# Sampling: a seed is a text; another seed is another one.
+drawn() { run "$1" generate --model "$golden/text" --prompt abc --max_new_tokens 20 --temperature 1 --top_k 50 --top_p 0.9 --seed "$2" --json; }
+same "a seed on 2 ranks" "$(drawn 1 7)" "$(drawn 2 7)"
+cases=$((cases + 1)); [ "$(drawn 1 7)" != "$(drawn 1 8)" ] || fail "another seed draws the same"
+# Plain text: the prompt and what follows, streamed.
+cases=$((cases + 1)); run 2 generate --model "$golden/text" --prompt 'the rank, and' --max_new_tokens 3 | grep -q '^the rank, and' || fail "plain text"
+
+# A checkpoint speaks as the model that it was made of.
+run 2 train --model "$golden/text" --dataset "$golden/text/tokens.txt" --max_length 16 --max_steps 2 --per_device_train_batch_size 2 \
+  --save_steps 2 --output_dir out --add_version false > train.log
+for ranks in 1 3; do
+  same "checkpoint and directory agree on $ranks ranks" \
+    "$(run "$ranks" generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)" \
+    "$(run "$ranks" generate --model out --prompt 'the rank' --max_new_tokens 9 --json)"
+done
+same "eval of the checkpoint" "$(figures "$(run 2 eval --checkpoint out/checkpoint-2 "${data[@]}")")" "$(figures "$(run 1 eval --model out "${data[@]}")")"
+
+m=(--model "$golden/text")
+printf '\n \n' > blank.txt
+printf '{"prompt": 3}\n' > number.jsonl
+printf '{"question": "x"}\n' > other.jsonl
+mkdir empty && cp "$golden/text/config.json" empty/
+refuse 2 'there is nothing to continue' 2 generate "${m[@]}"
+refuse 2 '--prompt is empty' 2 generate "${m[@]}" --prompt ''
+refuse 3 'blank.txt' 2 generate "${m[@]}" --prompt_file blank.txt
+refuse 3 'number.jsonl:1' 2 generate "${m[@]}" --prompt_file number.jsonl
+refuse 3 'other.jsonl:1' 2 generate "${m[@]}" --prompt_file other.jsonl
+refuse 2 'prompt 1 has 40 tokens, the model 32 positions' 2 generate "${m[@]}" --prompt "$(printf 'x%.0s' $(seq 40))"
+refuse 2 'Set it to at most 30' 2 generate "${m[@]}" --prompt abc --max_new_tokens 31
+refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_tokens 0
+refuse 2 'temperature' 1 generate "${m[@]}" --prompt abc --temperature -1
+refuse 2 'top_p' 1 generate "${m[@]}" --prompt abc --top_p 1.5
+refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_token 3
+refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --prompt abc
+refuse 3 'nowhere' 2 generate --model nowhere --prompt abc
+refuse 3 'model.safetensors' 2 generate --model empty --prompt abc
+refuse 2 'both name a model' 2 generate "${m[@]}" --checkpoint out/checkpoint-2 --prompt abc
+refuse 3 'manifest' 2 generate --checkpoint out --prompt abc
+refuse 4 'a rank needs' 2 generate "${m[@]}" --prompt abc --device_memory 64KiB
+refuse 2 'no model is named' 2 eval --dataset "$golden/text/tokens.txt"
+refuse 2 'no data to evaluate on' 2 eval "${m[@]}"
+refuse 3 'nowhere.txt' 2 eval "${m[@]}" --dataset nowhere.txt
+refuse 2 '33' 2 eval "${m[@]}" --dataset "$golden/text/tokens.txt" --max_length 33
+
+echo "$cases cases, $failures failures"
+[ "$failures" = 0 ] && [ "$cases" -ge 30 ]
