@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* format_name = "tessera-checkpoint";
 constexpr std::int64_t version = 1;
+constexpr int max_depth = 64;  // what writes JSON again goes down by recursion
 constexpr std::size_t closing_bytes = sizeof("\"crc32c\": \"01234567\"\n}\n") - 1;
 
 std::string closing(std::uint32_t crc) { return strfmt("\"crc32c\": \"%08x\"\n}\n", crc); }
@@ -159,8 +160,12 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   const Reader read(source);
   if (text.size() < closing_bytes || text.substr(text.size() - closing_bytes) != closing(crc_of(text.substr(0, text.size() - closing_bytes))))
     read.refuse("E131", "its checksum is wrong: the file is damaged or was cut short");
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object() || json.value("format", "") != format_name)
+  const auto not_deep = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > max_depth) read.refuse("E130", strfmt("its JSON is nested more than %d deep", max_depth));
+    return true;
+  };
+  const Json json = Json::parse(text, not_deep, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
     read.refuse("E130", "it is no manifest of a tessera checkpoint");
   if (read.member(json, "version") != static_cast<std::uint64_t>(version))
     read.refuse("E132", strfmt("format version %llu; this program reads version %lld", static_cast<unsigned long long>(read.member(json, "version")),

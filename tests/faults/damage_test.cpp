@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/directory.hpp"
@@ -308,6 +309,57 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
     });
     EXPECT_LT(allocated, std::size_t{16} << 20);
   }
+}
+
+/// The manifest's JSON with the checksum that belongs to it.
+std::string signed_text(const nlohmann::ordered_json& json) {
+  std::string text = json.dump(1);
+  text.resize(text.size() - 2);
+  text += ",\n";
+  return text + strfmt("\"crc32c\": \"%08x\"\n}\n", io::crc32c(0, std::as_bytes(std::span(text))));
+}
+
+TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
+  const Folder folder(Folder::Place::memory);
+  const std::string directory = folder / "checkpoint-3", path = directory + "/" + io::manifest_name;
+  make_checkpoint(small_tensors(), directory);
+  auto whole = nlohmann::ordered_json::parse(bytes_of(path));
+  whole.erase("crc32c");
+  ASSERT_EQ(io::parse_manifest(signed_text(whole), path).step, 3);
+  const std::vector<nlohmann::ordered_json> others = {nullptr, 3, -1, 1e300, 0.5, "x", true, nlohmann::ordered_json::array(), nlohmann::ordered_json::object(),
+                                                      nlohmann::ordered_json::array({nullptr}), std::uint64_t{0xffffffffffffffff}};
+  int refused = 0, tried = 0;
+  const auto try_text = [&](const std::string& text, const std::string& what) {
+    ++tried;
+    try {
+      (void)io::parse_manifest(text, path);
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ExitCode::data) << what;
+      EXPECT_THAT(error.line(), testing::HasSubstr(path)) << what;
+    }
+  };
+  for (const auto& [place, unused] : whole.flatten().items()) {
+    for (nlohmann::ordered_json::json_pointer pointer(place); !pointer.empty(); pointer = pointer.parent_pointer()) {
+      for (const auto& other : others) {
+        auto changed = whole;
+        changed[pointer] = other;
+        try_text(signed_text(changed), pointer.to_string() + " = " + other.dump());
+      }
+      auto changed = whole;
+      auto& parent = changed[pointer.parent_pointer()];
+      if (parent.is_object()) parent.erase(pointer.back());
+      try_text(signed_text(changed), pointer.to_string() + " is gone");
+    }
+    if (place.find("/files/0/datasets/1") == 0) break;  // what follows is alike
+  }
+  EXPECT_GT(tried, 100);
+  EXPECT_GT(refused, tried / 2);
+  // Nesting that a recursive reader would not survive.
+  const std::string nest(200000, '['), open = "{\"format\": \"tessera-checkpoint\", \"training\": {\"a\": ";
+  std::string text = open + nest + std::string(200000, ']') + "},\n";
+  text += strfmt("\"crc32c\": \"%08x\"\n}\n", io::crc32c(0, std::as_bytes(std::span(text))));
+  try_text(text, "nested");
 }
 
 TEST(Damage, OtherModelsAreRefused) {

@@ -1,0 +1,212 @@
+// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is loaded; at equal world, or
+// with `reproducible` at any power of two, the run goes on as if it had never stopped.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "kernels/threads.hpp"
+#include "tests/io/files.hpp"
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr int all_steps = 6, half = 3;
+constexpr std::int64_t batch = 8;
+
+struct Run {
+  std::vector<double> numbers;                // of each step: loss, norm, learning rate, step, tokens
+  std::vector<float> state[io::num_state_kinds];  // whole, in canonical order, after the last step
+  std::vector<std::uint64_t> hashes;          // of the ranks
+};
+const models::Model& model() {
+  static const models::Model made = models::make(config_json({}), "test");
+  return made;
+}
+const MadeTokens& tokens() {
+  static const MadeTokens made(900, 37);
+  return made;
+}
+
+std::string difference(const Run& a, const Run& b, std::size_t skip_numbers = 0) {
+  const auto bits = [](const char* what, const auto& x, const auto& y) -> std::string {
+    if (x.size() != y.size()) return strfmt("%s: %zu and %zu of them", what, x.size(), y.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (std::memcmp(&x[i], &y[i], sizeof x[i]) != 0) return strfmt("%s %zu: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
+    return {};
+  };
+  std::string text = bits("number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
+  for (int k = 0; k < io::num_state_kinds && text.empty(); ++k) text = bits(io::group_of(static_cast<io::StateKind>(k)), a.state[k], b.state[k]);
+  return text;
+}
+
+void collect(train::Trainer& trainer, Run& run) {
+  const auto& layout = trainer.plan().layout;
+  std::vector<std::int64_t> offsets;
+  std::int64_t total = 0;
+  for (const auto& param : model().params) offsets.push_back(std::exchange(total, total + param.numel()));
+  for (const auto& view : trainer.state())
+    for (int k = 0; k < io::num_state_kinds; ++k)
+      for (const auto& s : layout.segments(view.unit, view.shard))
+        std::memcpy(run.state[k].data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset,
+                    view.data[k] + (s.unit_offset - view.shard * layout.shard_numel(view.unit)), static_cast<std::size_t>(s.length) * sizeof(float));
+}
+
+io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory, std::int64_t step) {
+  io::SaveRequest request;
+  request.directory = directory;
+  request.step = step;
+  request.params = model().params;
+  request.layout = &trainer.plan().layout;
+  request.shards = trainer.state();
+  request.replica = trainer.replica();
+  request.replicas = trainer.num_replicas();
+  return request;
+}
+
+/// A save in the background while steps go on, as jobs has it.
+class Saver : public train::StepGuest {
+ public:
+  Saver(World& world, const io::SaveRequest& request) : save(world, request) {}
+  shard::StepNotes notes() override { return {}; }
+  void before_update(int unit) override { save.before_update(unit); }
+  io::CheckpointSave save;
+};
+
+struct Part {
+  std::string from, to;      // load from, save to at the end; "": initialise, do not
+  int first = 0, last = all_steps;
+  bool in_background = false;  // saves after step `half`, and trains on while it is written
+};
+
+Run train_part(Variant v, const Part& part) {
+  kernels::set_threads(1);
+  v.global_batch = batch;
+  Run run;
+  run.hashes.resize(static_cast<std::size_t>(v.world));
+  std::int64_t total = 0;
+  for (const auto& param : model().params) total += param.numel();
+  for (auto& state : run.state) state.resize(static_cast<std::size_t>(total));
+  const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
+  run_local(v.world, [&](World& world) {
+    auto options = options_of(model(), v, all_steps);
+    if (part.in_background) options.run.snapshot_vectors = io::num_state_kinds;
+    train::Trainer trainer(world, options);
+    if (part.from.empty()) {
+      trainer.initialise();
+    } else {
+      const io::CheckpointReader reader(world, part.from);
+      EXPECT_EQ(reader.manifest().step, part.first);
+      (void)reader.load(model().params, trainer.plan().layout, trainer.state());
+      trainer.parameters_changed();
+      trainer.resume_at(part.first);
+    }
+    std::unique_ptr<Saver> saver;
+    for (int s = part.first; s < part.last; ++s) {
+      const auto report = trainer.step(tokens(), sampler, s * batch, batch);
+      if (world.rank() == 0)
+        for (const double x : {report.loss, report.grad_norm, report.learning_rate, static_cast<double>(report.step), static_cast<double>(report.tokens)})
+          run.numbers.push_back(x);
+      if (part.in_background && s + 1 == half) {
+        auto request = request_of(trainer, part.to, half);
+        request.snapshot = trainer.snapshot();
+        saver = std::make_unique<Saver>(world, request);
+        trainer.set_guest(saver.get());
+      }
+    }
+    if (saver) {
+      trainer.set_guest(nullptr);
+      (void)saver->save.commit();
+    } else if (!part.to.empty()) {
+      io::CheckpointSave save(world, request_of(trainer, part.to, part.last));
+      (void)save.commit();
+    }
+    world.barrier();
+    for (int r = 0; r < world.size(); ++r) {  // replicas write the same bytes: one after another
+      if (world.rank() == r) collect(trainer, run);
+      world.barrier();
+    }
+    run.hashes[static_cast<std::size_t>(world.rank())] = trainer.state_hash();
+    EXPECT_EQ(trainer.broken_canary(), "");
+  });
+  return run;
+}
+
+std::vector<std::string> state_files(const std::string& directory) {
+  std::vector<std::string> bytes;
+  for (const auto& file : io::read_manifest(directory).files) bytes.push_back(bytes_of(directory + "/" + file.name));
+  return bytes;
+}
+
+constexpr std::size_t numbers_of_half = 5 * half;
+
+TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
+  const Folder folder(Folder::Place::memory);
+  const std::string there = folder / "checkpoint-3";
+  for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"}, Variant{.world = 2, .strategy = "2"},
+                           Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+    SCOPED_TRACE(v.str());
+    const Run whole = train_part(v, {});
+    (void)train_part(v, {.to = there, .last = half});
+    const Run rest = train_part(v, {.from = there, .first = half});
+    EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
+    EXPECT_EQ(whole.hashes, rest.hashes);
+    EXPECT_NE(whole.numbers[numbers_of_half], whole.numbers[0]);
+  }
+}
+
+TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
+  const Folder folder(Folder::Place::memory);
+  const std::string first = folder / "checkpoint-3", again = folder / "again", back = folder / "back";
+  const Variant four{.world = 4, .strategy = "3"};
+  const Run saved = train_part(four, {.to = first, .last = half});
+  const Run whole = train_part(four, {});
+  for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
+                           Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
+    SCOPED_TRACE(v.str());
+    const Run loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
+    EXPECT_EQ(difference(saved, loaded, saved.numbers.size()), "");
+    EXPECT_TRUE(state_files(first) == state_files(again));
+    const Run returned = train_part(four, {.from = again, .to = back, .first = half, .last = half});
+    EXPECT_EQ(difference(saved, returned, saved.numbers.size()), "");
+    EXPECT_EQ(saved.hashes, returned.hashes);
+    // And it trains on: the same data, the same learning rate, sums in another order.
+    const Run rest = train_part(v, {.from = first, .first = half});
+    for (std::size_t i = 0; i < rest.numbers.size(); ++i)
+      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i], 1e-4 * std::abs(whole.numbers[numbers_of_half + i])) << i;
+    for (std::size_t i = 2; i < rest.numbers.size(); i += 5)  // learning rate, step and tokens exactly
+      for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(rest.numbers[i + k], whole.numbers[numbers_of_half + i + k]);
+  }
+}
+
+TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
+  const Folder folder(Folder::Place::memory);
+  const std::string there = folder / "checkpoint-3";
+  const Run whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
+  (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
+  for (Variant v : {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"}, Variant{.world = 4, .strategy = "0"},
+                    Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+    v.reproducible = true;
+    SCOPED_TRACE(v.str());
+    EXPECT_EQ(difference(whole, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
+  }
+}
+
+TEST(Resume, ASaveInTheBackgroundHasTheStateOfItsStepAndChangesNothing) {
+  const Folder folder(Folder::Place::memory);
+  const std::string waited = folder / "checkpoint-3", behind = folder / "behind";
+  for (const Variant& v : {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 2, .strategy = "0"}}) {
+    SCOPED_TRACE(v.str());
+    (void)train_part(v, {.to = waited, .last = half});
+    const Run whole = train_part(v, {});
+    const Run beside = train_part(v, {.to = behind, .in_background = true});
+    EXPECT_EQ(difference(whole, beside), "");
+    EXPECT_TRUE(state_files(waited) == state_files(behind));
+    EXPECT_EQ(io::read_manifest(behind).training, io::read_manifest(waited).training);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
