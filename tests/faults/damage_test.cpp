@@ -339,7 +339,8 @@ TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
       EXPECT_THAT(error.line(), testing::HasSubstr(path)) << what;
     }
   };
-  for (const auto& [place, unused] : whole.flatten().items()) {
+  const auto flat = whole.flatten();
+  for (const auto& [place, unused] : flat.items()) {
     for (nlohmann::ordered_json::json_pointer pointer(place); !pointer.empty(); pointer = pointer.parent_pointer()) {
       for (const auto& other : others) {
         auto changed = whole;

@@ -6,7 +6,7 @@
 //   FAULT_AFTER begin to count at the first call whose path contains this
 //   FAULT_RANK  the rank that goes wrong (OMPI_COMM_WORLD_RANK); the others only count
 //   FAULT_AT    which call goes wrong, from 1; 0 or unset: none
-//   FAULT_KIND  kill: SIGKILL, a write half done | ENOSPC | EIO | short: half a write, what follows succeeds |
+//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows succeeds |
 //               short_full: half a write, then no space | full: no space from there on
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, what went wrong "fault KIND CALL PATH"
 
@@ -28,7 +28,7 @@
 
 namespace {
 
-enum class Kind { none, kill, enospc, eio, short_write, short_full, full };
+enum class Kind { none, kill, stop, enospc, eio, short_write, short_full, full };
 /// What a call needs that a full disk does not have.
 enum class Needs { space, nothing };
 
@@ -46,7 +46,7 @@ Kind kind_of(const char* name) {
   static constexpr struct {
     const char* name;
     Kind kind;
-  } all[] = {{"kill", Kind::kill},         {"ENOSPC", Kind::enospc},          {"EIO", Kind::eio},
+  } all[] = {{"kill", Kind::kill},         {"stop", Kind::stop},             {"ENOSPC", Kind::enospc}, {"EIO", Kind::eio},
              {"short", Kind::short_write}, {"short_full", Kind::short_full}, {"full", Kind::full}};
   for (const auto& one : all)
     if (std::strcmp(name, one.name) == 0) return one.kind;
@@ -130,6 +130,7 @@ Verdict judge(const char* call, int descriptor, const char* name, Needs needs = 
   switch (kind) {
     case Kind::none: return Verdict::go_on;
     case Kind::kill: return Verdict::kill;
+    case Kind::stop: (void)::syscall(SYS_kill, ::getpid(), SIGSTOP); return Verdict::go_on;
     case Kind::enospc: return errno = ENOSPC, Verdict::fail;
     case Kind::eio: return errno = EIO, Verdict::fail;
     case Kind::short_write: return is_write ? Verdict::shorten : Verdict::go_on;

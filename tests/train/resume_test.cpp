@@ -16,7 +16,7 @@ namespace {
 constexpr int all_steps = 6, half = 3;
 constexpr std::int64_t batch = 8;
 
-struct Run {
+struct Record {
   std::vector<double> numbers;                // of each step: loss, norm, learning rate, step, tokens
   std::vector<float> state[io::num_state_kinds];  // whole, in canonical order, after the last step
   std::vector<std::uint64_t> hashes;          // of the ranks
@@ -30,7 +30,7 @@ const MadeTokens& tokens() {
   return made;
 }
 
-std::string difference(const Run& a, const Run& b, std::size_t skip_numbers = 0) {
+std::string difference(const Record& a, const Record& b, std::size_t skip_numbers = 0) {
   const auto bits = [](const char* what, const auto& x, const auto& y) -> std::string {
     if (x.size() != y.size()) return strfmt("%s: %zu and %zu of them", what, x.size(), y.size());
     for (std::size_t i = 0; i < x.size(); ++i)
@@ -42,7 +42,7 @@ std::string difference(const Run& a, const Run& b, std::size_t skip_numbers = 0)
   return text;
 }
 
-void collect(train::Trainer& trainer, Run& run) {
+void collect(train::Trainer& trainer, Record& run) {
   const auto& layout = trainer.plan().layout;
   std::vector<std::int64_t> offsets;
   std::int64_t total = 0;
@@ -81,10 +81,10 @@ struct Part {
   bool in_background = false;  // saves after step `half`, and trains on while it is written
 };
 
-Run train_part(Variant v, const Part& part) {
+Record train_part(Variant v, const Part& part) {
   kernels::set_threads(1);
   v.global_batch = batch;
-  Run run;
+  Record run;
   run.hashes.resize(static_cast<std::size_t>(v.world));
   std::int64_t total = 0;
   for (const auto& param : model().params) total += param.numel();
@@ -148,9 +148,9 @@ TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
   for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"}, Variant{.world = 2, .strategy = "2"},
                            Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
-    const Run whole = train_part(v, {});
+    const Record whole = train_part(v, {});
     (void)train_part(v, {.to = there, .last = half});
-    const Run rest = train_part(v, {.from = there, .first = half});
+    const Record rest = train_part(v, {.from = there, .first = half});
     EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
     EXPECT_EQ(whole.hashes, rest.hashes);
     EXPECT_NE(whole.numbers[numbers_of_half], whole.numbers[0]);
@@ -161,19 +161,19 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
   const Folder folder(Folder::Place::memory);
   const std::string first = folder / "checkpoint-3", again = folder / "again", back = folder / "back";
   const Variant four{.world = 4, .strategy = "3"};
-  const Run saved = train_part(four, {.to = first, .last = half});
-  const Run whole = train_part(four, {});
+  const Record saved = train_part(four, {.to = first, .last = half});
+  const Record whole = train_part(four, {});
   for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
                            Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
-    const Run loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
+    const Record loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
     EXPECT_EQ(difference(saved, loaded, saved.numbers.size()), "");
     EXPECT_TRUE(state_files(first) == state_files(again));
-    const Run returned = train_part(four, {.from = again, .to = back, .first = half, .last = half});
+    const Record returned = train_part(four, {.from = again, .to = back, .first = half, .last = half});
     EXPECT_EQ(difference(saved, returned, saved.numbers.size()), "");
     EXPECT_EQ(saved.hashes, returned.hashes);
     // And it trains on: the same data, the same learning rate, sums in another order.
-    const Run rest = train_part(v, {.from = first, .first = half});
+    const Record rest = train_part(v, {.from = first, .first = half});
     for (std::size_t i = 0; i < rest.numbers.size(); ++i)
       EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i], 1e-4 * std::abs(whole.numbers[numbers_of_half + i])) << i;
     for (std::size_t i = 2; i < rest.numbers.size(); i += 5)  // learning rate, step and tokens exactly
@@ -184,7 +184,7 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
 TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
   const Folder folder(Folder::Place::memory);
   const std::string there = folder / "checkpoint-3";
-  const Run whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
+  const Record whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
   (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
   for (Variant v : {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"}, Variant{.world = 4, .strategy = "0"},
                     Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
@@ -200,8 +200,8 @@ TEST(Resume, ASaveInTheBackgroundHasTheStateOfItsStepAndChangesNothing) {
   for (const Variant& v : {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 2, .strategy = "0"}}) {
     SCOPED_TRACE(v.str());
     (void)train_part(v, {.to = waited, .last = half});
-    const Run whole = train_part(v, {});
-    const Run beside = train_part(v, {.to = behind, .in_background = true});
+    const Record whole = train_part(v, {});
+    const Record beside = train_part(v, {.to = behind, .in_background = true});
     EXPECT_EQ(difference(whole, beside), "");
     EXPECT_TRUE(state_files(waited) == state_files(behind));
     EXPECT_EQ(io::read_manifest(behind).training, io::read_manifest(waited).training);

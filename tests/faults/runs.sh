@@ -1,0 +1,212 @@
+#!/bin/bash
+# Checkpoints as users have them: saving and resuming, signals, time limits, two jobs on one directory, disks that are full, ranks that die or stop.
+#   runs.sh TESSERA MPIRUN SHIM
+set -u
+tessera=$1 mpirun=$2 shim=$3
+work=$(realpath "$(mktemp -d)")
+mounted=
+finish() {
+  [ -z "$mounted" ] || umount "$mounted"
+  rm -rf "$work"
+}
+trap finish EXIT
+cd "$work" || exit 1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+common=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 8 --per_device_train_batch_size 2
+        --learning_rate 1e-2 --lr_scheduler_type constant --logging_steps 1 --max_steps 8 --add_version false --save_model false)
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -30 log; exit 1; }
+# runs RANKS OPTIONS…: into log; its exit code in $code.
+runs() {
+  local ranks=$1
+  shift
+  code=0
+  timeout -k 2 120 "$mpirun" -n "$ranks" "${extra[@]}" "$tessera" "${common[@]}" "$@" > log 2>&1 < /dev/null || code=$?
+}
+extra=()
+losses() { grep '"loss"' "$1/logging.jsonl" | sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*), "learning_rate": ([^,]*),.*"global_step": ([0-9]*),.*/\4 \1 \2 \3/'; }
+one_error() { [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qE -- "$1"; }
+state() { cat "$1"/*.h5 | sha256sum; }
+status() { [ "$(cat "$1/STATUS")" = "$2" ] || fail "STATUS $(cat "$1/STATUS"), not $2"; }
+# wait_for WORDS FILE
+wait_for() {
+  for _ in $(seq 600); do
+    grep -qE -- "$1" "$2" 2> /dev/null && return
+    sleep 0.1
+  done
+  fail "no \"$1\" in $2"
+}
+
+# At equal world the curve goes on in every digit, in the same log; elsewhere the state goes on, and the losses within rounding.
+saving_and_resuming() {
+  runs 3 --save_steps 4 --output_dir whole
+  [ $code = 0 ] || fail "the run ended with $code"
+  [ "$(ls -d whole/checkpoint-*)" = "$(printf 'whole/checkpoint-4\nwhole/checkpoint-8')" ] || fail "checkpoints: $(ls whole)"
+  grep -qE '^save checkpoint-4 \| [0-9.]+.?iB in [0-9.]+s \([0-9.]+.?iB/s\)$' log || fail "the save line"
+  runs 3 --max_steps 4 --save_steps 2 --save_total_limit 1 --output_dir part
+  [ "$code $(ls -d part/checkpoint-*)" = "0 part/checkpoint-4" ] || fail "retention: exit $code, $(ls part)"
+  cmp <(state whole/checkpoint-4) <(state part/checkpoint-4) || fail "the same state, other files"
+  cp -r part other
+  runs 3 --save_steps 4 --resume_from_checkpoint auto --output_dir part
+  [ $code = 0 ] || fail "resuming ended with $code"
+  cmp <(losses whole) <(losses part) || fail "the curve is another one after resuming"
+  cmp <(state whole/checkpoint-8) <(state part/checkpoint-8) || fail "the end is another one after resuming"
+  status part completed
+  runs 2 --save_steps 4 --resume_from_checkpoint auto --zero_stage 1 --output_dir other
+  [ $code = 0 ] || fail "resuming on two ranks ended with $code"
+  paste -d' ' <(losses whole) <(losses other) | awk '{d = $2 - $6; if ($1 != $5 || $4 != $8 || d > 1e-4 || d < -1e-4) exit 1} END {exit NR != 8}' ||
+    fail "on two ranks: $(losses other)"
+}
+
+async_saves() {
+  runs 3 --save_steps 4 --async_save --output_dir beside
+  [ $code = 0 ] || fail "the run ended with $code"
+  for step in 4 8; do cmp <(state whole/checkpoint-$step) <(state beside/checkpoint-$step) || fail "async: other bytes at $step"; done
+  cmp <(losses whole) <(losses beside) || fail "saving beside the steps changed them"
+}
+
+# SIGUSR2: a checkpoint, and on. SIGUSR1: a checkpoint, exit 75; the next start goes on.
+signals() {
+  "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --output_dir signalled > log 2>&1 < /dev/null &
+  wait_for '^step 3/' log
+  kill -USR2 $!
+  wait_for '^save checkpoint-' log
+  kill -0 $! || fail "SIGUSR2 ended the run"
+  kill -USR1 $!
+  code=0
+  wait $! || code=$?
+  [ $code = 75 ] || fail "SIGUSR1: exit $code"
+  status signalled preempted
+  local last
+  last=$(ls signalled | sed -n 's/^checkpoint-//p' | sort -n | tail -1)
+  [ "$(losses signalled | tail -1 | cut -d' ' -f1)" = "$last" ] || fail "stopped after another step than checkpoint-$last"
+  runs 2 --max_steps $((last + 2)) --resume_from_checkpoint auto --output_dir signalled
+  [ $code = 0 ] || fail "going on ended with $code"
+  status signalled completed
+  [ "$(losses signalled | cut -d' ' -f1 | uniq | wc -l)" = $((last + 2)) ] || fail "steps are doubled or missing"
+}
+
+time_limits() {
+  local begin=$SECONDS
+  runs 2 --max_steps 100000000 --logging_steps 100000 --time_limit 8s --output_dir limited
+  [ $code = 75 ] || fail "the time limit: exit $code"
+  [ $((SECONDS - begin)) -le 12 ] || fail "the time limit: took $((SECONDS - begin)) s"
+  status limited preempted
+  ls -d limited/checkpoint-* > /dev/null || fail "no checkpoint"
+}
+
+# The second job is refused while the first one runs, and does it no harm; a killed one does not stay in the way.
+two_jobs() {
+  "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --output_dir shared > first.log 2>&1 < /dev/null &
+  local first=$!
+  wait_for '^step 3/' first.log
+  runs 1 --output_dir shared
+  [ $code = 3 ] && one_error 'E150 .*process [0-9]+ on ' || fail "the second job: exit $code"
+  status shared running
+  kill -0 $first || fail "the first job is gone"
+  local rank
+  rank=$(sed -nE 's/.*process ([0-9]+) on.*/\1/p' shared/.lock)
+  kill -9 "$rank"
+  wait $first && fail "a killed rank, exit 0"
+  runs 1 --output_dir shared
+  [ $code = 0 ] || fail "after the killed job: exit $code"
+}
+
+# A fault on one rank, by the shim: `stop` ends the run, `continue` tells and goes on, and the next save succeeds.
+shim_at() { extra=(-x "LD_PRELOAD=$shim" -x "FAULT_DIR=$(realpath .)/$1" -x "FAULT_WITH=$2" -x "FAULT_RANK=$3" -x "FAULT_AT=$4" -x "FAULT_KIND=$5"); }
+stop_or_continue() {
+  shim_at stop checkpoint-2.tmp/state 1 2 ENOSPC
+  runs 2 --save_steps 2 --output_dir stop
+  [ $code = 3 ] && one_error 'stop/checkpoint-2.tmp/state.*No space left on device' || fail "stop: exit $code"
+  status stop failed
+  [ -z "$(ls -d stop/checkpoint-* 2> /dev/null)" ] || fail "left: $(ls stop)"
+  shim_at go checkpoint-2.tmp/state 1 2 EIO
+  runs 2 --save_steps 2 --on_save_error continue --output_dir go
+  [ $code = 0 ] && ! grep -q '^error:' log && [ "$(grep -c 'warning W027: checkpoint-2 was not saved.*Input/output error' log)" = 1 ] || fail "continue: exit $code"
+  [ "$(ls -d go/checkpoint-* | tr '\n' ' ')" = "go/checkpoint-4 go/checkpoint-6 go/checkpoint-8 " ] || fail "continue: $(ls go)"
+  status go completed
+  extra=()
+}
+
+# In the background: the error comes at a step boundary soon after; a rank killed in a save leaves the checkpoint before it.
+in_the_background() {
+  shim_at behind checkpoint-4.tmp/state 1 2 EIO
+  runs 2 --save_steps 2 --async_save --max_steps 400 --output_dir behind
+  [ $code = 3 ] && one_error 'behind/checkpoint-4.tmp/state.*Input/output error' || fail "an error in the background: exit $code"
+  [ "$(losses behind | wc -l)" -lt 100 ] || fail "the error came after $(losses behind | wc -l) steps"
+  [ "$(ls -d behind/checkpoint-*)" = behind/checkpoint-2 ] || fail "in the background: $(ls behind)"
+  extra=()
+  runs 3 --max_steps 4 --resume_from_checkpoint auto --output_dir behind
+  [ $code = 0 ] && grep -q '^resume .*checkpoint-2 ' log || fail "going on after it: exit $code"
+  shim_at killed checkpoint-4.tmp/state 1 2 kill
+  runs 2 --save_steps 2 --async_save --output_dir killed
+  case $code in 0 | 124) fail "a rank killed in the background: exit $code" ;; esac
+  extra=()
+  runs 2 --max_steps 6 --save_steps 2 --resume_from_checkpoint auto --output_dir killed
+  [ $code = 0 ] && grep -q '^resume .*checkpoint-2 ' log || fail "going on after a kill: exit $code"
+  [ "$(ls -d killed/checkpoint-* | tr '\n' ' ')" = "killed/checkpoint-2 killed/checkpoint-4 killed/checkpoint-6 " ] || fail "after a kill: $(ls killed)"
+}
+
+# A rank that stands still in a save is named by the others.
+standing_still() {
+  shim_at still checkpoint-2.tmp/state 1 2 stop
+  runs 2 --save_steps 2 --comm_timeout 3 --output_dir still
+  [ $code = 6 ] && one_error 'rank 1@.* is late' || fail "a stopped rank: exit $code"
+  extra=()
+}
+
+# `auto` passes over what is damaged, and says so; a checkpoint that was named is loaded or refused; nothing whole is an error, not a fresh start.
+damaged_ones() {
+  cp -r whole damaged
+  local file
+  file=$(ls damaged/checkpoint-8/*.h5)
+  printf '\xff\xfe\xfd' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc 2> /dev/null
+  runs 2 --max_steps 9 --resume_from_checkpoint damaged/checkpoint-8 --output_dir elsewhere
+  [ $code = 3 ] && one_error 'E123 .*checkpoint-8' || fail "a damaged checkpoint by name: exit $code"
+  runs 2 --max_steps 5 --resume_from_checkpoint auto --output_dir damaged
+  [ $code = 0 ] && grep -q 'warning W026: .*checkpoint-8.*E123' log && grep -q '^resume .*checkpoint-4 ' log || fail "auto: exit $code"
+  truncate -s 100 damaged/checkpoint-4/*.h5
+  rm damaged/checkpoint-8/manifest.json
+  rm -rf damaged/checkpoint-5
+  runs 2 --resume_from_checkpoint auto --output_dir damaged
+  [ $code = 3 ] && one_error 'none is whole' || fail "nothing whole: exit $code"
+}
+
+# A real disk that is full, where one can be mounted; a file size limit; a directory that nobody may write.
+full_disks() {
+  mkdir small
+  if mount -t tmpfs -o size=2500k tessera-test small 2> /dev/null; then
+    mounted=$work/small
+    runs 2 --save_steps 2 --max_steps 40 --output_dir small/out
+    [ $code = 3 ] && one_error 'small/out.*No space left' || fail "a full disk: exit $code"
+    runs 2 --save_steps 2 --output_dir small/next  # the same disk, before the first step
+    [ $code = 3 ] && one_error 'E140 .*small/next' && ! grep -q '^step ' log || fail "no room for a checkpoint: exit $code"
+    local newest
+    newest=$(ls small/out | sed -n 's/^checkpoint-\([0-9]*\)$/\1/p' | sort -n | tail -1)
+    [ -n "$newest" ] && [ -z "$(ls -d small/out/*.tmp 2> /dev/null)" ] || fail "a full disk: $(ls small/out)"
+    runs 3 --max_steps $((newest + 1)) --save_steps 1000 --save_strategy no --resume_from_checkpoint small/out/checkpoint-"$newest" --output_dir elsewhere2
+    [ $code = 0 ] || fail "the checkpoint before the disk was full: exit $code"
+    umount small && mounted=
+  else
+    echo "skipped: a full disk (no tmpfs can be mounted here)"
+  fi
+  (ulimit -f 100; runs 2 --save_steps 2 --output_dir sized; [ $code = 3 ] && one_error 'sized/checkpoint-2.*File too large') || fail "a file size limit: $(tail -5 log)"
+  if setpriv --reuid=65534 --clear-groups test -x "$tessera" 2> /dev/null && chmod 755 "$work"; then
+    mkdir -m 555 forbidden
+    code=0
+    setpriv --reuid=65534 --clear-groups "$tessera" "${common[@]}" --save_steps 2 --output_dir forbidden/out > log 2>&1 || code=$?
+    [ $code = 3 ] && one_error 'forbidden.*Permission denied' && ! grep -q '^step ' log || fail "a forbidden directory: exit $code"
+  else
+    echo "skipped: a directory that may not be written (needs setpriv)"
+  fi
+}
+
+for part in ${PARTS:-saving_and_resuming async_saves signals time_limits two_jobs stop_or_continue in_the_background standing_still damaged_ones full_disks}; do
+  begin=$SECONDS
+  $part
+  echo "$part: good, $((SECONDS - begin)) s"
+done
