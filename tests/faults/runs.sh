@@ -194,7 +194,13 @@ full_disks() {
   else
     echo "skipped: a full disk (no tmpfs can be mounted here)"
   fi
-  (ulimit -f 100; runs 2 --save_steps 2 --output_dir sized; [ $code = 3 ] && one_error 'sized/checkpoint-2.*File too large') || fail "a file size limit: $(tail -5 log)"
+  # A file size limit on one rank, once MPI has made its own files.
+  "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --save_steps 50 --output_dir sized > log 2>&1 < /dev/null &
+  wait_for '^step 3/' log
+  prlimit --fsize=102400 --pid "$(pgrep -P $! | tail -1)" || fail "no second rank"
+  code=0
+  wait $! || code=$?
+  [ $code = 3 ] && one_error 'sized/checkpoint-[0-9]*.tmp/.*File too large' || fail "a file size limit: exit $code"
   if setpriv --reuid=65534 --clear-groups test -x "$tessera" 2> /dev/null && chmod 755 "$work"; then
     mkdir -m 555 forbidden
     code=0
