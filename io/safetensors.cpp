@@ -27,7 +27,7 @@ float float_of_f16(std::uint16_t bits) {
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
-  const std::uint64_t size = file_.size();
+  const std::uint64_t size = file_bytes_ = file_.size();
   const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_refusal(path, code, rule); };
   if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;

@@ -48,6 +48,8 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
+  /// As the header was checked against.
+  [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   /// Null if there is none of that name.
   [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;
@@ -60,6 +62,7 @@ class SafetensorsFile {
 
  private:
   File file_;
+  std::uint64_t file_bytes_ = 0;
   SafetensorsHeader header_;
   std::vector<std::size_t> by_name_;
   mutable std::uint64_t bytes_read_ = 0;

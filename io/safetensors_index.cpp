@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/json_file.hpp"
+#include "io/model_files.hpp"
 
 namespace tessera::io {
 
@@ -14,7 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* index_name = "model.safetensors.index.json";
 constexpr std::size_t max_index_bytes = 256u << 20;  // a million tensors with long names
 
 Error refusal(const std::string& source, const char* code, const std::string& rule) {
@@ -154,12 +154,12 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
 std::string shard_path(const std::string& directory, const std::string& file) {
   const fs::path path = fs::path(directory) / file;
   std::error_code failed;
-  if (!fs::exists(path, failed)) throw refusal(directory + "/" + index_name, "E111", "its shard " + shown(file) + " is not there");
+  if (!fs::exists(path, failed)) throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
   if (!fs::is_symlink(path, failed)) return path.string();
   const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
   const fs::path blobs = (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
   if (failed || (target.parent_path() != home && target.parent_path() != blobs))
-    throw refusal(directory + "/" + index_name, "E110", shown(file) + " is a link that leaves the model's directory");
+    throw refusal(directory + "/" + index_file_name, "E110", shown(file) + " is a link that leaves the model's directory");
   return path.string();
 }
 
@@ -171,9 +171,9 @@ std::vector<SafetensorsFile> open_safetensors_model(const std::string& path) {
     one.emplace_back(path);
     return one;
   }
-  if (fs::exists(path + "/model.safetensors", failed)) return open_safetensors_model(path + "/model.safetensors");
-  if (fs::exists(path + "/" + index_name, failed)) return open_index(path + "/" + index_name);
-  throw Error(ExitCode::data, "neither model.safetensors nor " + std::string(index_name) + " in " + path, {},
+  if (fs::exists(path + "/" + model_file_name, failed)) return open_safetensors_model(path + "/" + model_file_name);
+  if (fs::exists(path + "/" + index_file_name, failed)) return open_index(path + "/" + index_file_name);
+  throw Error(ExitCode::data, "neither " + std::string(model_file_name) + " nor " + index_file_name + " in " + path, {},
               "Name a directory with a model in safetensors");
 }
 

@@ -69,6 +69,8 @@ int with_world(const Call& call, World& world) {
     if (call.invocation.command == "generate") return generate_command(call, world);
     if (call.invocation.command == "eval") return eval_command(call, world);
     if (call.invocation.command == "bench") return bench_command(call, world);
+    if (call.invocation.command == "convert") return convert_command(call, world);
+    if (call.invocation.command == "checkpoint") return checkpoint_command(call, world);
     return doctor_command(call, world);
   } catch (const Error& error) {
     if (error.code() == ExitCode::communication) world.abort(error);
@@ -101,13 +103,15 @@ int start_world(const Call& call) {
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
   if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
-  if (command == "train" || command == "generate" || command == "eval" || command == "bench" || command == "doctor") return start_world(call);
+  for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint"})
+    if (command == with_peers) return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
   if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);
   log::set_quiet(call.options().flag("quiet"));
   try {
     if (command == "plan") return plan_command(call);
     if (command == "config") return config_command(call);
+    if (command == "inspect") return inspect_command(call);
     return completion_command(call);
   } catch (const Error& error) {
     log::error(error.line());
@@ -137,7 +141,7 @@ int run_program(const std::vector<std::string>& arguments, char** environment) {
         return static_cast<int>(ExitCode::usage);
       }
       throw Error(ExitCode::usage, "no command is given", "command line",
-                  "Commands: train, plan, generate, eval, bench, doctor, config, completion");
+                  "Commands: " + command_names());
     }
   } catch (const Error& error) { return refuse_together(error); }
   std::vector<std::string> line{"tessera"};

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 
 #include "io/checkpoint/blocks.hpp"
@@ -74,6 +75,26 @@ void remove_checkpoint(const std::string& path) {
   std::error_code error;
   fs::remove_all(trash, error);
   if (error) throw system_error("remove", trash, error.value());
+}
+
+void publish_directory(const std::string& from, const std::string& to, const std::string& aside) {
+  struct stat there {};
+  if (::lstat(to.c_str(), &there) != 0) return commit_rename(from, to);
+  const auto exchange = [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0; };
+  if (exchange()) {
+    if (!aside.empty() && ::rename(from.c_str(), aside.c_str()) != 0) {
+      const int why = errno;
+      (void)exchange();  // as it was: whoever gives up may remove `from`
+      throw system_error("write", aside, why);
+    }
+    const std::string parent = fs::path(to).parent_path().string();
+    sync_directory(parent.empty() ? "." : parent);
+    if (aside.empty()) remove_tree_quietly(from);
+    return;
+  }
+  if (aside.empty()) remove_checkpoint(to);
+  else commit_rename(to, aside);
+  commit_rename(from, to);
 }
 
 namespace {

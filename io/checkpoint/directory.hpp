@@ -28,6 +28,10 @@ void remove_tree_quietly(const std::string& path) noexcept;
 /// Renames to NAME.trash, then removes; follows no link out of the directory. Throws Error (data).
 void remove_checkpoint(const std::string& path);
 
+/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to `aside` ("": it is removed). Durable.
+/// Throws Error (data).
+void publish_directory(const std::string& from, const std::string& to, const std::string& aside);
+
 /// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through with every CRC, once,
 /// for as long as the files' inode, size and times stay what they were. What is damaged does not count; older than those that do, it goes.
 class Retention {

@@ -6,10 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-
-#include <fcntl.h>
 
 #include "io/checkpoint/directory.hpp"
 #include "io/crc32c.hpp"
@@ -25,11 +22,6 @@ void write_whole(const std::string& path, const std::string& text) {
   file.write_at(0, bytes_of(text));
   file.sync();
   file.close();
-}
-
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
 /// Pieces of bytes that no data set has: cut at blocks.
@@ -140,16 +132,8 @@ void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
   write_whole(manifest_path + ".tmp", manifest);
   commit_rename(manifest_path + ".tmp", manifest_path);
-  // Atomic also where the name is taken (a damaged checkpoint that training has come to again): the two change places.
-  struct stat there {};
-  const bool taken = ::lstat(final_name.c_str(), &there) == 0;
-  if (taken && ::renameat2(AT_FDCWD, temporary().c_str(), AT_FDCWD, final_name.c_str(), RENAME_EXCHANGE) == 0) {
-    sync_directory(parent_of(final_name));
-    remove_tree_quietly(temporary());
-    return;
-  }
-  if (taken) remove_checkpoint(final_name);
-  commit_rename(temporary(), final_name);
+  // Atomic also where the name is taken (a damaged checkpoint that training has come to again).
+  publish_directory(temporary(), final_name, spec_.aside);
 }
 
 }  // namespace tessera::io

@@ -25,6 +25,7 @@ class CheckpointTransaction {
     bool optimizer = false;
     std::vector<StateFile> files;     // plan_state_files
     std::vector<AttachmentText> attachments;
+    std::string aside = {};           // where a directory that stands there goes; "": it is removed
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files, takes their space and syncs; all
   /// ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
@@ -39,7 +40,7 @@ class CheckpointTransaction {
   [[nodiscard]] std::vector<std::string> paths() const;
 
   /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be there once), writes and
-  /// syncs the manifest and the directory, and renames it; a directory of that name steps aside and is removed. `training` and `may_differ` are
+  /// syncs the manifest and the directory, and renames it; a directory of that name steps aside (Spec::aside). `training` and `may_differ` are
   /// rank 0's. Throws Error (data) on every rank alike.
   void commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ);
 

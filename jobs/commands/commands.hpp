@@ -21,7 +21,11 @@ int eval_command(const Call& call, World& world);
 int bench_command(const Call& call, World& world);
 int bench_collectives_command(const Call& call, World& world);
 int bench_io_command(const Call& call, World& world);
+int bench_convert_command(const Call& call, World& world);
 int doctor_command(const Call& call, World& world);
+int convert_command(const Call& call, World& world);
+int checkpoint_command(const Call& call, World& world);
+int inspect_command(const Call& call);
 int plan_command(const Call& call);
 /// The plan of a run whose world is given: `plan`, and `train --dry_run`.
 int print_plan(const Options& options, World* world, int world_size, const Topology& topology);

@@ -12,16 +12,16 @@ namespace {
 
 /// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
-  if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" ||
-      word == "tokenize" || word == "report" || word == "template") {
-    return "It is not built yet. Commands: train, plan, generate, eval, bench, doctor, config, completion";
+  if (word == "export") return "Use convert --to hf";
+  if (word == "merge_lora" || word == "tokenize" || word == "report" || word == "template") {
+    return "It is not built yet. Commands: " + command_names();
   }
   if (word == "pt") return "Use train: it trains on plain text";
   if (word == "sft" || word == "rlhf" || word == "dpo") return "Only training on plain text is built yet: train";
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
   const std::string near = suggestion(word, names);
-  return near.empty() ? "Commands: train, plan, generate, eval, bench, doctor, config, completion" : near;
+  return near.empty() ? "Commands: " + command_names() : near;
 }
 
 po::options_description description() {
@@ -47,12 +47,19 @@ po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
 }
 
 bool takes_word_operand(const std::string& command) {
-  return command == "bench" || command == "config" || command == "completion";
+  return command == "bench" || command == "config" || command == "completion" || command == "checkpoint";
 }
+
+/// Operands are files to look at, not configurations to read.
+bool takes_path_operands(const std::string& command) { return command == "inspect" || command == "checkpoint"; }
 
 void take_operands(Invocation& result, const std::vector<std::string>& operands) {
   std::size_t next = 0;
   if (takes_word_operand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
+  if (takes_path_operands(result.command)) {
+    result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
+    return;
+  }
   if (next < operands.size() && (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
     throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
                 "See tessera " + result.command + " --help");

@@ -1,5 +1,5 @@
 #pragma once
-// The second half of the table's rows: internal to the table.
+// Parts of the table's rows: internal to the table.
 
 #include <span>
 
@@ -7,6 +7,8 @@
 
 namespace tessera::jobs {
 
+/// Options of convert, inspect and checkpoint.
+[[nodiscard]] std::span<const OptionSpec> file_rows();
 /// Options that are refused by name, or accepted without effect.
 [[nodiscard]] std::span<const OptionSpec> later_rows();
 

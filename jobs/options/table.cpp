@@ -128,8 +128,8 @@ const OptionSpec sharding_options[] = {
      .help = "treat each N consecutive ranks as a node [what the hosts say; plan: all ranks on one]",
      .commands = for_computing, .least = 1},
     {.name = "threads", .aliases = "num_threads", .type = Type::integer, .words = "N", .group = "Sharding",
-     .help = "threads of a rank [the cores of its affinity mask, shared fairly]",
-     .commands = for_computing, .least = 1, .most = 4096},
+     .help = "threads of a rank [the cores of its affinity mask, shared fairly; convert and checkpoint: 2]",
+     .commands = for_computing | for_convert | for_checkpoint, .least = 1, .most = 4096},
     {.name = "backend", .aliases = "device", .type = Type::choice, .fallback = "auto", .words = "auto|cpu|cuda",
      .group = "Sharding", .help = "where to compute; this build has cpu only",
      .commands = for_computing, .status = Status::not_built,
@@ -144,7 +144,8 @@ const OptionSpec run_and_logging[] = {
     {.name = "run_name", .type = Type::text, .words = "NAME", .group = "Run", .help = "a name for run.json",
      .matches = "HF --run_name"},
     {.name = "max_shard_size", .type = Type::size, .fallback = "5GB", .group = "Run",
-     .help = "largest file of the final model; beyond it, shards and an index", .matches = "HF save_pretrained(max_shard_size)"},
+     .help = "largest file of a model; beyond it, shards and an index", .matches = "HF save_pretrained(max_shard_size)",
+     .commands = for_runs | for_convert},
     {.name = "save_steps", .type = Type::integer, .fallback = "0", .words = "N", .group = "Checkpoints",
      .help = "a checkpoint every N steps, and at the end; 0: none", .matches = "ms-swift --save_steps", .least = 0},
     {.name = "save_strategy", .type = Type::choice, .fallback = "steps", .words = "no|steps|epoch", .group = "Checkpoints",
@@ -165,7 +166,7 @@ const OptionSpec run_and_logging[] = {
     {.name = "on_save_error", .type = Type::choice, .fallback = "stop", .words = "stop|continue", .group = "Checkpoints",
      .help = "a checkpoint that cannot be saved ends the run (exit 3), or is told and training goes on"},
     {.name = "checkpoint_file_size", .type = Type::size, .fallback = "32GiB", .group = "Checkpoints",
-     .help = "cut a checkpoint into files of about this size, between tensors"},
+     .help = "cut a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
     {.name = "time_limit", .type = Type::duration, .words = "1h30m", .group = "Checkpoints",
      .help = "stop in time with a checkpoint, exit 75; under Slurm the job's end is known (SLURM_JOB_END_TIME)"},
     {.name = "save_model", .type = Type::flag, .fallback = "true", .group = "Run",
@@ -246,19 +247,19 @@ const OptionSpec tool_options[] = {
     {.name = "explain", .type = Type::flag, .fallback = "false", .group = "Plan", .help = "say how each figure is made",
      .commands = for_plan | for_config},
     {.name = "json", .type = Type::flag, .fallback = "false", .group = "Plan", .help = "print tables as JSON",
-     .commands = for_plan | for_bench | for_doctor | for_config | for_inference},
+     .commands = for_plan | for_bench | for_doctor | for_config | for_inference | for_inspect | for_checkpoint},
     {.name = "shape", .type = Type::choice, .words = "gpt2|small", .group = "Bench",
      .help = "a built-in model: gpt2 (124M) or small (6 layers x 384, 6 heads, V 256)",
      .commands = for_bench | for_plan | for_config},
     {.name = "bench_steps", .type = Type::integer, .fallback = "10", .group = "Bench",
      .help = "measured steps of each strategy", .commands = for_bench | for_config, .least = 1, .most = 100000},
-    {.name = "bench_repeats", .type = Type::integer, .fallback = "10", .group = "Bench", .help = "best of N; bench io: turns",
+    {.name = "bench_repeats", .type = Type::integer, .fallback = "10", .group = "Bench", .help = "best of N; bench io, convert: turns",
      .commands = for_bench | for_config, .least = 1, .most = 100000},
     {.name = "bench_bytes", .type = Type::size, .fallback = "64MiB", .group = "Bench",
      .help = "bench collectives: bytes of the whole buffer", .commands = for_bench | for_config},
-    {.name = "size", .type = Type::size, .fallback = "2GiB", .group = "Bench", .help = "bench io: bytes of the state",
+    {.name = "size", .type = Type::size, .fallback = "2GiB", .group = "Bench", .help = "bench io, convert: bytes of the state, of the model",
      .commands = for_bench | for_config},
-    {.name = "dir", .fallback = ".", .words = "DIR", .group = "Bench", .help = "bench io: where to write and read",
+    {.name = "dir", .fallback = ".", .words = "DIR", .group = "Bench", .help = "bench io, convert: where to write and read",
      .commands = for_bench | for_config},
     {.name = "help", .type = Type::flag, .fallback = "false", .group = "General", .help = "short help of a command",
      .commands = for_all},
@@ -285,6 +286,7 @@ std::vector<OptionSpec> all_rows() {
   append(run_and_logging);
   append(inference_options);
   append(tool_options);
+  append(file_rows());
   append(later_rows());
   return rows;
 }

@@ -38,13 +38,17 @@ enum CommandBit : unsigned {
   for_doctor = 8,
   for_config = 16,
   for_completion = 32,
+  for_convert = 64,
+  for_inspect = 128,
+  for_checkpoint = 256,
   for_generate = 1024,
   for_eval = 2048
 };
 inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_config;
 inline constexpr unsigned for_inference = for_generate | for_eval;
 inline constexpr unsigned for_computing = for_runs | for_inference;
-inline constexpr unsigned for_all = for_computing | for_doctor | for_completion;
+inline constexpr unsigned for_files = for_convert | for_inspect | for_checkpoint;
+inline constexpr unsigned for_all = for_computing | for_doctor | for_completion | for_files;
 
 struct OptionSpec {
   const char* name;          // canonical: lower case, '_'
@@ -78,6 +82,8 @@ struct CommandSpec {
   const char* help;
 };
 [[nodiscard]] std::span<const CommandSpec> command_table();
+/// "train, plan, …"
+[[nodiscard]] std::string command_names();
 [[nodiscard]] const CommandSpec* find_command(std::string_view name);
 
 /// Up to three of `names` that look most like `word` (edit distance), nearest first; none that is nothing like it.

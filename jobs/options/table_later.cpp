@@ -36,7 +36,7 @@ const OptionSpec later_table[] = {
     // Model and data.
     {.name = "model_type", .words = "FAMILY", .group = "Not built yet", .help = "the config names its family",
      .status = refused, .fine = "gpt2|llama|qwen2|qwen3|qwen3_moe|mixtral"},
-    {.name = "torch_dtype", .aliases = "dtype", .group = "Not built yet", .help = "parameters are float32",
+    {.name = "torch_dtype", .group = "Not built yet", .help = "parameters are float32",
      .status = refused, .fine = "float32|fp32|auto"},
     {.name = "init_scheme", .group = "Not built yet", .help = "initialisation is the family's", .status = refused,
      .fine = "default"},

@@ -124,13 +124,24 @@ std::span<const CommandSpec> command_table() {
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
       {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model, alone or under mpirun (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
-      {"bench", for_bench, "gemm|collectives|step|io|generate [CONFIG.yaml|json ...]",
+      {"convert", for_convert, "[CONFIG.yaml|json ...]",
+       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more than 256 MiB of a rank"},
+      {"inspect", for_inspect, "PATH ...", "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
+      {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
+       "read a checkpoint through against its checksums, or compare two, alone or under mpirun"},
+      {"bench", for_bench, "gemm|collectives|step|io|convert|generate [CONFIG.yaml|json ...]",
        "measure this machine, and a training step or generation against it"},
       {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
       {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
       {"completion", for_completion, "bash|zsh|fish", "a completion script for the shell"},
   };
   return commands;
+}
+
+std::string command_names() {
+  std::string names;
+  for (const CommandSpec& command : command_table()) names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
 }
 
 const CommandSpec* find_command(std::string_view name) {

@@ -76,7 +76,7 @@ TEST(Parse, UnknownNamesGetTheNearestThree) {
 
 TEST(Parse, UnknownCommandsGetAHint) {
   EXPECT_THAT(refusal({"trian"}), HasSubstr("train"));
-  EXPECT_THAT(refusal({"convert"}), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal({"template"}), HasSubstr("not built yet"));
   EXPECT_THAT(refusal({"sft"}), HasSubstr("plain text"));
 }
 

@@ -1,0 +1,101 @@
+// From tensors to a committed directory: plan, space, write, compare, rename.
+#include "io/convert/convert.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+
+namespace tessera::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// What rank 0 finds before anything is made, and the name that what stands there will get.
+std::string prepare(World& world, const ConvertTarget& target, std::uint64_t bytes) {
+  std::string aside;
+  world.together([&] {
+    if (world.rank() != 0) return;
+    for (const auto& a : target.attachments) bytes += a.text.size();
+    check_space(target.directory, bytes);
+    std::error_code failed;
+    if (target.replace && fs::exists(target.directory, failed)) aside = name_aside(target.directory);
+  });
+  return world.from_root(aside);
+}
+
+/// Writes, and compares if that is wanted; fills in the times.
+void carry_out(World& world, Conversion& conversion, const ConvertTarget& target, ConvertReport& report) {
+  const auto start = Clock::now();
+  conversion.write(world);
+  report.seconds = since(start);
+  if (!target.verify) return;
+  const auto again = Clock::now();
+  conversion.verify(world);
+  report.verify_seconds = since(again);
+}
+
+}  // namespace
+
+ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                     StreamOptions options) {
+  std::vector<SafetensorsTensor> planned;
+  for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape});
+  const ModelFiles files = plan_model_files(planned, target.max_file_bytes);
+  ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()), .files = static_cast<int>(files.files.size())};
+  for (const PlannedFile& file : files.files) report.bytes += file.plan.file_bytes;
+  const std::string aside = prepare(world, target, report.bytes + files.index.size());
+
+  ModelDirectory directory(world, target.directory, files);
+  ConversionPlan plan;
+  const std::vector<std::string> paths = directory.paths();
+  for (std::size_t f = 0; f < files.files.size(); ++f) plan.files.push_back({paths[f], files.files[f].plan.file_bytes, files.files[f].plan.header});
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    plan.tensors.push_back({tensors[i].name, tensors[i].dtype, files.places[i].file, files.places[i].begin, tensors[i].shape.numel(), tensors[i].slices});
+  Conversion conversion(source, std::move(plan), std::move(options));
+  carry_out(world, conversion, target, report);
+  directory.commit(target.attachments, aside);
+  report.moved_aside = aside;
+  return report;
+}
+
+ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                    StreamOptions options) {
+  std::vector<ParamSpec> params;
+  std::map<std::string, const ConvertTensor*> by_path;
+  for (const ConvertTensor& t : tensors) {
+    params.push_back({.name = t.name, .shape = t.shape});
+    by_path[group_of(StateKind::model) + t.name] = &t;
+  }
+  const std::vector<StateFile> files = plan_state_files(params, /*optimizer=*/false, target.max_file_bytes);
+  ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()), .files = static_cast<int>(files.size())};
+  for (const StateFile& file : files)
+    for (const auto& d : file.datasets) report.bytes += d.bytes + hdf5_alignment;
+  const std::string aside = prepare(world, target, report.bytes);
+
+  CheckpointTransaction transaction(world, {.directory = target.directory, .step = 0, .optimizer = false, .files = files,
+                                            .attachments = target.attachments, .aside = aside});
+  ConversionPlan plan;
+  const std::vector<std::string> paths = transaction.paths();
+  report.bytes = 0;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const StateFile& file = transaction.files()[f];
+    plan.files.push_back({paths[f], file.bytes, {}});
+    for (const auto& d : file.datasets) {
+      const ConvertTensor& t = *by_path.at(d.path);
+      plan.tensors.push_back({t.name, d.dtype, static_cast<int>(f), d.offset, t.shape.numel(), t.slices});
+    }
+    report.bytes += file.bytes;
+  }
+  options.checksums = true;
+  Conversion conversion(source, std::move(plan), std::move(options));
+  carry_out(world, conversion, target, report);
+  transaction.commit(conversion.pieces(), "{}", target.may_differ);
+  report.moved_aside = aside;
+  return report;
+}
+
+}  // namespace tessera::io

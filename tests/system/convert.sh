@@ -1,0 +1,109 @@
+#!/bin/bash
+# convert, inspect and checkpoint verify | diff as users run them: any number of ranks, refusals with one line and the right code, nothing left behind.
+#   convert.sh TESSERA MPIRUN
+set -u
+tessera=$1 mpirun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
+# run RANKS ARGUMENTS…: the output in log, the code in $code
+run() { local ranks=$1; shift; timeout 100 "$mpirun" -n "$ranks" "$tessera" "$@" > log 2>&1 < /dev/null; code=$?; }
+good() { run "$@"; [ $code = 0 ] || fail "$* -> exit $code"; }
+# refused CODE WORDS RANKS ARGUMENTS…
+refused() {
+  local wanted=$1 words=$2; shift 2
+  run "$@"
+  [ $code = "$wanted" ] && [ "$(grep -c '^error: ' log)" = 1 ] && grep '^error: ' log | grep -qF -- "$words" || fail "$* -> exit $code, wanted $wanted and \"$words\""
+}
+sums() { (cd "$1" && sha256sum -- *); }
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "torch_dtype": "float32", "my_own_key": [1, 2]}
+JSON
+for i in $(seq 100); do echo "line $i of the training text, as plain as can be"; done > train.txt
+train=(train --from_scratch --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 2 --save_steps 2 --add_version false --quiet)
+good 2 "${train[@]}" --model config.json --output_dir run
+cp run/model.safetensors plain.safetensors
+
+# Any number of ranks, the same bytes; the same weights as the run's own export; several files.
+for n in 1 2 3 5; do
+  good "$n" convert --in run --to hf --out "hf$n" --max_shard_size 60KB --verify
+  [ "$(sums "hf$n")" = "$(sums hf1)" ] || fail "hf$n differs from hf1"
+  good "$n" convert --in "hf$n" --to native --out "native$n"
+  [ "$(sums "native$n")" = "$(sums native1)" ] || fail "native$n differs from native1"
+done
+[ -f hf1/model.safetensors.index.json ] && [ ! -e hf1.tmp ] || fail "no index: $(ls hf1)"
+cmp -s config.json hf1/config.json || fail "config.json is not byte for byte"
+good 2 convert --in run/checkpoint-2 --from native --to hf --out whole
+good 2 convert --in run --from hf --to native --out exported
+good 1 checkpoint diff exported whole
+cmp -s plain.safetensors whole/model.safetensors || fail "convert and the run's export differ"
+good 1 checkpoint diff native1 whole
+good 2 checkpoint diff native1 native5
+good 3 checkpoint verify run native1
+
+# From 16 bits to a checkpoint and back: byte for byte; the config says the type, and keeps what is ours not to know.
+for dtype in bf16 fp16; do
+  good 2 convert --in whole --to hf --out "$dtype" --dtype $dtype
+  good 3 convert --in $dtype --to native --out "native-$dtype"
+  good 2 convert --in "native-$dtype" --to hf --out "again-$dtype" --dtype $dtype
+  [ "$(sums "again-$dtype")" = "$(sums $dtype)" ] || fail "$dtype does not come back"
+done
+grep -q '"torch_dtype": "bfloat16"' bf16/config.json && grep -q my_own_key bf16/config.json || fail "config.json of bf16: $(cat bf16/config.json)"
+run 2 checkpoint diff native1 native-bf16
+[ $code = 3 ] && grep -q 'elements differ, by at most' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
+good 1 train --model native-bf16 --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 1 --output_dir from-native --quiet
+
+# What inspect says.
+good 1 inspect run --stats
+for words in 'step       2' 'whole      yes' '/model/h.1.mlp.c_fc.weight  ' '/optimizer/exp_avg/wte.weight' ' mean ' 'total      84 tensors'; do grep -qF -- "$words" log || fail "inspect run: no \"$words\""; done
+good 1 inspect run/checkpoint-2/state-00001-of-00001.h5 --grep 'wte'
+grep -q 'total      3 tensors' log || fail "inspect of an HDF5 file"
+good 1 inspect hf1 whole/model.safetensors hf1/model.safetensors.index.json --json
+[ "$(grep -c '"elements": 35712' log)" = 3 ] || fail "inspect --json: $(grep elements log)"
+head -c 3000 run/checkpoint-2/state-00001-of-00001.h5 > cut.h5
+refused 3 E120 1 inspect cut.h5
+
+# Damage is found, and named.
+cp -r native1 damaged
+printf '\377' | dd of=damaged/state-00001-of-00001.h5 bs=1 seek=100001 conv=notrunc 2> /dev/null
+refused 3 '1 place is damaged' 2 checkpoint verify damaged
+grep -q 'damage .*E123 damaged/state-00001-of-00001.h5 .*block 0.*/model/' log || fail "verify does not name the place"
+refused 3 E123 2 convert --in damaged --to hf --out never
+[ ! -e never ] && [ ! -e never.tmp ] || fail "a failed conversion leaves something"
+rm damaged/state-00001-of-00001.h5
+refused 3 '1 place is damaged' 1 checkpoint verify damaged
+cp -r native1 headless && echo x >> headless/manifest.json
+refused 3 E131 2 checkpoint verify headless
+
+# Refused beforehand.
+refused 3 E141 2 convert --in run --to hf --out whole
+refused 3 E142 2 convert --in whole --to hf --out whole --force
+refused 3 E142 2 convert --in whole --to native --out whole/inside
+refused 2 'needs --in' 2 convert --to hf --out x
+refused 2 'needs --to' 2 convert --in run --out x
+refused 2 'is a checkpoint already' 2 convert --in run --to native --out x
+refused 2 'in fp32' 2 convert --in whole --to native --out x --dtype bf16
+refused 3 'neither a checkpoint nor' 2 convert --in whole --from native --to hf --out x
+refused 3 nowhere 2 convert --in nowhere --to hf --out x
+refused 2 'does not know "prove"' 2 checkpoint prove run
+refused 2 'compares two paths' 1 checkpoint diff run
+refused 2 'no regular expression' 1 inspect run --grep '('
+refused 3 'has no checksums' 1 checkpoint verify whole
+[ ! -e x ] || fail "a refused conversion made its output"
+sed 's/"n_embd": 32/"n_embd": 16/' config.json > whole/config.json
+refused 3 E113 2 convert --in whole --to native --out x
+
+# An output that is replaced steps aside; what a killed run left is no obstacle, what a user left is.
+good 2 convert --in run --to hf --out bf16 --force
+grep -q '"bfloat16"' bf16.old/config.json && cmp -s plain.safetensors bf16/model.safetensors || fail "--force"
+mkdir y.tmp && echo left > y.tmp/model.safetensors
+good 2 convert --in run --to hf --out y
+mkdir -p z.tmp/mine
+refused 3 E141 2 convert --in run --to hf --out z
+
+echo "$failures failures"
+[ "$failures" = 0 ]
