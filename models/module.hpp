@@ -104,6 +104,9 @@ struct RouterInfo {
   int layers = 0;                      // with experts
   std::int64_t experts = 0;
   double balance = 0;                  // coefficient of the balance loss; 0: it is measured, and not trained on
+
+  /// Balance losses of a step: of all layers together, then of each; none without experts.
+  [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }
 };
 
 /// An ordered list of modules with their parameters. The first reads ids, the last makes the loss.

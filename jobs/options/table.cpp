@@ -114,6 +114,8 @@ const OptionSpec sharding_options[] = {
      .matches = "accelerate fsdp_backward_prefetch"},
     {.name = "reduce_gradients", .type = Type::choice, .fallback = "each", .words = "each|last", .group = "Sharding",
      .help = "reduce after each micro-batch, or once after the last (FSDP's no_sync)"},
+    {.name = "expert_units", .type = Type::choice, .fallback = "own", .words = "own|block", .group = "Sharding",
+     .help = "mixtures of experts: a layer's experts are gathered by themselves, or with their layer"},
     {.name = "gradient_checkpointing", .type = Type::choice, .fallback = "none", .words = "none|full|true|false|selective",
      .group = "Sharding", .help = "full: run a block's forward again before its backward instead of keeping activations",
      .matches = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},

@@ -37,6 +37,7 @@ struct Variant {
   bool recompute = false, reproducible = false, reshard = true;
   bool copies = false;         // no shared memory between the threads
   int ranks_per_node = 0;
+  shard::ExpertUnits experts = shard::ExpertUnits::own;
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
   double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;
