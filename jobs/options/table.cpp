@@ -2,6 +2,7 @@
 #include "jobs/options/table.hpp"
 
 #include "jobs/options/rows.hpp"
+#include "jobs/run/shapes.hpp"
 
 namespace tessera::jobs {
 
@@ -249,8 +250,8 @@ const OptionSpec tool_options[] = {
      .commands = for_plan | for_config},
     {.name = "json", .type = Type::flag, .fallback = "false", .group = "Plan", .help = "print tables as JSON",
      .commands = for_plan | for_bench | for_doctor | for_config | for_inference},
-    {.name = "shape", .type = Type::choice, .words = "gpt2|small", .group = "Bench",
-     .help = "a built-in model: gpt2 (124M) or small (6 layers x 384, 6 heads, V 256)",
+    {.name = "shape", .type = Type::choice, .words = shape_words, .group = "Bench",
+     .help = "a released model by name (its config, random weights), or small: 6 layers x 384, 6 heads, V 256",
      .commands = for_bench | for_plan | for_config},
     {.name = "bench_steps", .type = Type::integer, .fallback = "10", .group = "Bench",
      .help = "measured steps of each strategy", .commands = for_bench | for_config, .least = 1, .most = 100000},
