@@ -26,7 +26,7 @@ const char* const experts = R"({"model_type": "qwen3_moe", "vocab_size": 11, "ma
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
   "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1]})";
 const char* const balanced = R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
-  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 5, "num_local_experts": 4, "num_experts_per_tok": 2,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "num_local_experts": 4, "num_experts_per_tok": 2,
   "output_router_logits": true, "router_aux_loss_coef": 0.5})";
 
 std::vector<std::int32_t> some_ids(std::uint64_t key) {
