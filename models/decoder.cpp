@@ -1,8 +1,11 @@
 // The shared decoder put together.
 #include "models/decoder.hpp"
 
+#include <algorithm>
+
 #include "models/attention.hpp"
 #include "models/block.hpp"
+#include "models/branch.hpp"
 #include "models/embedding.hpp"
 #include "models/family.hpp"
 #include "models/head.hpp"
@@ -39,8 +42,8 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const std::string& pr
                                                    .down = linear("down_proj", c.inner, c.hidden)}, params);
 }
 
-void add_layer(const DecoderConfig& c, std::int64_t layer, const Rotations& rope, Model& m) {
-  const std::string name = "layers." + std::to_string(layer), prefix = "model." + name + ".";
+void add_dense_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
+  const std::string prefix = "model." + name + ".";
   ParamList params(m.params);
   const Norm norm_1 = make_norm(c, prefix + "input_layernorm", params);
   auto attention = make_attention(c, prefix + "self_attn.", rope, params);
@@ -53,9 +56,41 @@ void add_layer(const DecoderConfig& c, std::int64_t layer, const Rotations& rope
                                                          .mlp = Residual(norm_2, std::move(mlp))}));
 }
 
+/// Two modules, so that the experts can be a shard unit of their own.
+void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
+  const std::string prefix = "model." + name + ".";
+  ParamList first(m.params);
+  const Norm norm_1 = make_norm(c, prefix + "input_layernorm", first);
+  auto attention = make_attention(c, prefix + "self_attn.", rope, first);
+  m.modules.push_back(std::make_unique<Branch>(BranchParts{
+      .name = name, .group = name, .channels = c.hidden, .params = first.indices(), .branch = Residual(norm_1, std::move(attention))}));
+  ParamList second(m.params);
+  const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
+  const ExpertsPlace place{.prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
+  auto experts = make_experts(c.experts, place, second);
+  add_fused_names(c.experts, place, m.aliases);
+  m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name + ".experts",
+                                                           .group = name,
+                                                           .channels = c.hidden,
+                                                           .params = second.indices(),
+                                                           .branch = Residual(norm_2, std::move(experts))}));
+}
+
+void add_layers(const DecoderConfig& c, Model& m) {
+  const auto rope = std::make_shared<const Rope>(c.rope);
+  m.router.experts = c.experts.count;
+  m.router.balance = c.experts.balance;
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    const bool sparse = std::binary_search(c.experts.layers.begin(), c.experts.layers.end(), layer);
+    (sparse ? add_sparse_layer : add_dense_layer)(c, "layers." + std::to_string(layer), rope, m);
+  }
+}
+
+/// Those a token passes: of the experts, the chosen ones and the router.
 std::int64_t matmul_params(const DecoderConfig& c) {
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  return c.layers * (2 * c.hidden * (q + kv) + 3 * c.hidden * c.inner) + c.vocab * c.hidden;
+  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim, sparse = static_cast<std::int64_t>(c.experts.layers.size());
+  return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.inner +
+         sparse * c.hidden * (3 * c.experts.chosen * c.experts.inner + c.experts.count) + c.vocab * c.hidden;
 }
 
 }  // namespace
@@ -70,8 +105,7 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
   m.modules.push_back(std::make_unique<Embedding>(
       EmbeddingSpec{.tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range}, m.params));
-  const auto rope = std::make_shared<const Rope>(c.rope);
-  for (std::int64_t layer = 0; layer < c.layers; ++layer) add_layer(c, layer, rope, m);
+  add_layers(c, m);
   m.modules.push_back(std::make_unique<Head>(
       HeadSpec{.norm = {.prefix = "model.norm", .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms},
                .vocab = c.vocab,

@@ -1,8 +1,9 @@
 #pragma once
-// The decoder that Llama, Qwen and Mixtral share: RMSNorm, rotary attention with grouped heads, a gated MLP. A family is what it
+// The decoder that Llama, Qwen and Mixtral share: RMSNorm, rotary attention with grouped heads, a gated MLP or experts. A family is what it
 // writes into DecoderConfig. Names, order and initialisation are Hugging Face's (Linear and tables N(0, initializer_range)).
 
 #include "models/config_reader.hpp"
+#include "models/experts.hpp"
 #include "models/module.hpp"
 #include "models/rope.hpp"
 
@@ -24,7 +25,11 @@ struct DecoderConfig {
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool head_norms = false;        // RMSNorm of each head of q and k
   Rope rope;
+  ExpertsConfig experts;          // instead of the dense MLP, in the layers it names
 };
+
+// Far above any model there is, and low enough that no product of them overflows.
+inline constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
 
 /// What differs between families where a key is absent.
 struct DecoderDefaults {
@@ -37,7 +42,7 @@ struct DecoderDefaults {
 /// supported: activations, sliding windows, unknown rotations, quantized weights. Warns W010 where dropout is asked for.
 [[nodiscard]] DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults);
 
-/// embed, layers.0 … layers.(L-1), head.
+/// embed, layers.0 … layers.(L-1), head; a layer with experts is two modules, layers.i and layers.i.experts.
 [[nodiscard]] Model make_decoder(const DecoderConfig& config, DType dtype);
 
 }  // namespace tessera::models

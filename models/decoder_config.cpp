@@ -6,9 +6,6 @@
 namespace tessera::models {
 namespace {
 
-// Far above any model there is, and low enough that no product of them overflows.
-constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
-
 void refuse_windows(const ConfigReader& config) {
   // Qwen's configs name a window and switch it off; the others have null.
   if (config.has("use_sliding_window")) {

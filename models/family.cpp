@@ -9,6 +9,8 @@ constexpr Family table[] = {
     {"llama", make_llama, decoder_canonical_name},
     {"qwen2", make_qwen2, decoder_canonical_name},
     {"qwen3", make_qwen3, decoder_canonical_name},
+    {"qwen3_moe", make_qwen3_moe, decoder_canonical_name},
+    {"mixtral", make_mixtral, decoder_canonical_name},
 };
 }  // namespace
 

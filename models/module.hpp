@@ -35,6 +35,7 @@ struct Batch {
   kernels::LossSums* sums = nullptr;   // added to
   TensorView logits;                   // (B, V), Phase::logits only: those of the last token of each row
   TensorView positions;                // (B, T) int32; absent: 0 … T-1 in every row
+  TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
   const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them; null: T in all
 };
 
@@ -76,6 +77,8 @@ class Module {
   virtual ~Module() = default;
   /// "embed", "h.3", "head": also the name of the shard unit that its own parameters form.
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Modules that follow one another and have one group may have one shard unit, of that name, in common: a layer and its experts.
+  [[nodiscard]] virtual std::string group() const { return name(); }
   /// Indices into Model::params() that forward or backward read, own ones and tied ones.
   [[nodiscard]] virtual std::span<const int> params() const = 0;
   /// False if forward in Phase::train reads no parameter (a head that makes loss and gradient in one go, in backward).
@@ -96,6 +99,16 @@ class Module {
   [[nodiscard]] virtual double backward_flops(BatchShape shape) const { return 2 * forward_flops(shape); }
 };
 
+/// The mixtures of experts in a model.
+struct RouterInfo {
+  int layers = 0;                      // with experts
+  std::int64_t experts = 0;
+  double balance = 0;                  // coefficient of the balance loss; 0: it is measured, and not trained on
+
+  /// Balance losses of a step: of all layers together, then of each; none without experts.
+  [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }
+};
+
 /// An ordered list of modules with their parameters. The first reads ids, the last makes the loss.
 struct Model {
   std::string family;              // "gpt2"
@@ -113,6 +126,7 @@ struct Model {
   /// 6·N_matmul + 12·L·H·T, the PaLM count of training FLOPs per token.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
+  RouterInfo router;
   std::map<std::string, TensorUse> aliases;  // tensors of files that are not simply a parameter of their name
 };
 

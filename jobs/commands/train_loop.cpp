@@ -64,7 +64,7 @@ train::StepReport TrainRun::one_step() {
 }
 
 void TrainRun::log_step(const train::StepReport& report) {
-  StepLine line{.report = report, .interval = interval_, .total_steps = length_.total_steps};
+  StepLine line{.experts = model_.router.layers > 0, .report = report, .interval = interval_, .total_steps = length_.total_steps};
   const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
   line.mfu = sgemm_gflops_ > 0 ? model_.train_flops_per_token(trainer_options_.run.tokens) * rate / (sgemm_gflops_ * 1e9) : 0;
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
@@ -75,6 +75,7 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
+  if (model_.router.layers > 0) json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
   json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
       .integer("global_step", report.step)
       .integer("max_steps", length_.total_steps);

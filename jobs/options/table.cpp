@@ -2,6 +2,7 @@
 #include "jobs/options/table.hpp"
 
 #include "jobs/options/rows.hpp"
+#include "jobs/run/shapes.hpp"
 
 namespace tessera::jobs {
 
@@ -114,6 +115,8 @@ const OptionSpec sharding_options[] = {
      .matches = "accelerate fsdp_backward_prefetch"},
     {.name = "reduce_gradients", .type = Type::choice, .fallback = "each", .words = "each|last", .group = "Sharding",
      .help = "reduce after each micro-batch, or once after the last (FSDP's no_sync)"},
+    {.name = "expert_units", .type = Type::choice, .fallback = "own", .words = "own|block", .group = "Sharding",
+     .help = "mixtures of experts: a layer's experts are gathered by themselves, or with their layer"},
     {.name = "gradient_checkpointing", .type = Type::choice, .fallback = "none", .words = "none|full|true|false|selective",
      .group = "Sharding", .help = "full: run a block's forward again before its backward instead of keeping activations",
      .matches = "ms-swift --gradient_checkpointing; accelerate fsdp_activation_checkpointing"},
@@ -248,8 +251,8 @@ const OptionSpec tool_options[] = {
      .commands = for_plan | for_config},
     {.name = "json", .type = Type::flag, .fallback = "false", .group = "Plan", .help = "print tables as JSON",
      .commands = for_plan | for_bench | for_doctor | for_config | for_inference | for_inspect | for_checkpoint},
-    {.name = "shape", .type = Type::choice, .words = "gpt2|small", .group = "Bench",
-     .help = "a built-in model: gpt2 (124M) or small (6 layers x 384, 6 heads, V 256)",
+    {.name = "shape", .type = Type::choice, .words = shape_words, .group = "Bench",
+     .help = "a released model by name (its config, random weights), or small: 6 layers x 384, 6 heads, V 256",
      .commands = for_bench | for_plan | for_config},
     {.name = "bench_steps", .type = Type::integer, .fallback = "10", .group = "Bench",
      .help = "measured steps of each strategy", .commands = for_bench | for_config, .least = 1, .most = 100000},

@@ -60,7 +60,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
     (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
   } else {
     io::read_model(world, config.directory, model.params, run.plan().layout, shards,
-                   [&](const std::string& name) { return models::canonical_name(model, name); });
+                   [&](const std::string& name) { return models::tensor_use(model, name); });
   }
   run.parameters_loaded();
 }

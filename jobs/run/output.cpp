@@ -39,6 +39,13 @@ JsonLine& JsonLine::number(const char* key, double value) {
   return *this;
 }
 
+JsonLine& JsonLine::numbers(const char* key, std::span<const double> values) {
+  std::string list;
+  for (const double value : values) list += (list.empty() ? "" : ", ") + json_number(value);
+  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": [" + list + "]";
+  return *this;
+}
+
 JsonLine& JsonLine::integer(const char* key, std::int64_t value) {
   body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + std::to_string(value);
   return *this;

@@ -2,6 +2,7 @@
 // The output directory of a run: made and proven writable before the first step; STATUS, args.json, run.json, logging.jsonl.
 
 #include <cstdio>
+#include <span>
 #include <string>
 
 #include "jobs/options/options.hpp"
@@ -17,6 +18,7 @@ namespace tessera::jobs {
 class JsonLine {
  public:
   JsonLine& number(const char* key, double value);
+  JsonLine& numbers(const char* key, std::span<const double> values);
   JsonLine& integer(const char* key, std::int64_t value);
   JsonLine& text(const char* key, const std::string& value);
   [[nodiscard]] std::string str() const { return "{" + body_ + "}"; }

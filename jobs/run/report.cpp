@@ -109,10 +109,10 @@ std::string step_line(const StepLine& line) {
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
+      "step %lld/%lld | loss %.4f%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
       "| %s<%s",
       static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
-      line.report.grad_norm, line.report.learning_rate,
+      line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "", line.report.grad_norm, line.report.learning_rate,
       human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
       100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(),
       human_time(line.remaining).c_str());

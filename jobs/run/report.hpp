@@ -40,6 +40,7 @@ struct Interval {
   void add(const train::StepReport& report);
 };
 struct StepLine {
+  bool experts = false;  // there is a balance loss to show
   train::StepReport report;
   Interval interval;
   std::int64_t total_steps = 0;

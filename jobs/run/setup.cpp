@@ -147,6 +147,7 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
 void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.reshard_after_forward = options.flag("reshard_after_forward");
   policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
   policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
   policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
   policy.recompute = options.text("gradient_checkpointing") == "full";

@@ -78,6 +78,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   slots.push_back({ids_name, Category::buffers, Placement::own, words});
   slots.push_back({targets_name, Category::buffers, Placement::own, words});
   slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(model.vocab) * element});
+  if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
+    slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
   return slots;
 }
 

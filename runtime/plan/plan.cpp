@@ -74,7 +74,7 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
     if (mesh.size(axis) > 1) add_traffic(sum, traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(bytes)));
   };
   const auto price_words = [&](TrafficCount& sum, Axis axis) {
-    const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units());
+    const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units(), spec.model->router.num_losses());
     if (mesh.size(axis) > 1) add_traffic(sum, words_traffic(spec.topology, mesh, axis, spec.rank, words));
   };
   for (const auto& instruction : plan.main().list) {
@@ -132,7 +132,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   check(spec);
   RunPlan plan;
   plan.spec = spec;
-  plan.units = make_units(*spec.model);
+  plan.units = make_units(*spec.model, spec.strategy.policy.experts);
   const Mesh& mesh = spec.strategy.mesh;
   plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
 

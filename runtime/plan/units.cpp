@@ -4,11 +4,16 @@
 
 namespace tessera::plan {
 
-std::vector<shard::UnitSpec> make_units(const models::Model& model) {
+std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts) {
+  const bool by_group = experts == shard::ExpertUnits::block;
   std::vector<shard::UnitSpec> units;
   std::vector<bool> taken(model.params.size(), false);
   for (const auto& module : model.modules) {
-    shard::UnitSpec unit{module->name(), {}};
+    shard::UnitSpec unit{by_group ? module->group() : module->name(), {}};
+    if (!units.empty() && units.back().name == unit.name) {
+      unit = std::move(units.back());
+      units.pop_back();
+    }
     for (const int param : module->params()) {
       if (taken[static_cast<std::size_t>(param)]) continue;
       taken[static_cast<std::size_t>(param)] = true;

@@ -23,7 +23,7 @@ ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_ca
   stage(parts_.replicate_axis, replicate_staging_name);
   if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
-  words_.resize(norm_words(Axis::shard, parts_.layout->num_units()));
+  words_.resize(norm_words(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
 }
 
 float* ShardManager::slot(const Schedule& schedule, int slot) const {
@@ -88,13 +88,15 @@ void ShardManager::reduce(const Instruction& instruction, float* full) {
   TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
   ExactSum norm2;
   kernels::sum_of_squares(unit.reduced, chunk, norm2, host_stream);
-  words_[2 * ExactSum::num_words + count_words + static_cast<std::size_t>(instruction.unit)] = norm2.nonfinite() ? 1 : 0;
+  words_[2 * ExactSum::num_words + count_words + static_cast<std::size_t>(parts_.num_extra + instruction.unit)] = norm2.nonfinite() ? 1 : 0;
   norm2_.add(norm2);
 }
 
 int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
-  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words), units = all.subspan(2 * n + count_words);
+  const auto extra = static_cast<std::size_t>(parts_.num_extra);
+  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words + extra), units = all.subspan(2 * n + count_words + extra);
+  TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(), extra);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;
@@ -102,6 +104,7 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 2] = sums.notes.stop;
   over_world[n + 3] = sums.notes.save;
   over_world[n + 4] = sums.notes.saved;
+  std::ranges::copy(sums.extra, over_world.subspan(n + count_words).begin());
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   // Replicas hold the same gradients: only what counts tokens is summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
@@ -110,6 +113,7 @@ int ShardManager::norm(StepSums& sums) {
   sums.tokens = over_world[n];
   sums.correct = over_world[n + 1];
   sums.notes = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};
+  std::ranges::copy(over_world.last(sums.extra.size()), sums.extra.begin());
   const auto bad = std::ranges::find_if(units, [](std::int64_t count) { return count != 0; });
   const int unit = bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
   norm2_.clear();

@@ -36,6 +36,7 @@ struct StepSums {
   ExactSum loss;              // Σ over tokens
   std::int64_t tokens = 0, correct = 0;
   StepNotes notes;
+  std::span<std::int64_t> extra;  // Parts::num_extra integers, or none; what they count is the caller's business
 };
 
 class ShardManager {
@@ -50,6 +51,7 @@ class ShardManager {
     Arena* arena = nullptr;
     int shard = 0;                           // this rank's coordinate on the shard axis
     int num_states = 2;                      // inference: 0
+    int num_extra = 0;                       // integers that norm sums besides its own
   };
   /// Start-up; hands the communicators their staging. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
@@ -70,8 +72,9 @@ class ShardManager {
   /// lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
   /// 64-bit words that norm sums over the shard axis and over the replicate axis.
-  [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units) {
-    return ExactSum::num_words + count_words + (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
+  [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units, int num_extra) {
+    return ExactSum::num_words + count_words + static_cast<std::size_t>(num_extra) +
+           (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
   }
   /// The pieces of this rank's shard of a unit; grad is complete after its last reduce. Stable over the run.
   [[nodiscard]] std::span<const UpdateView> update_views(int unit) const { return units_[static_cast<std::size_t>(unit)].views; }
@@ -94,7 +97,7 @@ class ShardManager {
   std::vector<Unit> units_;
   float* scratch_ = nullptr;
   ExactSum norm2_;
-  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, notes, non-finite count of each unit
+  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, notes, extra, non-finite count of each unit
 };
 
 }  // namespace tessera::shard

@@ -10,6 +10,9 @@ namespace tessera::shard {
 /// When gradients meet: after every micro-batch, or once after the last (FSDP's no_sync until then).
 enum class Reduce : unsigned char { each, last };
 
+/// Whether the experts of a layer travel by themselves, or with the layer.
+enum class ExpertUnits : unsigned char { own, block };
+
 struct ShardPolicy {
   bool shard_grads = true;   // full gradients live only from backward to reduce
   bool shard_params = true;  // gathered parameters live only around their use
@@ -18,6 +21,7 @@ struct ShardPolicy {
   int forward_prefetch = 1;   // gathers in flight ahead of their forward
   int backward_prefetch = 1;  // and of their backward
   bool recompute = false;     // forward of a block again before its backward (--gradient_checkpointing full)
+  ExpertUnits experts = ExpertUnits::own;
   bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/reduce.hpp"
+#include "models/balance.hpp"
 #include "runtime/train/program.hpp"
 
 namespace tessera::train {
@@ -97,6 +98,7 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
   } else {
     batch.targets = {program.targets, Shape{rows, tokens}};
   }
+  if (program.router != nullptr) batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}};
   return batch;
 }
 
@@ -155,6 +157,15 @@ void Executor::backward(Program& program, int i) {
   if (step.x) args.dx = {program.dx, model.dtype, activation};
   args.batch = &batch;
   step.module->backward(args);
+  if (step.y == nullptr) add_balance(batch, *program.block);  // all layers have chosen
+}
+
+void Executor::add_balance(const models::Batch& batch, StepBlock& block) const {
+  if (block.balance.empty()) return;
+  const double weight = models::balance_weight(batch);
+  for (std::size_t i = 0; i < block.balance.size(); ++i)
+    block.balance[i] += std::llround(weight * models::balance_loss(batch.router, batch.ids.numel(), static_cast<int>(i) - 1) /
+                                     StepBlock::balance_unit);
 }
 
 void Executor::norm(Program& program) {
@@ -163,6 +174,7 @@ void Executor::norm(Program& program) {
   block.sums.tokens = block.local.tokens;
   block.sums.correct = block.local.correct;
   if (block.guest != nullptr) block.sums.notes = block.guest->notes();
+  block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
   block.grad_norm = std::sqrt(block.sums.norm2.value());

@@ -53,6 +53,10 @@ struct StepBlock {
   StepGuest* guest = nullptr; // null: none
   kernels::LossSums local;    // of this rank's micro-batches
   shard::StepSums sums;       // of the world, after `norm`
+  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the world's. Integers, so
+  /// that no order matters.
+  std::span<std::int64_t> balance;
+  static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;       // before clipping
   double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication
 };
@@ -101,6 +105,7 @@ class Executor {
   void execute(Program& program, int instruction);
   void forward(Program& program, int instruction);
   void backward(Program& program, int instruction);
+  void add_balance(const models::Batch& batch, StepBlock& block) const;
   void norm(Program& program);
   void wait_for(Program& program, int instruction);
   [[nodiscard]] models::Batch batch(const Program& program, std::int64_t rows) const;

@@ -27,7 +27,8 @@ RunParts::RunParts(World& world_, const plan::RunSpec& spec, const std::string& 
       replicate_axis(communicator(Axis::replicate, trials.delay)),
       arena(make_arena()),
       manager({&plan.layout, &plan.main(), shard_axis.get(), replicate_axis.get(), arena.get(),
-               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard), spec.purpose == plan::Purpose::train ? 2 : 0}) {}
+               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard), spec.purpose == plan::Purpose::train ? 2 : 0,
+               spec.model->router.num_losses()}) {}
 
 plan::RunPlan RunParts::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTrials& trials) {
   spec.rank = world.rank();

@@ -1,5 +1,6 @@
 #include "runtime/train/trainer.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "runtime/plan/activations.hpp"
@@ -39,6 +40,8 @@ struct Trainer::Parts : RunParts {
   std::unique_ptr<Executor::Program> train, eval, logits;
   Executor executor;  // after the programs: its streams end before them
   SampleBatches batches;
+  std::vector<std::int64_t> balance;  // StepBlock's, and what it means
+  std::vector<double> aux_losses;
   std::int64_t steps_done = 0;
   StepGuest* guest = nullptr;
 };
@@ -48,7 +51,9 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       options(options_),
       optimizer(options.adamw, plan.spec.model->params),
       executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
-      batches(plan.spec.batch, place(), plan.spec.tokens) {
+      batches(plan.spec.batch, place(), plan.spec.tokens),
+      balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
+      aux_losses(balance.size()) {
   train = executor.bind(plan.train, models::Phase::train);
   eval = executor.bind(plan.eval, models::Phase::eval);
   logits = executor.bind(plan.logits, models::Phase::logits);
@@ -107,9 +112,13 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   block.max_grad_norm = p.options.max_grad_norm;
   block.guest = p.guest;
   block.loss_scale = 1.0 / static_cast<double>(count * p.plan.spec.tokens);  // every target of a full sample is valid
+  std::ranges::fill(p.balance, 0);
+  block.balance = p.balance;
   p.run(*p.train, p.batches, block);
 
   p.steps_done = step;
+  std::ranges::transform(p.balance, p.aux_losses.begin(), [](std::int64_t n) { return static_cast<double>(n) * StepBlock::balance_unit; });
+  if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;
   report.loss = block.sums.loss.value() / static_cast<double>(block.sums.tokens);
   report.grad_norm = block.grad_norm;
@@ -118,6 +127,11 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.notes = block.sums.notes;
   report.seconds = seconds_since(begin);
   return report;
+}
+
+std::span<const double> Trainer::layer_aux_losses() const {
+  const std::span<const double> all(parts_->aux_losses);
+  return all.empty() ? all : all.subspan(1);
 }
 
 EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples) {

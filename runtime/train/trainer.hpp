@@ -37,6 +37,7 @@ struct TrainerOptions {
 struct StepReport {
   std::int64_t step = 0;      // 1-based
   double loss = 0;            // Σ over the global batch's tokens / valid tokens
+  double aux_loss = 0;        // balance loss of the experts, without its coefficient, and not in `loss`; 0 without experts
   double grad_norm = 0;       // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;    // valid tokens of the global batch
@@ -78,6 +79,8 @@ class Trainer {
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
   /// Throws Error (diverged) on every rank alike, before the update, naming step and unit.
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
+  /// Balance losses of the last step, one of each layer with experts; each micro-batch counts by its tokens.
+  [[nodiscard]] std::span<const double> layer_aux_losses() const;
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
   /// `prompt` and up to count tokens that continue it; temperature 0 is greedy. Collective; the same ids on every rank.

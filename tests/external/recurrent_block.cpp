@@ -80,7 +80,7 @@ RecurrentBlock::RecurrentBlock(std::string name, std::int64_t channels, models::
 RecurrentBlock::Saved RecurrentBlock::saved(models::Carver& carver, models::BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.norm = models::Norm::carve(carver, rows, dtype);
+  s.norm = norm_.carve(carver, rows, dtype);
   for (TensorView* view : {&s.gate, &s.value, &s.state}) *view = carver.take(dtype, {rows, channels_});
   return s;
 }

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "jobs/run/machine.hpp"
@@ -177,7 +180,16 @@ TEST(Setup, Refusals) {
 }
 
 TEST(Setup, BuiltInShapesHaveTheirSizes) {
-  EXPECT_EQ(models::make(shape_config("gpt2"), "gpt2").num_params(), 124439808);
+  const std::map<std::string, std::int64_t> sizes = {
+      {"gpt2", 124'439'808}, {"gpt2-medium", 354'823'168}, {"gpt2-large", 774'030'080}, {"gpt2-xl", 1'557'611'200},
+      {"small", 11'139'072}, {"llama-3.2-1b", 1'235'814'400}, {"llama-3.2-3b", 3'212'749'824}, {"llama-3.1-8b", 8'030'261'248},
+      {"llama-3.1-70b", 70'553'706'496}, {"qwen2.5-0.5b", 494'032'768}, {"qwen2.5-1.5b", 1'543'714'304},
+      {"qwen2.5-3b", 3'085'938'688}, {"qwen2.5-7b", 7'615'616'512}, {"qwen2.5-14b", 14'770'033'664},
+      {"qwen2.5-32b", 32'763'876'352}, {"qwen2.5-72b", 72'706'203'648}, {"qwen3-0.6b", 596'049'920}, {"qwen3-1.7b", 1'720'574'976},
+      {"qwen3-4b", 4'022'468'096}, {"qwen3-8b", 8'190'735'360}, {"qwen3-14b", 14'768'307'200}, {"qwen3-32b", 32'762'123'264},
+      {"qwen3-30b-a3b", 30'532'122'624}, {"mixtral-8x7b", 46'702'792'704}};
+  for (const auto& [word, size] : sizes) EXPECT_EQ(models::make(shape_config(word), word).num_params(), size) << word;
+  EXPECT_EQ(std::count(shape_words, shape_words + std::strlen(shape_words), '|') + 1, static_cast<std::ptrdiff_t>(sizes.size()));
   EXPECT_EQ(models::make(shape_config("small"), "small").vocab, 256);
 }
 

@@ -5,6 +5,7 @@
 
 #include "golden.hpp"
 #include "kernels/adamw.hpp"
+#include "models/balance.hpp"
 #include "runner.hpp"
 #include "runtime/base/log.hpp"
 
@@ -39,9 +40,11 @@ struct Trial {
   }
 
   /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are left in the runner.
+  /// Balance losses are left in `balance`: of all layers together, then of each.
   double step(std::int64_t index) {
     const double scale = 1.0 / static_cast<double>(samples * tokens);
     runner.sums = {};
+    balance.assign(static_cast<std::size_t>(model.router.layers) + 1, 0.0);
     for (std::int64_t first = 0; first < samples; first += micro) {
       const std::int64_t rows = std::min(micro, samples - first), begin = (index * samples + first) * tokens;
       const auto at = golden.tokens.begin() + begin;
@@ -49,9 +52,25 @@ struct Trial {
       Step how;
       how.accumulate.assign(model.params.size(), first > 0);
       (void)runner.train({rows, tokens}, ids, targets, scale, how);
+      for (int layer = -1; layer < model.router.layers && model.router.layers > 0; ++layer)
+        balance[static_cast<std::size_t>(layer + 1)] +=
+            static_cast<double>(rows * tokens) * scale * models::balance_loss(runner.router, rows * tokens, layer);
     }
     EXPECT_EQ(runner.sums.tokens, samples * tokens);
     return runner.sums.loss.value() * scale;
+  }
+
+  /// Balance losses are one of a micro-batch: theirs is kept, else `other`.
+  static std::int64_t micro_batch(const std::string& name, std::int64_t other) {
+    const auto expected = read_golden(name).expected;
+    return expected.contains("aux_loss") ? expected["micro_batch"].get<std::int64_t>() : other;
+  }
+
+  void expect_balance(std::size_t index) const {
+    if (model.router.layers == 0) return;
+    expect_close(balance[0], golden.expected["aux_loss"][index], "aux_loss");
+    for (std::size_t layer = 1; layer < balance.size(); ++layer)
+      expect_close(balance[layer], golden.expected["aux_loss_layers"][index][layer - 1], "aux_loss of a layer");
   }
 
   double grad_norm() {
@@ -64,13 +83,15 @@ struct Trial {
   models::Model model;
   std::int64_t samples, tokens, micro;
   Runner runner;
+  std::vector<double> balance;
 };
 
 class GoldenRun : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenRun, FirstStepMatches) {
-  Trial run(GetParam(), 6);
+  Trial run(GetParam(), Trial::micro_batch(GetParam(), 6));
   expect_close(run.step(0), run.golden.expected["loss"][0], "loss");
+  run.expect_balance(0);
   expect_close(run.grad_norm(), run.golden.expected["grad_norm"][0], "grad_norm");
   const auto& norms = run.golden.expected["gradient_norms_step_1"];
   EXPECT_EQ(norms.size(), run.model.params.size());
@@ -97,7 +118,7 @@ TEST_P(GoldenRun, LogitsOfThePromptMatch) {
 }
 
 TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
-  Trial run(GetParam(), 4);  // 6 samples: 4 and a short 2
+  Trial run(GetParam(), Trial::micro_batch(GetParam(), 4));  // 6 samples: 4 and a short 2
   const auto& expected = run.golden.expected;
   const auto& options = expected["options"];
   std::vector<std::vector<float>> moments(2 * run.model.params.size());
@@ -106,6 +127,7 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
     const auto k = static_cast<std::size_t>(s);
     const std::string where = "step " + std::to_string(s + 1);
     expect_close(run.step(s), expected["loss"][k], where + " loss");
+    run.expect_balance(k);
     const double norm_all = run.grad_norm(), max_norm = options["max_grad_norm"];
     expect_close(norm_all, expected["grad_norm"][k], where + " grad_norm");
     clipped += norm_all > max_norm;
@@ -142,7 +164,8 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenRun,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied"),
+                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
+                                         "qwen3-moe-fused", "mixtral"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

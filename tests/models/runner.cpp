@@ -76,6 +76,8 @@ Runner::Runner(const models::Model& model, BatchShape most) : model_(model), mos
       bytes = std::max(bytes, module->workspace_bytes(most, model.dtype, static_cast<Phase>(phase)));
     workspace_[phase] = add(bytes);
   }
+  const Shape statistics{model.router.layers, 2, model.router.experts};
+  if (model.router.layers > 0) router = add(static_cast<std::size_t>(statistics.numel()) * sizeof(double))->view(DType::f64, statistics);
   gradient_a_ = add(activation);
   gradient_b_ = add(activation);
 }
@@ -153,7 +155,7 @@ void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, 
 double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
                      double loss_scale, const Step& step) {
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums, .router = router};
   const std::size_t count = model_.modules.size();
   for (std::size_t m = 0; m < count; ++m) {
     saved_[m]->poison();
@@ -188,7 +190,7 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
 
 double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) {
   const Shape rows{shape.batch, shape.tokens};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums, .router = router};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::eval, shape, batch);
   check_guards();
   return sums.loss.value() / static_cast<double>(sums.tokens);
@@ -237,7 +239,7 @@ void Runner::check_module(std::size_t module, BatchShape shape, const std::vecto
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
   const double loss_scale = 0.125;
   kernels::LossSums loss;
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss, .router = router};
   // The scalar to differentiate: the head's own loss, else a random weighting of the output.
   const TensorView dy = gradient_a_->view(model_.dtype, full), dx = gradient_b_->view(model_.dtype, full);
   std::vector<double> weighting;

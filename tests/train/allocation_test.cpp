@@ -8,8 +8,8 @@
 namespace tessera::test {
 namespace {
 
-std::int64_t allocations_in_steps(const Variant& v) {
-  models::Model model = models::make(config_json({}), "test");
+std::int64_t allocations_in_steps(const Variant& v, const std::string& config = config_json({})) {
+  models::Model model = models::make(config, "test");
   MadeTokens tokens(400, 37);
   std::int64_t counted = 0;
   run_local(
@@ -38,6 +38,14 @@ TEST(Allocation, NoneInAStep) {
           const Variant v{.world = 2, .strategy = strategy, .global_batch = 2 * accumulation, .recompute = recompute, .reproducible = accumulation == 3, .copies = copies};
           EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
         }
+}
+
+TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
+  for (const char* config : {qwen3_config, experts_config})
+    for (const bool recompute : {false, true}) {
+      const Variant v{.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = recompute, .copies = recompute};
+      EXPECT_EQ(allocations_in_steps(v, config), 0) << v.str();
+    }
 }
 
 TEST(Allocation, AnAllocationInACollectiveIsNoticed) {

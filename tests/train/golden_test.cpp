@@ -68,6 +68,13 @@ void check(const Golden& g, const Variant& v) {
       const double loss = e["loss"][static_cast<std::size_t>(s)], norm = e["grad_norm"][static_cast<std::size_t>(s)];
       EXPECT_NEAR(report.loss, loss, 2e-5 * loss) << v.str() << " step " << s;
       EXPECT_NEAR(report.grad_norm, norm, 2e-5 * norm) << v.str() << " step " << s;
+      if (e.contains("aux_loss")) {
+        const double aux = e["aux_loss"][static_cast<std::size_t>(s)];
+        const auto layers = e["aux_loss_layers"][static_cast<std::size_t>(s)].get<std::vector<double>>();
+        EXPECT_NEAR(report.aux_loss, aux, 5e-5 * aux) << v.str() << " step " << s;
+        ASSERT_EQ(trainer.layer_aux_losses().size(), layers.size());
+        for (std::size_t l = 0; l < layers.size(); ++l) EXPECT_NEAR(trainer.layer_aux_losses()[l], layers[l], 5e-5 * layers[l]) << l;
+      }
       EXPECT_NEAR(report.learning_rate, e["learning_rate"][static_cast<std::size_t>(s)].get<double>(), 1e-12);
       if (s == 0 && trainer.writes_shards())
         for (const auto& shard : shards) add_piece(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit).data(), grads);
@@ -113,11 +120,13 @@ TEST_P(GoldenFamily, StepsOfTransformersOnAnyRanks) {
               .tokens = g.expected["tokens_per_sample"]};
     v.recompute = world == 2;
     v.copies = world == 3;
+    v.experts = world == 2 ? shard::ExpertUnits::block : shard::ExpertUnits::own;
     check(g, v);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenFamily, ::testing::Values("llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied"));
+INSTANTIATE_TEST_SUITE_P(Families, GoldenFamily, ::testing::Values("llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
+                                                                             "qwen3-moe-fused", "mixtral"));
 
 }  // namespace
 }  // namespace tessera::test

@@ -11,42 +11,56 @@ namespace {
 
 const char* const strategies[] = {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
 
-TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
-  models::Model model = models::make(config_json({}), "test");
-  MadeTokens tokens(400, 37);
+void expect_measured_is_planned(const models::Model& model, const Variant& v) {
+  const MadeTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 1);
   kernels::set_threads(1);  // workspaces are per thread
+  run_local(
+      v.world,
+      [&](World& world) {
+        train::Trainer trainer(world, options_of(model, v, 3));
+        trainer.arena().paint();
+        trainer.initialise();
+        for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
+        (void)trainer.evaluate(tokens, 9);
+        (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
+        std::size_t total = 0;
+        for (int c = 0; c < num_categories; ++c) {
+          EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]) << name_of(static_cast<Category>(c));
+          total += trainer.measured_memory()[c];
+        }
+        EXPECT_EQ(total, trainer.plan().costs.total);
+        EXPECT_EQ(trainer.broken_canary(), "");
+        for (const auto& slot : trainer.plan().slots) {
+          if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm) continue;
+          const std::size_t touched = trainer.arena().touched(slot.name);
+          EXPECT_LE(touched, slot.bytes) << slot.name;
+          // Less would be planned in vain; workspaces are sized for the tiles of the widest instruction set.
+          EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes) << slot.name << " in " << v.str();
+        }
+      },
+      v.copies);
+}
+
+TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
+  const models::Model model = models::make(config_json({}), "test");
   for (const char* strategy : strategies)
     for (const bool copies : {false, true})
       for (const bool recompute : {false, true})
-        for (const std::int64_t accumulation : {1, 3}) {
-          Variant v{.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0, .global_batch = 8 * accumulation, .micro_batch = 2, .recompute = recompute, .copies = copies};
-          run_local(
-              v.world,
-              [&](World& world) {
-                train::Trainer trainer(world, options_of(model, v, 3));
-                trainer.arena().paint();
-                trainer.initialise();
-                for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
-                (void)trainer.evaluate(tokens, 9);
-                (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
-                std::size_t total = 0;
-                for (int c = 0; c < num_categories; ++c) {
-                  EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]) << name_of(static_cast<Category>(c));
-                  total += trainer.measured_memory()[c];
-                }
-                EXPECT_EQ(total, trainer.plan().costs.total);
-                EXPECT_EQ(trainer.broken_canary(), "");
-                for (const auto& slot : trainer.plan().slots) {
-                  if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm) continue;
-                  const std::size_t touched = trainer.arena().touched(slot.name);
-                  EXPECT_LE(touched, slot.bytes) << slot.name;
-                  // Less would be planned in vain; workspaces are sized for the tiles of the widest instruction set.
-                  EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes) << slot.name << " in " << v.str();
-                }
-              },
-              v.copies);
-        }
+        for (const std::int64_t accumulation : {1, 3})
+          expect_measured_is_planned(model, {.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0,
+                                             .global_batch = 8 * accumulation, .micro_batch = 2, .recompute = recompute, .copies = copies});
+}
+
+TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
+  for (const char* text : {qwen3_config, experts_config}) {
+    const models::Model model = models::make(text, "test");
+    for (const char* strategy : {"0", "3"})
+      for (const bool recompute : {false, true})
+        for (const auto experts : {shard::ExpertUnits::own, shard::ExpertUnits::block})
+          expect_measured_is_planned(model, {.world = 3, .strategy = strategy, .global_batch = 6, .micro_batch = 2, .recompute = recompute,
+                                             .copies = recompute, .experts = experts});
+  }
 }
 
 TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {

@@ -36,6 +36,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group, v.ranks_per_node > 0 ? v.ranks_per_node : v.world);
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
+  policy.experts = v.experts;
   policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
   policy.recompute = v.recompute;
   policy.reproducible = v.reproducible;

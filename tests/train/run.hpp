@@ -25,6 +25,13 @@ struct ModelShape {
   int layers = 2, hidden = 24, heads = 3, vocab = 37, positions = 16;
 };
 [[nodiscard]] std::string config_json(const ModelShape& shape);
+/// Small models of other families: one like Llama with heads normed, one with experts and their balance loss.
+inline constexpr const char* qwen3_config = R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 26, "tie_word_embeddings": true})";
+inline constexpr const char* experts_config = R"({"model_type": "qwen3_moe", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "intermediate_size": 26,
+  "moe_intermediate_size": 10, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1],
+  "output_router_logits": true, "router_aux_loss_coef": 0.1})";
 
 /// Everything that may vary in a run; what it must not change, tests say.
 struct Variant {
@@ -37,6 +44,7 @@ struct Variant {
   bool recompute = false, reproducible = false, reshard = true;
   bool copies = false;         // no shared memory between the threads
   int ranks_per_node = 0;
+  shard::ExpertUnits experts = shard::ExpertUnits::own;
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
   double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;

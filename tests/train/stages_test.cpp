@@ -1,5 +1,6 @@
 // At equal world and equal reduction mode every stage gives the same bits, and knobs of scheduling change none.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/train/run.hpp"
@@ -85,6 +86,59 @@ TEST_F(Stages, DelaysChangeNoBit) {
     EXPECT_EQ(difference(first, outcome(v, 2)), "") << v.str();
   }
 }
+
+/// The other families keep the same contracts: one like Llama with heads normed, one with experts and their balance loss.
+class StagesOfFamilies : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StagesOfFamilies, SameBitsAtEveryStageAndWithEveryKnob) {
+  const models::Model model = models::make(GetParam(), "test");
+  const MadeTokens tokens(400, 37);
+  for (const int world : {1, 2, 3, 4})
+    for (const auto reduce : {shard::Reduce::each, shard::Reduce::last}) {
+      std::vector<double> aux;
+      const auto outcome = [&](const Variant& v, bool keep = false) {
+        const std::function<void(train::Trainer&)> after = [&](train::Trainer& trainer) {
+          if (trainer.world().rank() != 0 || model.router.layers == 0) return;
+          if (keep) aux.insert(aux.end(), trainer.layer_aux_losses().begin(), trainer.layer_aux_losses().end());
+          else EXPECT_THAT(aux, ::testing::Contains(trainer.layer_aux_losses()[0]));
+        };
+        return run({&model, &tokens, 3, "", true, after}, v);
+      };
+      Variant base{.world = world, .strategy = "0", .global_batch = 7, .micro_batch = 2, .reduce = reduce};
+      const Outcome first = outcome(base, /*keep=*/true);
+      for (const double loss : first.losses) EXPECT_GT(loss, 1.0);
+      for (const double loss : aux) EXPECT_TRUE(loss > 1.5 && loss < 5) << loss;  // K at perfect balance
+      const auto same = [&](const Variant& v) { EXPECT_EQ(difference(first, outcome(v)), "") << v.str(); };
+      for (const char* stage : {"1", "2", "3"}) {
+        Variant v = base;
+        v.strategy = stage;
+        v.copies = world == 3;
+        same(v);
+        v.recompute = true;
+        v.prefetch = 2;
+        same(v);
+        v.experts = shard::ExpertUnits::block;
+        v.streams = Stream::Mode::deferred;
+        same(v);
+      }
+    }
+}
+
+TEST_P(StagesOfFamilies, ReproducibleAtAnyPowerOfTwo) {
+  const models::Model model = models::make(GetParam(), "test");
+  const MadeTokens tokens(400, 37);
+  const Variant base{.world = 1, .strategy = "3", .global_batch = 8, .micro_batch = 1, .reproducible = true};
+  const Outcome first = run({&model, &tokens, 2, "", false, {}}, base);
+  for (const int world : {2, 4})
+    for (const char* stage : {"0", "3"}) {
+      Variant v = base;
+      v.world = world;
+      v.strategy = stage;
+      EXPECT_EQ(difference(first, run({&model, &tokens, 2, "", false, {}}, v)), "") << v.str();
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, StagesOfFamilies, ::testing::Values(qwen3_config, experts_config));
 
 TEST_F(Stages, TiedEmbeddingMovesInEveryRow) {
   // 41 rows over 5 ranks divide nothing; every row of the tied table gets a gradient from the head.

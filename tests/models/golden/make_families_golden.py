@@ -123,8 +123,8 @@ def per_expert(values, names):
             out[name] = value
     if names != "mixtral":
         return out
-    for a, b in ((".gate_proj.", ".w1."), (".up_proj.", ".w3."), (".down_proj.", ".w2.")):
-        out = {n.replace(".mlp.", ".block_sparse_moe.").replace(a, b) if ".mlp." in n else n: v for n, v in out.items()}
+    for a, b in ((".mlp.", ".block_sparse_moe."), (".gate_proj.", ".w1."), (".up_proj.", ".w3."), (".down_proj.", ".w2.")):
+        out = {n.replace(a, b): v for n, v in out.items()}
     return out
 
 

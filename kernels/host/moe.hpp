@@ -1,0 +1,21 @@
+#pragma once
+// Table of what routing does to single rows, one thread.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+template <class T>
+struct Moe {
+  void (*softmax)(const T* x, T* y, std::int64_t n);  // y may be x
+  /// y = scale·x, or y += scale·x.
+  void (*scale)(const T* x, T scale, T* y, std::int64_t n, bool add);
+  T (*dot)(const T* a, const T* b, std::int64_t n);
+  /// dlogits = p·(dp - Σ dp·p); dlogits may be p, never dp.
+  void (*softmax_backward)(const T* p, const T* dp, T* dlogits, std::int64_t n);
+};
+TESSERA_TABLE(Moe, moe)
+
+}  // namespace tessera::kernels::host

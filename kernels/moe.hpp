@@ -1,0 +1,61 @@
+#pragma once
+// Mixture of experts around the experts' own products: the router's choice, rows dealt to experts and back. No capacity: no token is dropped.
+//
+// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by expert, and in an expert
+// by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e], offsets[e+1]) of N·K.
+
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+struct RouteArgs {
+  TensorView logits;        // (N, E)
+  TensorView probs;         // (N, E): softmax, written; may be logits
+  TensorView experts;       // (N, K) int32: the K largest, descending; of equals the lowest index
+  TensorView weights;       // (N, K): their probabilities
+  bool normalise = true;    // divided by their sum
+  TensorView counts, sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
+};
+void route(const RouteArgs& args, StreamView stream);
+
+struct RouteBackwardArgs {
+  TensorView dweights;          // (N, K)
+  TensorView probs, experts, weights;
+  bool normalise = true;
+  TensorView balance;           // (E) f64: gradient that every token's probabilities have besides; absent: none
+  TensorView dlogits;           // (N, E), overwritten; may be probs
+};
+void route_backward(const RouteBackwardArgs& args, StreamView stream);
+
+/// Who sits where: all int32.
+struct Dispatch {
+  TensorView slots;    // (N·K): the slot of each row
+  TensorView rows;     // (N·K): the row of each slot
+  TensorView offsets;  // (E + 1)
+};
+/// Of the chosen `experts` (N, K).
+void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream);
+
+/// y[row] = x[token of row]: (N, C) to (N·K, C).
+void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream);
+
+struct CombineArgs {
+  TensorView x;             // (N·K, C), rows
+  TensorView weights;       // (N, K); absent: 1
+  Dispatch dispatch;
+  TensorView y;             // (N, C)
+  bool accumulate = false;  // y += Σ over k, in order, of weight·x[row]; or overwrites
+};
+void combine_rows(const CombineArgs& args, StreamView stream);
+
+/// Backward of weighing: dweights[slot] = a[row]·b[row], then both times the slot's weight.
+struct WeighRowsArgs {
+  TensorView a, b;     // (N·K, C), in place
+  TensorView weights;  // (N, K)
+  Dispatch dispatch;
+  TensorView dweights;  // (N, K)
+};
+void weigh_rows(const WeighRowsArgs& args, StreamView stream);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,34 @@
+#pragma once
+// Branch: a module that is one residual branch. Two of them are a layer whose parts travel by themselves: attention, and a mixture of experts.
+
+#include "models/residual.hpp"
+
+namespace tessera::models {
+
+struct BranchParts {
+  std::string name;   // "layers.3", "layers.3.experts"
+  std::string group;  // as Module::group
+  std::int64_t channels = 0;
+  std::vector<int> params;  // indices into the model's
+  Residual branch;
+};
+
+class Branch final : public Module {
+ public:
+  explicit Branch(BranchParts parts) : parts_(std::move(parts)) {}
+
+  [[nodiscard]] std::string name() const override { return parts_.name; }
+  [[nodiscard]] std::string group() const override { return parts_.group; }
+  [[nodiscard]] std::span<const int> params() const override { return parts_.params; }
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override { return parts_.branch.saved_bytes(shape, dtype); }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override { return parts_.branch.cache_bytes(room, dtype); }
+  [[nodiscard]] double forward_flops(BatchShape shape) const override { return parts_.branch.forward_flops(shape); }
+
+ private:
+  BranchParts parts_;
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,66 @@
+#pragma once
+// A mixture of experts as a sublayer: a router chooses K of E gated MLPs for each token and weighs what they say. No token is dropped.
+
+#include "kernels/moe.hpp"
+#include "models/linear.hpp"
+#include "models/sublayer.hpp"
+
+namespace tessera::models {
+
+struct MoeMlpSpec {
+  LinearSpec router;                    // in C, out E
+  struct Expert {
+    LinearSpec gate, up, down;
+  };
+  std::vector<Expert> experts;          // all of one shape
+  std::int64_t chosen = 0;              // K
+  bool normalise = true;                // the chosen weights are divided by their sum
+  int layer = 0;                        // among the model's mixtures: its row of Batch::router
+  double balance = 0;                   // coefficient of the balance loss; 0: measured only
+};
+
+class MoeMlp final : public Sublayer {
+ public:
+  MoeMlp(const MoeMlpSpec& spec, ParamList& params);
+
+  void forward(const ForwardArgs& args) const override;
+  void backward(const BackwardArgs& args) const override;
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  /// Of the chosen experts and the router.
+  [[nodiscard]] double forward_flops(BatchShape shape) const override;
+
+ private:
+  struct Expert {
+    Linear gate, up, down;
+  };
+  struct Saved {
+    TensorView probs;    // (N, E)
+    TensorView experts;  // (N, K) int32
+    TensorView weights;  // (N, K)
+    TensorView gate, up; // (N·K, I)
+  };
+  struct Scratch {
+    kernels::Dispatch dispatch;
+    TensorView rows;      // (N·K, C): x of each row, then what its expert says
+    TensorView product;   // (N·K, I); outside training it lies over gate
+    TensorView dproduct;  // (N·K, I); backward
+    TensorView dlogits;   // (N, E); backward
+    TensorView dweights;  // (N, K); backward
+    TensorView dprobs;    // (E) f64; backward: the balance loss'
+  };
+  [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * chosen_; }
+  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
+  [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
+
+  std::int64_t channels_, hidden_, chosen_;
+  bool normalise_;
+  int layer_;
+  double balance_;
+  Linear router_;
+  std::vector<Expert> experts_;
+};
+
+}  // namespace tessera::models

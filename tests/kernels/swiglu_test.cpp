@@ -1,0 +1,63 @@
+// SwiGLU against the formula in double, its slopes by finite differences, all instruction sets, in place.
+#include "kernels/swiglu.hpp"
+
+#include "reference.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+template <class T>
+void matches(std::int64_t n, double tolerance) {
+  auto gate = random_vector<T>(n, 1, 2), up = random_vector<T>(n, 2), dy = random_vector<T>(n, 3);
+  const double extremes[] = {0.0, -0.0, 1e-8, -30, 30, 1e4, -1e4};
+  for (std::size_t i = 0; i < gate.size() && i < std::size(extremes); ++i) gate[i] = static_cast<T>(extremes[i]);
+  std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const auto g = static_cast<double>(gate[i]), u = static_cast<double>(up[i]), d = static_cast<double>(dy[i]);
+    const double h = 1e-5, slope = std::abs(g) > 100 ? (g > 0 ? 1 : 0) : (silu(g + h) - silu(g - h)) / (2 * h);
+    EXPECT_NEAR(static_cast<double>(y[i]), silu(g) * u, tolerance * (1e-3 + std::abs(g * u))) << g;
+    EXPECT_NEAR(static_cast<double>(dup[i]), silu(g) * d, tolerance * (1e-3 + std::abs(g * d))) << g;
+    EXPECT_NEAR(static_cast<double>(dgate[i]), slope * u * d, (5 * tolerance + 1e-9) * (1 + std::abs(u * d))) << g;
+  }
+}
+
+TEST(Swiglu, MatchesTheFormula) {
+  for (const Isa set : instruction_sets()) {
+    const Setting setting(1, set);
+    SCOPED_TRACE(name_of(set));
+    for (const std::int64_t n : {1, 3, 8, 17, 1000}) {
+      matches<float>(n, 6e-7);
+      matches<double>(n, 1e-14);
+    }
+  }
+}
+
+TEST(Swiglu, InPlaceAndAnyNumberOfThreads) {
+  const std::int64_t n = 3 * 4096 + 17;
+  auto gate = random_vector<float>(n, 1), up = random_vector<float>(n, 2), dy = random_vector<float>(n, 3);
+  std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size());
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  for (const int num : {1, 2, 3}) {
+    const Setting setting(num);
+    auto over_gate = gate, over_dy = dy;
+    std::vector<float> other(gate.size());
+    swiglu_forward({.gate = view(over_gate), .up = view(up), .y = view(over_gate)}, host_stream);
+    swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(over_dy), .dgate = view(over_dy), .dup = view(other)}, host_stream);
+    EXPECT_EQ(over_gate, y);
+    EXPECT_EQ(over_dy, dgate);
+    EXPECT_EQ(other, dup);
+  }
+}
+
+TEST(Swiglu, ShapesAreChecked) {
+  std::vector<float> x(4), y(5);
+  EXPECT_THROW(swiglu_forward({.gate = view(x), .up = view(y), .y = view(x)}, host_stream), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,199 @@
+// The Llama-like families: sizes of the released models, names, what of a config is read and what is refused, and what tensors of files are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/module.hpp"
+
+namespace tessera::test {
+namespace {
+
+using models::make;
+using nlohmann::json;
+using testing::HasSubstr;
+
+json decoder(const char* family, int layers, int hidden, int inner, int heads, int kv_heads, int vocab) {
+  return {{"model_type", family}, {"num_hidden_layers", layers}, {"hidden_size", hidden}, {"intermediate_size", inner},
+          {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads}, {"vocab_size", vocab},
+          {"max_position_embeddings", 4096}, {"hidden_act", "silu"}};
+}
+
+std::int64_t params(json config, const json& more = json::object()) {
+  config.update(more);
+  return make(config.dump(), "config").num_params();
+}
+
+TEST(Families, ParametersOfTheReleasedModels) {
+  const json tied = {{"tie_word_embeddings", true}}, wide = {{"head_dim", 128}};
+  EXPECT_EQ(params(decoder("llama", 16, 2048, 8192, 32, 8, 128256), {{"tie_word_embeddings", true}, {"head_dim", 64}}), 1'235'814'400);
+  EXPECT_EQ(params(decoder("llama", 28, 3072, 8192, 24, 8, 128256), tied), 3'212'749'824);
+  EXPECT_EQ(params(decoder("llama", 32, 4096, 14336, 32, 8, 128256)), 8'030'261'248);
+  EXPECT_EQ(params(decoder("llama", 80, 8192, 28672, 64, 8, 128256), {{"head_dim", nullptr}}), 70'553'706'496);
+  EXPECT_EQ(params(decoder("qwen2", 24, 896, 4864, 14, 2, 151936), tied), 494'032'768);
+  EXPECT_EQ(params(decoder("qwen2", 28, 1536, 8960, 12, 2, 151936), tied), 1'543'714'304);
+  EXPECT_EQ(params(decoder("qwen2", 36, 2048, 11008, 16, 2, 151936), tied), 3'085'938'688);
+  EXPECT_EQ(params(decoder("qwen2", 28, 3584, 18944, 28, 4, 152064)), 7'615'616'512);
+  EXPECT_EQ(params(decoder("qwen2", 48, 5120, 13824, 40, 8, 152064)), 14'770'033'664);
+  EXPECT_EQ(params(decoder("qwen2", 64, 5120, 27648, 40, 8, 152064)), 32'763'876'352);
+  EXPECT_EQ(params(decoder("qwen2", 80, 8192, 29568, 64, 8, 152064)), 72'706'203'648);
+  EXPECT_EQ(params(decoder("qwen3", 28, 1024, 3072, 16, 8, 151936), tied), 596'049'920);  // head_dim absent: 128
+  EXPECT_EQ(params(decoder("qwen3", 28, 2048, 6144, 16, 8, 151936), tied), 1'720'574'976);
+  EXPECT_EQ(params(decoder("qwen3", 36, 2560, 9728, 32, 8, 151936), {{"tie_word_embeddings", true}, {"head_dim", 128}}), 4'022'468'096);
+  EXPECT_EQ(params(decoder("qwen3", 36, 4096, 12288, 32, 8, 151936), wide), 8'190'735'360);
+  EXPECT_EQ(params(decoder("qwen3", 40, 5120, 17408, 40, 8, 151936), wide), 14'768'307'200);
+  EXPECT_EQ(params(decoder("qwen3", 64, 5120, 25600, 64, 8, 151936), wide), 32'762'123'264);
+  const json experts = {{"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
+  EXPECT_EQ(params(decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), experts), 30'532'122'624);
+  EXPECT_EQ(params(decoder("mixtral", 32, 4096, 14336, 32, 8, 32000), {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}),
+            46'702'792'704);
+}
+
+/// A small one of every family that has what the family can have.
+json small(const std::string& family) {
+  json c = decoder(family.c_str(), 3, 24, 20, 6, 2, 31);
+  if (family == "qwen3" || family == "qwen3_moe") c["head_dim"] = 8;
+  if (family == "qwen3_moe") c.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 10}, {"mlp_only_layers", {1}}});
+  if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  return c;
+}
+const char* const all[] = {"llama", "qwen2", "qwen3", "qwen3_moe", "mixtral"};
+
+TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
+  for (const char* family : all) {
+    const models::Model m = make(small(family).dump(), family);
+    const models::BatchShape shape{3, 17};
+    double sum = 0;
+    for (const auto& module : m.modules) sum += module->forward_flops(shape) + module->backward_flops(shape);
+    EXPECT_NEAR(sum, m.train_flops_per_token(17) * 51, 1e-12 * sum) << family;
+  }
+  // Active parameters as published: 3.35e9 and 12.88e9, without the lookup.
+  const json experts = {{"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
+  json a3b = decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), mixtral = decoder("mixtral", 32, 4096, 14336, 32, 8, 32000);
+  a3b.update(experts);
+  mixtral.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
+  EXPECT_NEAR(static_cast<double>(make(a3b.dump(), "a3b").num_matmul_params() + 151936LL * 2048), 3.35e9, 5e6);
+  EXPECT_NEAR(static_cast<double>(make(mixtral.dump(), "mixtral").num_matmul_params() + 32000LL * 4096), 12.88e9, 5e6);
+}
+
+TEST(Families, ALayerWithExpertsIsTwoModulesOfOneGroup) {
+  const models::Model m = make(small("qwen3_moe").dump(), "moe");
+  std::vector<std::string> names, groups;
+  for (const auto& module : m.modules) names.push_back(module->name()), groups.push_back(module->group());
+  EXPECT_EQ(names, (std::vector<std::string>{"embed", "layers.0", "layers.0.experts", "layers.1", "layers.2", "layers.2.experts", "head"}));
+  EXPECT_EQ(groups, (std::vector<std::string>{"embed", "layers.0", "layers.0", "layers.1", "layers.2", "layers.2", "head"}));
+  EXPECT_EQ(m.router.layers, 2);
+  json sparse = small("qwen3_moe");
+  sparse["decoder_sparse_step"] = 2;
+  sparse["mlp_only_layers"] = json::array();
+  EXPECT_EQ(make(sparse.dump(), "step").router.layers, 1);
+}
+
+TEST(Families, TheBalanceLossIsTrainedOnWhereRouterLogitsAreAskedFor) {
+  for (const char* family : {"qwen3_moe", "mixtral"}) {
+    json c = small(family);
+    EXPECT_EQ(make(c.dump(), family).router.balance, 0);
+    c["output_router_logits"] = true;
+    EXPECT_EQ(make(c.dump(), family).router.balance, 0.001);
+    c["router_aux_loss_coef"] = 0.25;
+    EXPECT_EQ(make(c.dump(), family).router.balance, 0.25);
+    c["output_router_logits"] = false;
+    EXPECT_EQ(make(c.dump(), family).router.balance, 0);
+  }
+}
+
+TEST(Families, WhatTensorsOfFilesAre) {
+  json c = small("mixtral");
+  c["tie_word_embeddings"] = true;
+  const models::Model mixtral = make(c.dump(), "mixtral");
+  EXPECT_EQ(models::tensor_use(mixtral, "lm_head.weight").same_as, "model.embed_tokens.weight");
+  EXPECT_TRUE(models::tensor_use(mixtral, "model.layers.1.self_attn.rotary_emb.inv_freq").ignored());
+  EXPECT_EQ(models::tensor_use(mixtral, "model.layers.2.mlp.gate.weight").parts,
+            (std::vector<std::string>{"model.layers.2.block_sparse_moe.gate.weight"}));
+  const TensorUse fused = models::tensor_use(mixtral, "model.layers.2.mlp.experts.gate_up_proj");
+  EXPECT_EQ(fused.shape, (Shape{4, 40, 24}));
+  ASSERT_EQ(fused.parts.size(), 8U);
+  EXPECT_EQ(fused.parts[2], "model.layers.2.block_sparse_moe.experts.1.w1.weight");
+  EXPECT_EQ(fused.parts[3], "model.layers.2.block_sparse_moe.experts.1.w3.weight");
+  const models::Model untied = make(small("llama").dump(), "llama");
+  EXPECT_EQ(models::tensor_use(untied, "lm_head.weight").parts, (std::vector<std::string>{"lm_head.weight"}));
+  EXPECT_EQ(models::canonical_name(untied, "anything"), "anything");  // for the reader to refuse
+}
+
+std::string error_of(const json& config) {
+  try {
+    (void)make(config.dump(), "dir/config.json");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    return e.line();
+  }
+  return "accepted";
+}
+
+std::string error_with(const char* family, const std::string& key, const json& value) {
+  json c = small(family);
+  c[key] = value;
+  return error_of(c);
+}
+
+TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
+  for (const char* family : all) {
+    const std::vector<std::pair<std::string, json>> unsupported = {
+        {"hidden_act", "gelu"}, {"use_sliding_window", true}, {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
+        {"partial_rotary_factor", 0.5}, {"quantization_config", {{"bits", 4}}}, {"final_logit_softcapping", 30.0},
+        {"attention_multiplier", 0.1}, {"is_encoder_decoder", true}};
+    for (const auto& [key, value] : unsupported) {
+      EXPECT_THAT(error_with(family, key, value), HasSubstr("\"" + key + "\"")) << family;
+      EXPECT_THAT(error_with(family, key, value), HasSubstr("not supported")) << family << " " << key;
+      EXPECT_EQ(error_with(family, key, nullptr), "accepted") << family << " " << key;
+    }
+    for (const char* type : {"dynamic", "longrope", "su", "mrope"})
+      EXPECT_THAT(error_with(family, "rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
+                  HasSubstr("\"rope_scaling.rope_type\" is \"" + std::string(type) + "\", which is not supported"));
+  }
+  EXPECT_THAT(error_with("mixtral", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
+  EXPECT_THAT(error_with("llama", "sliding_window", 4096), HasSubstr("\"sliding_window\" is set"));
+  EXPECT_EQ(error_with("qwen2", "sliding_window", 4096), "accepted");  // theirs is switched by use_sliding_window
+  EXPECT_THAT(error_with("mixtral", "router_jitter_noise", 0.1), HasSubstr("noise in the router is not supported"));
+}
+
+TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
+  for (const char* family : all) {
+    for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings"}) {
+      for (const json& value : {json(0), json(-1), json(1.5), json("12"), json(std::int64_t{1} << 40)})
+        EXPECT_THAT(error_with(family, key, value), HasSubstr(std::string("\"") + key + "\" is ")) << value;
+      EXPECT_THAT(error_with(family, key, nullptr), HasSubstr(std::string("\"") + key + "\" is missing"));
+    }
+    EXPECT_THAT(error_with(family, "num_key_value_heads", 4), HasSubstr("does not divide"));
+    EXPECT_THAT(error_with(family, "rope_theta", "x"), HasSubstr("\"rope_theta\""));
+    EXPECT_THAT(error_with(family, "rope_scaling", 3), HasSubstr("not an object"));
+    EXPECT_THAT(error_with(family, "rope_scaling", {{"type", "llama3"}}), HasSubstr("\"rope_scaling.factor\" is missing"));
+    EXPECT_THAT(error_with(family, "head_dim", 7), HasSubstr("even"));
+  }
+  EXPECT_THAT(error_with("qwen2", "num_key_value_heads", nullptr), HasSubstr("\"num_key_value_heads\" is missing"));
+  EXPECT_EQ(error_with("llama", "num_key_value_heads", nullptr), "accepted");
+  EXPECT_THAT(error_with("llama", "num_attention_heads", 10), HasSubstr("does not divide"));
+  EXPECT_THAT(error_with("qwen3_moe", "num_experts_per_tok", 5), HasSubstr("\"num_experts_per_tok\" is 5"));
+  EXPECT_THAT(error_with("qwen3_moe", "mlp_only_layers", {3}), HasSubstr("\"mlp_only_layers\" has 3"));
+  EXPECT_THAT(error_with("qwen3_moe", "num_local_experts", 5), HasSubstr("\"num_experts\" is 4"));
+}
+
+TEST(Families, ReadBothSpellingsAndTheyMustAgree) {
+  const json v5 = {{"rope_type", "linear"}, {"rope_theta", 500.0}, {"factor", 4.0}};
+  EXPECT_EQ(error_with("llama", "rope_parameters", v5), "accepted");
+  json both = small("llama");
+  both["rope_parameters"] = v5;
+  both["rope_theta"] = 500.0;
+  both["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(error_of(both), "accepted");
+  both["rope_theta"] = 400.0;
+  EXPECT_THAT(error_of(both), HasSubstr("\"rope_theta\" is 400, but"));
+  both["rope_theta"] = 500.0;
+  both["rope_scaling"]["type"] = "yarn";
+  EXPECT_THAT(error_of(both), HasSubstr("Keep one"));
+  for (const json& eos : {json(3), json::array({1, 2}), json(nullptr)}) EXPECT_EQ(error_with("qwen3", "eos_token_id", eos), "accepted");
+  EXPECT_EQ(error_with("qwen3", "dtype", "bfloat16"), "accepted");
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,58 @@
+#!/bin/bash
+# Models of other families as users handle them: a mixture of experts trained, exported in shards with what belongs beside it, trained on
+# from there by other strategies alike; plans of released shapes; a damaged directory named for what it is.
+#   families.sh TESSERA MPIRUN
+set -eu
+tessera=$1 mpirun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+
+mkdir moe
+cat > moe/config.json <<'JSON'
+{"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "vocab_size": 256, "max_position_embeddings": 64, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": true,
+ "router_aux_loss_coef": 0.02, "torch_dtype": "bfloat16", "our_own_key": {"kept": [1, 2.5]}, "eos_token_id": [1, 2]}
+JSON
+echo '{"tokens": 1}' > moe/tokenizer.json
+echo '{"top_k": 3}' > moe/generation_config.json
+for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+common=(--dataset train.txt --tokenizer bytes --max_length 16 --global_batch_size 6 --per_device_train_batch_size 2 --learning_rate 1e-2 --logging_steps 1 --add_version false)
+
+"$mpirun" -n 2 "$tessera" train --model moe --from_scratch "${common[@]}" --max_steps 4 --max_shard_size 30000 --output_dir a > log 2>&1 || fail "the run ended with $?"
+[ "$(grep -cE '^step .* \| aux_loss 2\.[0-9]+ \| grad_norm' log)" = 4 ] || fail "aux_loss in step lines"
+expect '"aux_loss": 2\.[0-9]+, "aux_loss_layers": \[2\.[0-9]+, 2\.[0-9]+\]' a/logging.jsonl
+[ -s a/model.safetensors.index.json ] && [ -s a/model-00001-of-00004.safetensors ] && [ ! -e a/model.safetensors ] || fail "shards: $(ls a)"
+cmp moe/tokenizer.json a/tokenizer.json && cmp moe/generation_config.json a/generation_config.json || fail "companions"
+tr -d ' \n' < a/config.json > flat
+expect '"torch_dtype":"float32","our_own_key":\{"kept":\[1,2\.5\]\}' flat
+awk '/^          plan /{p=$0; sub(/^ *plan */, "", p)} /^          measured/{m=$0; sub(/^ *measured */, "", m)} END{exit !(length(m) > 10 && index(p, m) == 1)}' log || fail "measured memory is not the plan's"
+
+losses() { sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*"aux_loss": ([^,]*),.*/\1 \2 \3/' "$1/logging.jsonl"; }
+for stage in 0 3; do
+  "$mpirun" -n 2 "$tessera" train --model a "${common[@]}" --max_steps 3 --zero_stage $stage --output_dir "s$stage" > log 2>&1 || fail "stage $stage ended with $?"
+done
+"$mpirun" -n 2 "$tessera" train --model a "${common[@]}" --max_steps 3 --expert_units block --gradient_checkpointing full --output_dir block > log 2>&1 || fail "block ended with $?"
+for other in s3 block; do
+  [ "$(losses s0)" = "$(losses $other)" ] || fail "the losses of $other differ"
+  cmp s0/model.safetensors $other/model.safetensors || fail "the model of $other differs"
+done
+
+for shape in qwen3-30b-a3b mixtral-8x7b llama-3.2-1b qwen2.5-7b qwen3-0.6b; do
+  "$tessera" plan --shape $shape --world_size 8 --max_length 512 --per_device_train_batch_size 1 > log 2>&1 || fail "plan of $shape"
+  expect '^\* ZeRO-3' log
+done
+"$tessera" plan --model a --world_size 2 > log 2>&1 || fail "plan of a directory"
+
+refused() { code=0; "$tessera" train "${common[@]}" "${@:2}" --output_dir none > log 2>&1 || code=$?; [ $code != 0 ] && [ "$(grep -c '^error: ' log)" = 1 ] || fail "exit $code"; expect "$1" log; }
+sed -i 's/model-00002-of/..\/model-00002-of/' a/model.safetensors.index.json
+refused 'E110 ' --model a
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' moe/config.json > s0/config.json
+refused 'E112 .*missing: "model.layers.2.input_layernorm.weight"' --model s0
+sed 's/"intermediate_size": 20/"intermediate_size": 21/' moe/config.json > s0/config.json
+refused 'E113 .* is \[20, 24\], not \[21, 24\]' --model s0
+sed 's/"model_type"/"sliding_window": 16, "model_type"/' moe/config.json > s0/config.json
+refused '"sliding_window" is set' --model s0
+echo good
