@@ -9,10 +9,8 @@ namespace tessera::jobs {
 
 namespace {
 
-using AnyJson = nlohmann::json;
-
 std::string prompt_of(const std::string& line, const std::string& where) {
-  const AnyJson json = AnyJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw Error(ExitCode::data, "the line is no JSON object", where, "Write {\"prompt\": \"…\"}");
   for (const char* key : {"prompt", "text"}) {
     if (!json.contains(key)) continue;
@@ -22,7 +20,7 @@ std::string prompt_of(const std::string& line, const std::string& where) {
   throw Error(ExitCode::data, "the line has neither \"prompt\" nor \"text\"", where, "Write {\"prompt\": \"…\"}");
 }
 
-void read_file(const std::string& path, std::vector<std::string>& prompts) {
+void read_prompt_file(const std::string& path, std::vector<std::string>& prompts) {
   std::istringstream lines(io::read_text(path));
   const std::size_t before = prompts.size();
   std::int64_t number = 0;
@@ -42,10 +40,10 @@ std::vector<std::string> read_prompts(const Options& options, World& world) {
     throw Error(ExitCode::usage, "there is nothing to continue", "--prompt", "Give --prompt TEXT, or --prompt_file FILE");
   std::vector<std::string> prompts = options.list("prompt");
   world.together([&] {
-    if (world.rank() == 0 && options.has("prompt_file")) read_file(options.text("prompt_file"), prompts);
+    if (world.rank() == 0 && options.has("prompt_file")) read_prompt_file(options.text("prompt_file"), prompts);
   });
-  const auto dump = [](const AnyJson& json) { return json.dump(-1, ' ', false, AnyJson::error_handler_t::replace); };
-  prompts = AnyJson::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
+  const auto dump = [](const nlohmann::json& json) { return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
+  prompts = nlohmann::json::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
       throw Error(ExitCode::usage, strfmt("prompt %zu is empty", i + 1), "--prompt, --prompt_file", "Give it a text to continue");
