@@ -19,6 +19,7 @@ void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector
   if (utf8::valid_prefix(text) != text.size()) {
     repaired = utf8::repaired(text);
     text = repaired;
+    ++repaired_;
   }
   if (text.empty()) return;
   sections_.clear();
