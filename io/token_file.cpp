@@ -77,7 +77,7 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   if (version != expected) throw refuse(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
   std::int64_t count = narrow_count;
   if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
-  if (count <= 0) throw refuse(path, strfmt("its header says %lld tokens", static_cast<long long>(count)));
+  if (count <= 0) throw refuse(path, strfmt("its header says %d tokens", narrow_count));
   const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + header_bytes, .count = count};
   const auto width = static_cast<std::uint64_t>(layout.width), data = static_cast<std::uint64_t>(bytes.size() - header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))

@@ -1,5 +1,7 @@
 // A corpus to a token file, in rounds: every rank tokenises some parts, the counts say where each one's ids belong.
 
+#include <unistd.h>
+
 #include <sstream>
 
 #include "io/data_kind.hpp"
@@ -78,7 +80,9 @@ void write_ids(const File& file, int width, std::int64_t first, std::span<const 
 /// The file while it is written; gone unless committed.
 class Output {
  public:
-  Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_ + ".tmp") {
+  Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_) {
+    // Two runs may make the same file at once: each its own, and the last one stays.
+    temporary_ += world_.from_root("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
     world_.together([&] {
       if (world_.rank() == 0) file_ = File::create(temporary_);
     });

@@ -162,9 +162,10 @@ int bench_command(const Call& call, World& world) {
   if (what == "gemm") return bench_gemm(call, world);
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "step") return bench_step(call, world);
+  if (what == "tokenizer") return bench_tokenizer_command(call, world);
   if (what == "io") return bench_io_command(call, world);
   throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
-              "tessera bench gemm|collectives|step|io");
+              "tessera bench gemm|collectives|step|io|tokenizer");
 }
 
 }  // namespace tessera::jobs

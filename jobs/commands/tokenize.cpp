@@ -60,7 +60,7 @@ int tokenize_command(const Call& call, World& world) {
       io::tokenize_corpus(world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0)
-    log::warn(27, strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
+    log::warn(40, strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
             strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),

@@ -9,10 +9,9 @@ namespace tessera::jobs {
 
 namespace {
 
-using Json = nlohmann::json;
 
 std::string prompt_of(const std::string& line, const std::string& where) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw Error(ExitCode::data, "the line is no JSON object", where, "Write {\"prompt\": \"…\"}");
   for (const char* key : {"prompt", "text"}) {
     if (!json.contains(key)) continue;
@@ -44,8 +43,8 @@ std::vector<std::string> read_prompts(const Options& options, World& world) {
   world.together([&] {
     if (world.rank() == 0 && options.has("prompt_file")) read_file(options.text("prompt_file"), prompts);
   });
-  const auto dump = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  prompts = Json::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
+  const auto dump = [](const nlohmann::json& json) { return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
+  prompts = nlohmann::json::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
       throw Error(ExitCode::usage, strfmt("prompt %zu is empty", i + 1), "--prompt, --prompt_file", "Give it a text to continue");

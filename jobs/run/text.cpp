@@ -23,15 +23,18 @@ std::string tokenizer_path(const Options& options, const std::string& model_dire
   return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json" : "";
 }
 
+std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, const std::string& model_directory) {
+  const std::string path = tokenizer_path(options, model_directory);
+  if (path.empty()) return nullptr;
+  if (options.text("tokenizer") != "auto" && !io::TextTokenizer::exists(path))
+    throw options.refuse("tokenizer", "there is no tokenizer.json at " + path,
+                         "Give auto, bytes, a directory with a tokenizer.json, or such a file");
+  return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
+}
+
 std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world, const std::string& model_directory) {
   std::shared_ptr<const io::TextTokenizer> tokenizer;
-  world.together([&] {
-    const std::string path = tokenizer_path(options, model_directory);
-    if (path.empty()) return;
-    if (options.text("tokenizer") != "auto" && !io::TextTokenizer::exists(path))
-      throw options.refuse("tokenizer", "there is no tokenizer.json at " + path, "Give auto, bytes, a directory with a tokenizer.json, or such a file");
-    tokenizer = std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
-  });
+  world.together([&] { tokenizer = read_tokenizer(options, model_directory); });
   world.agree("the tokenizer", tokenizer == nullptr ? "bytes" : strfmt("%016llx", static_cast<unsigned long long>(tokenizer->hash())));
   return tokenizer;
 }

@@ -13,11 +13,13 @@
 
 namespace tessera::jobs {
 
-/// Collective. The tokenizer of --tokenizer: PATH's; `auto`: that of `model_directory`, if there is one; else, and for `bytes`, null. The same on
-/// every rank, or an Error. Throws Error (data) on every rank alike.
+/// The tokenizer of --tokenizer: PATH's; `auto`: that of `model_directory`, if there is one; else, and for `bytes`, null. Throws Error (usage:
+/// there is none at PATH; data).
+[[nodiscard]] std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, const std::string& model_directory);
+/// Collective: the same, read on every rank, alike or an Error (usage) everywhere.
 [[nodiscard]] std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
                                                                       const std::string& model_directory);
-/// The file that load_tokenizer would read; "" for bytes.
+/// The file that read_tokenizer reads; "" for bytes.
 [[nodiscard]] std::string tokenizer_path(const Options& options, const std::string& model_directory);
 
 /// What ends a document: --eos_token (a token, or `none`), else what the tokenizer's directory says. Throws Error (usage): no such token; none
