@@ -71,6 +71,7 @@ int with_world(const Call& call, World& world) {
     if (call.invocation.command == "bench") return bench_command(call, world);
     if (call.invocation.command == "convert") return convert_command(call, world);
     if (call.invocation.command == "checkpoint") return checkpoint_command(call, world);
+    if (call.invocation.command == "tokenize") return tokenize_command(call, world);
     return doctor_command(call, world);
   } catch (const Error& error) {
     if (error.code() == ExitCode::communication) world.abort(error);
@@ -103,7 +104,7 @@ int start_world(const Call& call) {
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
   if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
-  for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint"})
+  for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
     if (command == with_peers) return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
   if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);

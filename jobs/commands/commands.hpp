@@ -23,6 +23,8 @@ int bench_generate_command(const Call& call, World& world);
 int bench_collectives_command(const Call& call, World& world);
 int bench_io_command(const Call& call, World& world);
 int bench_convert_command(const Call& call, World& world);
+int bench_tokenizer_command(const Call& call, World& world);
+int tokenize_command(const Call& call, World& world);
 int doctor_command(const Call& call, World& world);
 int convert_command(const Call& call, World& world);
 int checkpoint_command(const Call& call, World& world);

@@ -13,7 +13,7 @@ namespace {
 /// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
   if (word == "export") return "Use convert --to hf";
-  if (word == "merge_lora" || word == "tokenize" || word == "report" || word == "template") {
+  if (word == "merge_lora" || word == "report" || word == "template") {
     return "It is not built yet. Commands: " + command_names();
   }
   if (word == "pt") return "Use train: it trains on plain text";

@@ -41,6 +41,7 @@ enum CommandBit : unsigned {
   for_convert = 64,
   for_inspect = 128,
   for_checkpoint = 256,
+  for_tokenize = 512,
   for_generate = 1024,
   for_eval = 2048
 };
@@ -48,7 +49,7 @@ inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_conf
 inline constexpr unsigned for_inference = for_generate | for_eval;
 inline constexpr unsigned for_computing = for_runs | for_inference;
 inline constexpr unsigned for_files = for_convert | for_inspect | for_checkpoint;
-inline constexpr unsigned for_all = for_computing | for_doctor | for_completion | for_files;
+inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion | for_files;
 
 struct OptionSpec {
   const char* name;          // canonical: lower case, '_'
