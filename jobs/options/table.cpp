@@ -36,7 +36,6 @@ const OptionSpec model_and_data[] = {
     {.name = "cache_dir", .words = "DIR", .group = "Data",
      .help = "where text is kept once tokenised, under a hash of its contents and the tokenizer [OUTPUT_DIR/cache]",
      .commands = for_train | for_eval | for_config},
-    {.name = "out", .words = "FILE.bin", .group = "Data", .help = "the token file to write", .commands = for_tokenize},
     {.name = "preview", .type = Type::integer, .fallback = "0", .group = "Data",
      .help = "print the tokens of the first N documents", .commands = for_tokenize, .least = 0, .most = 1000},
     {.name = "dataset_shuffle", .type = Type::flag, .fallback = "true", .group = "Data",

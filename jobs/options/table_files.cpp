@@ -10,7 +10,8 @@ namespace {
 const OptionSpec file_table[] = {
     {.name = "in", .aliases = "input", .words = "DIR", .group = "Convert",
      .help = "what to convert: a checkpoint (or a run's directory: its newest), or a model directory in Hugging Face's form", .commands = for_convert},
-    {.name = "out", .aliases = "output", .words = "DIR", .group = "Convert", .help = "where to write; must not exist", .commands = for_convert},
+    {.name = "out", .aliases = "output", .words = "DIR|FILE.bin", .group = "Convert",
+     .help = "where to write: convert, a directory that must not exist; tokenize, a token file", .commands = for_convert | for_tokenize},
     {.name = "from", .type = Type::choice, .fallback = "auto", .words = "auto|native|hf", .group = "Convert",
      .help = "form of the input; auto: what it looks like", .commands = for_convert},
     {.name = "to", .type = Type::choice, .words = "hf|native", .group = "Convert",

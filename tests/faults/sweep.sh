@@ -67,6 +67,26 @@ for ((rank = 0; rank < ranks; ++rank)); do
     case $call in *write*) for kind in short short_full; do echo "$rank $number $kind $call"; done ;; esac
   done < "$work/calls.$rank" >> "$work/cases"
 done
+# What is renamed into place is on stable storage: each file synced after its last write, the directory after its last entry, its parent after it.
+for ((rank = 0; rank < ranks; ++rank)); do
+  awk -v root="$work/out" -v rank="$rank" '
+    function inside(path) { return path ~ ("^" root "/checkpoint-[0-9]+[.]tmp/") }
+    function parent(path) { sub("/[^/]*$", "", path); return path }
+    ($2 ~ /write|allocate|truncate/) && inside($3) { dirty[$3] = $2 }
+    ($2 == "open" || $2 == "creat" || $2 == "unlink") && inside($3) { entries[parent($3)] = 1 }
+    $2 ~ /^f(data)?sync$/ { delete dirty[$3]; delete entries[$3]; if ($3 == root) committed = 1 }
+    $2 == "rename" && inside($3) { entries[parent($3)] = 1 }
+    $2 == "rename" && $3 ~ /checkpoint-[0-9]+[.]tmp$/ {
+      renamed = 1; committed = 0
+      for (path in dirty) { print path " is not synced before the rename"; bad = 1 }
+      if ($3 in entries) { print $3 " is not synced before the rename"; bad = 1 }
+    }
+    END {
+      for (path in dirty) { print path " is not synced after " dirty[path]; bad = 1 }
+      if (rank == 0 && (!renamed || !committed)) { print "the rename is not synced"; bad = 1 }
+      exit bad
+    }' "$work/calls.$rank" || fail "rank $rank"
+done
 [ "$ranks" = 1 ] || [ "$(grep write "$work/cases" | cut -d' ' -f1 | uniq | wc -l)" -gt 1 ] || fail "one rank alone writes"
 total=$(wc -l < "$work/cases")
 if [ "$cases" != all ]; then
