@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/train/inference.hpp"
 #include "tests/base/alloc_counter.hpp"
 #include "tests/train/run.hpp"
 
@@ -45,6 +46,40 @@ TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
     for (const bool recompute : {false, true}) {
       const Variant v{.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = recompute, .copies = recompute};
       EXPECT_EQ(allocations_in_steps(v, config), 0) << v.str();
+    }
+}
+
+TEST(Allocation, NoneInAPassOfGeneration) {
+  const models::Model model = models::make(config_json({}), "test");
+  for (const char* strategy : {"1", "3"})
+    for (const bool copies : {false, true}) {
+      std::vector<std::uint64_t> seen;
+      run_local(
+          2,
+          [&](World& world) {
+            train::GenerateRequest request;
+            request.prompts = {{1, 2, 3}, {4}, {5, 6}, {7, 8, 9, 10}};
+            request.max_new_tokens = 8;
+            request.sampling = {.temperature = 1, .top_k = 20, .top_p = 0.9, .repetition_penalty = 1.1};
+            if (world.rank() == 0) {
+              seen.reserve(64);
+              request.on_token = [&](std::size_t prompt, std::int32_t) {
+                if (prompt == 0) seen.push_back(alloc_count());
+              };
+            }
+            const train::GenerationShape shape = train::generation_shape(request, 2);
+            train::InferenceOptions options;
+            options.run = {.purpose = plan::Purpose::generate, .model = &model, .strategy = shard::make_strategy(strategy, 2, 0, 2)};
+            options.run.batch = {.global_batch = 4, .micro_batch = 2, .world = 2, .accumulation = 1};
+            options.run.tokens = shape.tokens;
+            options.run.cache_tokens = shape.cache_tokens;
+            train::Inference inference(world, options);
+            inference.initialise(5);
+            (void)inference.generate(request);
+          },
+          copies);
+      ASSERT_EQ(seen.size(), 8U);
+      EXPECT_EQ(seen[1], seen[7]) << "strategy " << strategy << " copies " << copies;  // from the second pass to the last
     }
 }
 
