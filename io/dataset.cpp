@@ -3,8 +3,8 @@
 #include "io/dataset.hpp"
 
 #include <algorithm>
-#include <cctype>
 
+#include "io/data_kind.hpp"
 #include "io/file.hpp"
 #include "io/jsonl.hpp"
 #include "io/token_file.hpp"
@@ -52,9 +52,7 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
       largest = std::max(largest, byte);
       smallest = std::min(smallest, byte);
     }
-    if (smallest == 0)
-      throw Error(ExitCode::data, strfmt("%s is not text: byte %zu is zero", path.c_str(), bytes.find('\0', at)), {},
-                  "Give UTF-8 text, .jsonl with a \"text\" key, or llm.c .bin tokens");
+    if (smallest == 0) throw zero_byte(path, bytes.find('\0', at));
   }
   return largest;
 }
@@ -171,48 +169,6 @@ class Slice final : public TokenStream {
   std::int64_t first_, count_;
 };
 
-bool has_suffix(const std::string& path, std::string_view suffix) {
-  if (path.size() < suffix.size()) return false;
-  return std::equal(suffix.begin(), suffix.end(), path.end() - static_cast<std::ptrdiff_t>(suffix.size()),
-                    [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
-}
-
-/// Refuses, by name, what is no text and no tokens: told by suffix and by its first bytes.
-void refuse_foreign(const std::string& path, std::string_view bytes) {
-  struct Kind {
-    const char* name;
-    std::vector<std::string_view> suffixes;
-    std::string_view magic;
-    const char* to_do;
-  };
-  static const char* const convert = "Write its text column as .jsonl, one {\"text\": …} a line";
-  static const char* const unpack = "Unpack it first";
-  static const std::vector<Kind> kinds = {
-      {"a Parquet file", {".parquet"}, "PAR1", convert},
-      {"an Arrow file", {".arrow", ".feather"}, "ARROW1", convert},
-      {"gzip-compressed", {".gz", ".tgz"}, "\x1f\x8b", unpack},
-      {"zstd-compressed", {".zst"}, "\x28\xb5\x2f\xfd", unpack},
-      {"xz-compressed",
-       {".xz"},
-       "\xfd"
-       "7zXZ",
-       unpack},
-      {"a zip archive", {".zip"}, "PK\x03\x04", unpack},
-      {"an HDF5 file", {".h5", ".hdf5"}, "\x89HDF", convert},
-      {"a numpy file", {".npy"}, "\x93NUMPY", convert},
-  };
-  for (const auto& kind : kinds) {
-    bool named = bytes.starts_with(kind.magic);
-    for (const auto suffix : kind.suffixes) named = named || has_suffix(path, suffix);
-    if (named)
-      throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {}, kind.to_do);
-  }
-}
-
-std::string kind_by_suffix(const std::string& path) {
-  return has_suffix(path, ".jsonl") ? "jsonl" : has_suffix(path, ".bin") ? "bin" : "text";
-}
-
 }  // namespace
 
 Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer) {
@@ -220,11 +176,11 @@ Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer)
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   auto bytes_of = std::make_unique<ByteStream>();
   auto ids_of = std::make_unique<IdStream>();
-  const bool is_bin = kind_by_suffix(paths.front()) == "bin";
+  const bool is_bin = data_kind(paths.front()) == "bin";
   Dataset dataset;
   for (const auto& path : paths) {
     MappedFile file(path);
-    DatasetFile entry{.path = path, .bytes = file.bytes().size(), .kind = kind_by_suffix(path)};
+    DatasetFile entry{.path = path, .bytes = file.bytes().size(), .kind = data_kind(path)};
     refuse_foreign(path, file.bytes());
     if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
     if ((entry.kind == "bin") != is_bin)

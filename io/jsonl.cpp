@@ -76,8 +76,8 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 void for_each_jsonl_text(std::string_view bytes, const std::string& path,
-                         const std::function<void(std::string_view)>& document) {
-  std::size_t line_number = 0;
+                         const std::function<void(std::string_view)>& document, std::size_t first_line) {
+  std::size_t line_number = first_line - 1;
   while (!bytes.empty()) {
     const std::size_t end = bytes.find('\n');
     const std::string_view line = bytes.substr(0, end);

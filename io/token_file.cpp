@@ -14,6 +14,7 @@ namespace tessera::io {
 namespace {
 
 constexpr std::size_t header_bytes = 256 * 4;
+constexpr std::size_t wide_count_at = 16;  // int64, where the third number is -1
 
 Error refuse(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
   return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
@@ -51,10 +52,20 @@ Id largest_as(const TokenFileLayout& layout) {
 
 }  // namespace
 
+std::string token_file_header(int width, std::int64_t count) {
+  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width, static_cast<long long>(count));
+  const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
+  const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, narrow ? static_cast<std::int32_t>(count) : -1};
+  std::string header(header_bytes, '\0');
+  std::memcpy(header.data(), numbers, sizeof numbers);
+  if (!narrow) std::memcpy(header.data() + wide_count_at, &count, sizeof count);
+  return header;
+}
+
 TokenFileLayout check_token_file(std::string_view bytes, const std::string& path) {
   std::int32_t header[3] = {};
   std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
-  const auto [magic, version, count] = std::tuple(header[0], header[1], header[2]);
+  const auto [magic, version, narrow_count] = std::tuple(header[0], header[1], header[2]);
   if (const char* name = known_as(bytes, magic))
     throw refuse(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
   const bool gpt2 = magic == 20240520, llama = magic == 20240801;
@@ -64,13 +75,15 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   if (bytes.size() < header_bytes) throw refuse(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
   const int expected = gpt2 ? 1 : 7;
   if (version != expected) throw refuse(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
-  if (count <= 0) throw refuse(path, strfmt("its header says %d tokens", count));
+  std::int64_t count = narrow_count;
+  if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
+  if (count <= 0) throw refuse(path, strfmt("its header says %d tokens", narrow_count));
   const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + header_bytes, .count = count};
-  const std::uint64_t wanted = header_bytes + static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.width);
-  if (bytes.size() != wanted)
-    throw refuse(
-        path, strfmt("it has %zu bytes, but %d tokens of %d bytes and the header make %llu: it is %s", bytes.size(), count,
-                     layout.width, static_cast<unsigned long long>(wanted), bytes.size() < wanted ? "truncated" : "too long"));
+  const auto width = static_cast<std::uint64_t>(layout.width), data = static_cast<std::uint64_t>(bytes.size() - header_bytes);
+  if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
+    throw refuse(path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
+                              static_cast<long long>(count), layout.width,
+                              data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
 }
 

@@ -69,6 +69,7 @@ int with_world(const Call& call, World& world) {
     if (call.invocation.command == "generate") return generate_command(call, world);
     if (call.invocation.command == "eval") return eval_command(call, world);
     if (call.invocation.command == "bench") return bench_command(call, world);
+    if (call.invocation.command == "tokenize") return tokenize_command(call, world);
     return doctor_command(call, world);
   } catch (const Error& error) {
     if (error.code() == ExitCode::communication) world.abort(error);
@@ -101,7 +102,7 @@ int start_world(const Call& call) {
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
   if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
-  if (command == "train" || command == "generate" || command == "eval" || command == "bench" || command == "doctor") return start_world(call);
+  if (command == "train" || command == "generate" || command == "eval" || command == "tokenize" || command == "bench" || command == "doctor") return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
   if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);
   log::set_quiet(call.options().flag("quiet"));
@@ -137,7 +138,7 @@ int run_program(const std::vector<std::string>& arguments, char** environment) {
         return static_cast<int>(ExitCode::usage);
       }
       throw Error(ExitCode::usage, "no command is given", "command line",
-                  "Commands: train, plan, generate, eval, bench, doctor, config, completion");
+                  "Commands: train, plan, tokenize, generate, eval, bench, doctor, config, completion");
     }
   } catch (const Error& error) { return refuse_together(error); }
   std::vector<std::string> line{"tessera"};

@@ -71,6 +71,13 @@ void BpeModel::read_bytes(const Component& node) {
 }
 
 void BpeModel::read_fallback(const Component& node) {
+  character_ids_.assign(0x10000, Vocabulary::none);
+  for (std::int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view token = vocabulary_.token(id);
+    if (token.empty() || utf8::step(token).length != static_cast<int>(token.size())) continue;
+    const char32_t code = utf8::read(token.data()).code;
+    if (code < character_ids_.size()) character_ids_[code] = id;
+  }
   if (byte_fallback_) {
     for (int b = 0; b < 256; ++b) {
       byte_ids_[static_cast<std::size_t>(b)] = vocabulary_.id_of(strfmt("<0x%02X>", b));
@@ -99,9 +106,10 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::int32_t>& ids, b
   }
   bool after_unknown = false;
   for (std::size_t at = 0; at < piece.size();) {
-    const std::string_view character = piece.substr(at, static_cast<std::size_t>(utf8::read(piece.data() + at).length));
+    const utf8::Point point = utf8::read(piece.data() + at);
+    const std::string_view character = piece.substr(at, static_cast<std::size_t>(point.length));
     at += character.size();
-    const std::int32_t id = vocabulary_.id_of(character);
+    const std::int32_t id = point.code < character_ids_.size() ? character_ids_[point.code] : vocabulary_.id_of(character);
     if (id != Vocabulary::none) {
       ids.push_back(id);
     } else if (byte_fallback_) {
@@ -123,8 +131,20 @@ bool BpeModel::never_joins_before(std::string_view right) const {
   });
 }
 
+bool BpeModel::stands_alone(char character) const {
+  const std::string as_byte = strfmt("<0x%02X>", static_cast<unsigned char>(character));
+  return always_a_token(character) && std::none_of(merged_.begin(), merged_.end(), [&](std::int32_t id) {
+    const std::string_view token = vocabulary_.token(id);
+    return token.find(character) != token.npos || token.find(as_byte) != token.npos;
+  });
+}
+
+bool BpeModel::always_a_token(char character) const {
+  return alphabet_ == Alphabet::bytes || byte_fallback_ || vocabulary_.id_of({&character, 1}) != Vocabulary::none;
+}
+
 bool BpeModel::never_joins_behind(char left) const {
-  if (alphabet_ == Alphabet::characters && !byte_fallback_ && vocabulary_.id_of({&left, 1}) == Vocabulary::none) return false;
+  if (!always_a_token(left)) return false;
   const Vocabulary& spelled = alphabet_ == Alphabet::bytes ? bytes_ : vocabulary_;
   const std::string as_byte = strfmt("<0x%02X>", static_cast<unsigned char>(left));
   return std::none_of(merged_.begin(), merged_.end(), [&](std::int32_t id) {

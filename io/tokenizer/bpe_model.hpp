@@ -34,6 +34,8 @@ class BpeModel {
   /// True if no token is a `left` of any character but `right` with `right` behind it, and `right` is a token of its own: then no merge
   /// crosses the place between the two, and pieces may be cut there.
   [[nodiscard]] bool never_joins_before(std::string_view right) const;
+  /// True if a character below U+0080 merges with nothing, in itself or as <0xNN>, and is always a token.
+  [[nodiscard]] bool stands_alone(char character) const;
   /// True if no token goes on behind `left`, in itself or as <0xNN>, and `left` is always a token.
   [[nodiscard]] bool never_joins_behind(char left) const;
 
@@ -42,6 +44,7 @@ class BpeModel {
   void read_merges(const Component& node, const TokenizerJson& json);
   void read_bytes(const Component& node);
   void read_fallback(const Component& node);
+  [[nodiscard]] bool always_a_token(char character) const;
 
   Alphabet alphabet_ = Alphabet::bytes;
   Vocabulary vocabulary_;  // as the file spells tokens
@@ -49,6 +52,7 @@ class BpeModel {
   Merges merges_;
   std::vector<std::int32_t> merged_;           // ids that merges make
   std::array<std::int32_t, 256> byte_ids_{};   // of single bytes: the alphabet, or <0xNN>
+  std::vector<std::int32_t> character_ids_;    // of characters below U+10000; alphabet characters only
   std::int32_t unknown_ = Vocabulary::none;
   bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

@@ -19,6 +19,7 @@ void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector
   if (utf8::valid_prefix(text) != text.size()) {
     repaired = utf8::repaired(text);
     text = repaired;
+    ++repaired_;
   }
   if (text.empty()) return;
   sections_.clear();
@@ -65,7 +66,7 @@ void Encoder::piece(std::string_view text, std::vector<std::int32_t>& ids) {
     key = WordCache::key_of(text);
     const std::span<const std::int32_t> known = cache_->find(key);
     if (!known.empty()) {
-      ids.insert(ids.end(), known.begin(), known.end());
+      for (const std::int32_t id : known) ids.push_back(id);  // mostly one or two
       return;
     }
   }

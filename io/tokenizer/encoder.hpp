@@ -16,6 +16,8 @@ class Encoder {
 
   /// Appends the ids of `text`. `place`: whether the text begins a document, or goes on in one that was cut.
   void encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids);
+  /// Texts so far that were no UTF-8.
+  [[nodiscard]] std::int64_t repaired() const { return repaired_; }
 
  private:
   void section(std::string_view text, Normalizer::Place place, bool first, std::vector<std::int32_t>& ids);
@@ -27,6 +29,7 @@ class Encoder {
   std::vector<std::int32_t> word_;
   std::vector<Section> sections_, parts_;
   std::string normalised_, prepared_;
+  std::int64_t repaired_ = 0;
 };
 
 }  // namespace tessera::io

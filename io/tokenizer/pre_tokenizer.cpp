@@ -2,6 +2,8 @@
 
 #include "io/tokenizer/pre_tokenizer.hpp"
 
+#include <algorithm>
+
 #include "io/tokenizer/component.hpp"
 #include "io/tokenizer/utf8.hpp"
 
@@ -74,7 +76,9 @@ void PreTokenizer::add_metaspace(const Component& node) {
 void PreTokenizer::learn(const BpeModel& model) {
   if (byte_level_) return;
   if (mark_.empty()) mark_ = lower_block;
-  split_words_ = !split_at_mark_ && !model.ignores_merges() && model.never_joins_before(mark_);
+  if (model.ignores_merges()) return;
+  split_words_ = !split_at_mark_ && model.never_joins_before(mark_);
+  split_lines_ = model.stands_alone('\n');
 }
 
 bool PreTokenizer::ends_pieces_at_newlines(const BpeModel& model) const {
@@ -103,13 +107,16 @@ std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Pla
 
 const char* PreTokenizer::next(const char* at, const char* end) const {
   if (pattern_) return piece_end(*pattern_, at, end);
-  if (!split_words_ && !split_at_mark_) return end;
-  const std::string_view text(at, static_cast<std::size_t>(end - at));
-  std::size_t stop = text.starts_with(mark_) ? mark_.size() : 0;
-  if (split_words_)
-    while (text.substr(stop).starts_with(mark_)) stop += mark_.size();
-  const std::size_t found = text.find(mark_, stop);
-  return found == text.npos ? end : at + found;
+  const auto mark_at = [&](const char* p) { return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(mark_); };
+  const bool split_marks = split_words_ || split_at_mark_;
+  if (split_lines_ && *at == '\n') return std::find_if(at, end, [](char c) { return c != '\n'; });
+  if (split_at_mark_ && mark_at(at)) at += mark_.size();
+  while (split_words_ && mark_at(at)) at += mark_.size();
+  for (; at != end; ++at) {
+    if (split_lines_ && *at == '\n') break;
+    if (split_marks && *at == mark_[0] && mark_at(at)) break;
+  }
+  return at;
 }
 
 }  // namespace tessera::io

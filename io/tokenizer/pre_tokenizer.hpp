@@ -46,6 +46,7 @@ class PreTokenizer {
   std::string mark_;           // what stands for a space: "▁"
   bool split_at_mark_ = false;  // before every mark
   bool split_words_ = false;    // before a mark behind something else: nothing merges across
+  bool split_lines_ = false;    // around newlines: they merge with nothing
 };
 
 }  // namespace tessera::io

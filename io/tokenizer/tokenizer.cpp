@@ -121,10 +121,6 @@ void TextEncoder::encode(std::string_view text, Special special, std::vector<std
   encode_with(state_->tokenizer.tables(), state_->encoder, text, special, ids);
 }
 
-void TextEncoder::encode_on(std::string_view text, std::vector<std::int32_t>& ids) {
-  state_->encoder.encode(text, Normalizer::Place::inside, ids);
-}
-
 struct StreamDecoder::State {
   State(const TextTokenizer& of, Special with) : tokenizer(of), special(with), joiner(of.tables().decoder) {}
   TextTokenizer tokenizer;  // keeps the tables

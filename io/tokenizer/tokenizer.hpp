@@ -73,9 +73,6 @@ class TextEncoder {
 
   /// Appends the ids of `text` to `ids`. Throws Error (data) if the text has 512 MiB or more.
   void encode(std::string_view text, Special special, std::vector<std::int32_t>& ids);
-  /// The same for a text that goes on where another was cut: behind a newline that stood alone between characters that are no white space.
-  /// The ids of both, joined, are those of the whole text if tables().may_be_cut.
-  void encode_on(std::string_view text, std::vector<std::int32_t>& ids);
 
  private:
   struct State;

@@ -36,7 +36,9 @@ class WordCache {
   /// The ids of a word; empty if it is not there.
   [[nodiscard]] std::span<const std::int32_t> find(const Key& key) const {
     const Slot& slot = slots_[key.slot];
-    return slot.words == key.words ? std::span(slot.ids).first(slot.count) : std::span<const std::int32_t>();
+    std::uint64_t differs = 0;
+    for (std::size_t i = 0; i < 4; ++i) differs |= slot.words[i] ^ key.words[i];
+    return differs == 0 ? std::span(slot.ids).first(slot.count) : std::span<const std::int32_t>();
   }
   /// Does nothing with more than most_ids.
   void put(const Key& key, std::span<const std::int32_t> ids) {

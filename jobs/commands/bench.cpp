@@ -162,10 +162,11 @@ int bench_command(const Call& call, World& world) {
   if (what == "gemm") return bench_gemm(call, world);
   if (what == "collectives") return bench_collectives_command(call, world);
   if (what == "step") return bench_step(call, world);
+  if (what == "tokenizer") return bench_tokenizer_command(call, world);
   if (what == "generate") return bench_generate_command(call, world);
   if (what == "io") return bench_io_command(call, world);
   throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
-              "tessera bench gemm|collectives|step|io|generate");
+              "tessera bench gemm|collectives|step|io|generate|tokenizer");
 }
 
 }  // namespace tessera::jobs

@@ -22,6 +22,8 @@ int bench_command(const Call& call, World& world);
 int bench_generate_command(const Call& call, World& world);
 int bench_collectives_command(const Call& call, World& world);
 int bench_io_command(const Call& call, World& world);
+int bench_tokenizer_command(const Call& call, World& world);
+int tokenize_command(const Call& call, World& world);
 int doctor_command(const Call& call, World& world);
 int plan_command(const Call& call);
 /// The plan of a run whose world is given: `plan`, and `train --dry_run`.

@@ -46,7 +46,9 @@ int eval_command(const Call& call, World& world) {
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());
   spec.tokens = options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
-  const RunData data = open_eval_data(options, world, model, spec.tokens);
+  const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
+  if (!json)
+    for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
   if (!json) announce_inference(call, world, config, *run, threads, data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
 

@@ -35,10 +35,6 @@ void TrainRun::prepare() {
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
     throw options_.refuse("baseline", "a bigram table of this vocabulary is too large", "Use it with at most 4096 tokens");
   }
-  for (const char c : options_.text("sample_prompt")) {
-    if (static_cast<unsigned char>(c) >= model_.vocab)
-      throw options_.refuse("sample_prompt", "the prompt has bytes beyond the model's vocabulary", "Choose another prompt");
-  }
   if (!options_.flag("from_scratch")) {
     world_.together([&] {
       const std::string file = config_.directory + "/" + io::model_file_name;
@@ -49,7 +45,11 @@ void TrainRun::prepare() {
       }
     });
   }
-  data_ = open_data(options_, world_, model_, trainer_options_.run.tokens);
+  data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
+  for (const std::int32_t id : prompt_ids()) {
+    if (id >= model_.vocab)
+      throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id), "Choose another prompt");
+  }
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
     throw options_.refuse(

@@ -38,6 +38,7 @@ class TrainRun {
   void finish();
   [[nodiscard]] int stopped_early();
   void sample();
+  [[nodiscard]] std::vector<std::int32_t> prompt_ids() const;  // of --sample_prompt, as the data were tokenised
   void memory_line();
   [[nodiscard]] std::string run_json() const;
   [[nodiscard]] double elapsed() const;

@@ -143,13 +143,18 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
   return report;
 }
 
-void TrainRun::sample() {
+std::vector<std::int32_t> TrainRun::prompt_ids() const {
   const std::string prompt = options_.text("sample_prompt");
+  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
   std::vector<std::int32_t> ids;
   for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-  const std::vector<std::int32_t> out = trainer_->generate(ids, static_cast<int>(options_.integer("sample_tokens")),
+  return ids;
+}
+
+void TrainRun::sample() {
+  const std::vector<std::int32_t> out = trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
                                                            options_.real("sample_temperature"), trainer_options_.seed);
-  log::info("sample    " + printable(out));
+  log::info("sample    " + (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with)) : printable(out)));
 }
 
 void TrainRun::memory_line() {

@@ -13,15 +13,15 @@ namespace {
 /// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
   if (word == "convert" || word == "export" || word == "merge_lora" || word == "inspect" ||
-      word == "tokenize" || word == "report" || word == "template") {
-    return "It is not built yet. Commands: train, plan, generate, eval, bench, doctor, config, completion";
+      word == "report" || word == "template") {
+    return "It is not built yet. Commands: train, plan, tokenize, generate, eval, bench, doctor, config, completion";
   }
   if (word == "pt") return "Use train: it trains on plain text";
   if (word == "sft" || word == "rlhf" || word == "dpo") return "Only training on plain text is built yet: train";
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
   const std::string near = suggestion(word, names);
-  return near.empty() ? "Commands: train, plan, generate, eval, bench, doctor, config, completion" : near;
+  return near.empty() ? "Commands: train, plan, tokenize, generate, eval, bench, doctor, config, completion" : near;
 }
 
 po::options_description description() {

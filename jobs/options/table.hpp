@@ -38,13 +38,14 @@ enum CommandBit : unsigned {
   for_doctor = 8,
   for_config = 16,
   for_completion = 32,
+  for_tokenize = 512,
   for_generate = 1024,
   for_eval = 2048
 };
 inline constexpr unsigned for_runs = for_train | for_plan | for_bench | for_config;
 inline constexpr unsigned for_inference = for_generate | for_eval;
 inline constexpr unsigned for_computing = for_runs | for_inference;
-inline constexpr unsigned for_all = for_computing | for_doctor | for_completion;
+inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion;
 
 struct OptionSpec {
   const char* name;          // canonical: lower case, '_'

@@ -2,6 +2,7 @@
 
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/utf8.hpp"
+#include "jobs/run/text.hpp"
 
 namespace tessera::jobs {
 
@@ -50,9 +51,8 @@ std::string Codec::Stream::finish() {
 }
 
 Codec open_codec(const Options& options, const std::string& directory) {
-  const bool bytes = options.given("tokenizer") && options.text("tokenizer") == "bytes";
-  if (bytes || directory.empty() || !io::TextTokenizer::exists(directory)) return Codec(std::nullopt, directory);
-  return Codec(io::TextTokenizer::load(directory), directory);
+  const std::shared_ptr<const io::TextTokenizer> tokenizer = read_tokenizer(options, directory);
+  return Codec(tokenizer == nullptr ? std::nullopt : std::optional(*tokenizer), directory);
 }
 
 }  // namespace tessera::jobs

@@ -64,6 +64,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
     lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation,
                                              start.data->val_count, plan.spec.tokens));
   }
+  for (const std::string& tokens : start.data->tokenised) lines.push_back("tokens    " + tokens);
+  if (!start.data->tokenised.empty()) lines.push_back("          " + start.data->tokenizer->describe());
   lines.push_back(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | prefetch %d/%d | %zu units",
                          plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
                          world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
@@ -149,8 +151,13 @@ std::size_t utf8_length(const std::string& text, std::size_t at) {
 }  // namespace
 
 std::string printable(const std::vector<std::int32_t>& ids) {
-  std::string bytes, out;
+  std::string bytes;
   for (const std::int32_t id : ids) bytes += id >= 0 && id < 256 ? static_cast<char>(id) : '?';
+  return printable_text(bytes);
+}
+
+std::string printable_text(const std::string& bytes) {
+  std::string out;
   for (std::size_t at = 0; at < bytes.size();) {
     const std::size_t length = utf8_length(bytes, at);
     const auto c = static_cast<unsigned char>(bytes[at]);

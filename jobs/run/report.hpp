@@ -49,6 +49,8 @@ struct StepLine {
 };
 [[nodiscard]] std::string step_line(const StepLine& line);
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report);
+/// Text for a terminal: what is no UTF-8, and control characters but newline and tab, as '?'.
+[[nodiscard]] std::string printable_text(const std::string& bytes);
 /// ids below 256 as text; what is no UTF-8, and control characters but newline and tab, as '?'.
 [[nodiscard]] std::string printable(const std::vector<std::int32_t>& ids);
 

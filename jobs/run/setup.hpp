@@ -6,6 +6,7 @@
 #include <string>
 
 #include "io/dataset.hpp"
+#include "io/tokenizer/tokenizer.hpp"
 #include "jobs/options/options.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/world.hpp"
@@ -50,17 +51,21 @@ void check_options(const Options& options);
 /// Of the order of samples: --data_seed, else --seed.
 [[nodiscard]] std::uint64_t data_seed(const Options& options);
 
-/// Training and validation tokens, opened on every rank (the files are mapped, not copied).
+/// Training and validation tokens, opened on every rank (the files are mapped, not copied), and the tokenizer that made them.
 struct RunData {
+  std::shared_ptr<const io::TextTokenizer> tokenizer;  // null: bytes, or ids of whatever made the .bin files
+  std::vector<std::string> tokenised;                  // where text lies as tokens, for people
   std::vector<io::DatasetFile> train_files, val_files;
   std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
   io::SampleCount train_count, val_count;
 };
-/// Collective. Throws Error (data) on every rank alike: what open_dataset refuses; ids beyond the vocabulary; fewer tokens than one sample.
-[[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens);
-
+/// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what load_tokenizer, tokenised and
+/// open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
+[[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
+                                const std::string& model_directory);
 /// The same of --dataset alone, for `eval`: what is counted stands in train, train_files and train_count.
-[[nodiscard]] RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens);
+[[nodiscard]] RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
+                                     const std::string& model_directory);
 
 /// How long a run is.
 struct RunLength {

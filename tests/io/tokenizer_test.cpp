@@ -6,7 +6,7 @@
 
 #include "io/json_file.hpp"
 #include "io/tokenizer/cut.hpp"
-#include "io/tokenizer/tables.hpp"
+#include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "tests/io/files.hpp"
 
@@ -123,14 +123,13 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
   for (int i = 0; i < 3; ++i)
     for (const std::string& part : corpus) text += part.substr(0, 300) + (i > 0 ? "\n" : "");
   const Ids whole = tokenizer.encode(text, Special::without);
-  io::TextEncoder encoder(tokenizer);
+  io::Encoder encoder(tokenizer.tables(), io::Encoder::Memory::cache);
   Ids joined;
   int cuts = 0;
   for (std::size_t at = 0; at < text.size(); ++cuts) {
     const std::size_t end = at + io::safe_cut(std::string_view(text).substr(at), 5);
     const std::string_view part = std::string_view(text).substr(at, end - at);
-    if (at == 0) encoder.encode(part, Special::without, joined);
-    else encoder.encode_on(part, joined);
+    encoder.encode(part, at == 0 ? io::Normalizer::Place::beginning : io::Normalizer::Place::inside, joined);
     at = end;
   }
   EXPECT_GT(cuts, 100);

@@ -1,0 +1,152 @@
+// A corpus to a token file, in rounds: every rank tokenises some parts, the counts say where each one's ids belong.
+
+#include <unistd.h>
+
+#include <sstream>
+
+#include "io/data_kind.hpp"
+#include "io/jsonl.hpp"
+#include "io/token_file.hpp"
+#include "io/tokenizer/corpus.hpp"
+#include "io/tokenizer/encoder.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+constexpr std::size_t header_size = 1024;
+constexpr std::size_t parts_a_round = 4;  // of a rank
+
+/// Documents to ids, with what belongs around them.
+class DocumentEncoder {
+ public:
+  DocumentEncoder(const TextTokenizer& tokenizer, std::optional<std::int32_t> eos)
+      : tables_(tokenizer.tables()), encoder_(tables_, Encoder::Memory::cache), eos_(eos) {
+    const std::vector<std::int32_t>& behind = tables_.post_processor.behind;
+    if (!behind.empty() && eos_ == behind.back()) eos_.reset();  // it comes with the template
+  }
+
+  void encode(std::string_view text, bool begins, bool ends, std::vector<std::int32_t>& ids) {
+    const auto& [before, behind] = tables_.post_processor;
+    if (begins) ids.insert(ids.end(), before.begin(), before.end());
+    encoder_.encode(text, begins ? Normalizer::Place::beginning : Normalizer::Place::inside, ids);
+    if (!ends) return;
+    ids.insert(ids.end(), behind.begin(), behind.end());
+    if (eos_) ids.push_back(*eos_);
+    ++documents_;
+  }
+  void encode(const Corpus& corpus, const Corpus::Part& part, std::vector<std::int32_t>& ids) {
+    const std::string_view text = corpus.text(part);
+    if (!corpus.is_jsonl(part.file)) {
+      const std::size_t zero = text.find('\0');
+      if (zero != text.npos) throw zero_byte(corpus.path(part.file), part.offset + zero);
+      return encode(text, part.begins, part.ends, ids);
+    }
+    const auto document = [&](std::string_view one) { encode(one, true, true, ids); };
+    try {
+      for_each_jsonl_text(text, corpus.path(part.file), document);
+    } catch (const Error&) {  // the lines before this part are counted only now that a number is wanted
+      for_each_jsonl_text(text, corpus.path(part.file), [](std::string_view) {}, corpus.line_at(part.file, part.offset));
+      throw;
+    }
+  }
+  [[nodiscard]] std::int64_t documents() const { return documents_; }
+  [[nodiscard]] std::int64_t repaired() const { return encoder_.repaired(); }
+
+ private:
+  const TokenizerTables& tables_;
+  Encoder encoder_;
+  std::optional<std::int32_t> eos_;
+  std::int64_t documents_ = 0;
+};
+
+/// The count of every rank, on every rank. Collective.
+std::vector<std::int64_t> counts_of_all(World& world, std::int64_t mine) {
+  std::string joined;
+  for (const std::string& text : world.to_root(std::to_string(mine))) joined += text + " ";
+  std::istringstream in(world.from_root(joined));
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()));
+  for (std::int64_t& count : counts) in >> count;
+  return counts;
+}
+
+void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids, std::vector<std::uint16_t>& room) {
+  const std::uint64_t at = header_size + static_cast<std::uint64_t>(first) * static_cast<std::uint64_t>(width);
+  if (width == 4) return file.write_at(at, std::as_bytes(ids));
+  room.assign(ids.begin(), ids.end());
+  file.write_at(at, std::as_bytes(std::span(room)));
+}
+
+/// The file while it is written; gone unless committed.
+class Output {
+ public:
+  Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_) {
+    // Two runs may make the same file at once: each its own, and the last one stays.
+    temporary_ += world_.from_root("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
+    world_.together([&] {
+      if (world_.rank() == 0) file_ = File::create(temporary_);
+    });
+    world_.together([&] {
+      if (world_.rank() != 0) file_ = File::open_to_write(temporary_);
+    });
+  }
+  ~Output() {
+    if (world_.rank() == 0 && !committed_) remove_quietly(temporary_);
+  }
+  Output(const Output&) = delete;
+  [[nodiscard]] const File& file() const { return file_; }
+  void commit(const std::string& header) {
+    world_.together([&] {
+      if (world_.rank() == 0) file_.write_at(0, std::as_bytes(std::span(header)));
+      file_.sync();
+      file_.close();
+    });
+    world_.together([&] {
+      if (world_.rank() == 0) commit_rename(temporary_, path_);
+      committed_ = true;
+    });
+  }
+
+ private:
+  World& world_;
+  std::string path_, temporary_;
+  File file_;
+  bool committed_ = false;
+};
+
+}  // namespace
+
+CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job) {
+  const auto cut = tokenizer.tables().may_be_cut ? Corpus::Cut::at_safe_newlines : Corpus::Cut::never;
+  const std::vector<Corpus::Part> parts = corpus.parts(job.part_bytes, cut);
+  CorpusReport report{.bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
+  DocumentEncoder encoder(tokenizer, job.eos);
+  Output output(world, job.out);
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint16_t> room;
+  std::uint64_t bytes_done = 0;
+  const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
+  for (std::size_t first = 0; first < parts.size(); first += round) {
+    const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
+    ids.clear();
+    world.together([&] {
+      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p) encoder.encode(corpus, parts[p], ids);
+    });
+    std::int64_t at = report.tokens;
+    const std::vector<std::int64_t> counts = counts_of_all(world, static_cast<std::int64_t>(ids.size()));
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (rank < world.rank()) at += counts[static_cast<std::size_t>(rank)];
+      report.tokens += counts[static_cast<std::size_t>(rank)];
+    }
+    world.together([&] { write_ids(output.file(), report.width, at, ids, room); });
+    for (std::size_t p = first; p < std::min(first + round, parts.size()); ++p) bytes_done += parts[p].length;
+    if (job.progress && world.rank() == 0) job.progress({bytes_done, report.bytes, report.tokens});
+  }
+  report.documents = world.sum(encoder.documents());
+  report.repaired = world.sum(encoder.repaired());
+  if (report.tokens == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
+  output.commit(token_file_header(report.width, report.tokens));
+  return report;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,155 @@
+// Text files to token files: what is written is each document's ids, whatever the number of ranks and the size of parts.
+
+#include "io/tokenizer/corpus.hpp"
+
+#include <mutex>
+
+#include "io/dataset.hpp"
+#include "io/json_file.hpp"
+#include "io/token_file.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using io::Special;
+using io::TextTokenizer;
+using test::expect_error;
+using test::Folder;
+using Ids = std::vector<std::int32_t>;
+
+TextTokenizer tokenizer(const std::string& family) {
+  return TextTokenizer::load(std::string(TESSERA_TEST_DATA) + "/tokenizer/" + family + ".tokenizer.json");
+}
+
+io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vector<std::string>& files, const io::CorpusJob& job) {
+  io::CorpusReport report;
+  std::mutex guard;
+  run_local(ranks, [&](World& world) {
+    const io::CorpusReport mine = io::tokenize_corpus(world, with, io::Corpus(files), job);
+    const std::lock_guard lock(guard);
+    report = mine;
+  });
+  return report;
+}
+
+Ids ids_in(const std::string& path) {
+  const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
+  Ids ids(static_cast<std::size_t>(data.tokens->size()));
+  data.tokens->read(0, data.tokens->size(), ids.data());
+  return ids;
+}
+
+class CorpusFiles : public testing::Test {
+ protected:
+  CorpusFiles() {
+    std::string lines, json;
+    for (int i = 0; i < 400; ++i) {
+      const std::string text = "Line " + std::to_string(i * 37) + " of  the \u00dcbung\u2019s text, caf\u0065\u0301 \u6f22\u5b57 <|endoftext|>" + std::string(i % 7, '!');
+      lines += text + (i % 5 == 0 ? "\n\n  " : "\n");
+      json += "{\"text\": \"" + text + "\\nnext " + std::to_string(i) + "\"}\n" + (i % 9 == 0 ? "\n" : "");
+      documents.push_back(text + "\nnext " + std::to_string(i));
+    }
+    documents.insert(documents.begin(), lines);
+    files = {folder.file("a.txt", lines), folder.file("b.jsonl", json)};
+  }
+  Folder folder;
+  std::vector<std::string> documents, files;
+};
+
+TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
+  for (const char* family : {"gpt2", "llama3", "qwen2", "llama2", "added"}) {
+    const TextTokenizer with = tokenizer(family);
+    const std::int32_t eos = 7;
+    Ids expected;
+    for (const std::string& document : documents) {
+      const Ids ids = with.encode(document, Special::with);
+      expected.insert(expected.end(), ids.begin(), ids.end());
+      expected.push_back(eos);
+    }
+    std::string bytes;
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const std::size_t part : {std::size_t{300}, std::size_t{1} << 20}) {
+        const std::string out = folder / "out.bin";
+        const io::CorpusReport report = tokenize(ranks, with, files, {.out = out, .eos = eos, .part_bytes = part, .progress = {}});
+        EXPECT_EQ(report.documents, 401);
+        EXPECT_EQ(report.tokens, static_cast<std::int64_t>(expected.size()));
+        EXPECT_EQ(report.repaired, 0);
+        EXPECT_EQ(report.width, 2);
+        const std::string written = test::bytes_of(out);
+        if (bytes.empty()) bytes = written;
+        EXPECT_EQ(written == bytes, true) << family << " " << ranks << " " << part;
+      }
+    }
+    EXPECT_EQ(ids_in(folder / "out.bin"), expected) << family;
+  }
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"a.txt", "b.jsonl", "out.bin"}));
+}
+
+TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
+  const TextTokenizer with = tokenizer("llama3");
+  const std::string out = folder / "out.bin", text = folder.file("c.txt", "one\ntwo");
+  (void)tokenize(1, with, {text}, {.out = out, .eos = std::nullopt, .progress = {}});
+  EXPECT_EQ(ids_in(out), with.encode("one\ntwo", Special::with));
+  (void)tokenize(1, with, {text}, {.out = out, .eos = 0, .progress = {}});
+  EXPECT_EQ(ids_in(out).back(), 0);
+}
+
+TEST_F(CorpusFiles, CountPlacesThatAreNoUtf8) {
+  const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
+  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .part_bytes = 3, .progress = {}}).repaired, 1);
+}
+
+TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
+  const TextTokenizer with = tokenizer("gpt2");
+  const std::string out = folder / "out.bin";
+  const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
+    for (const int ranks : {1, 3})
+      expect_error(ExitCode::data, words, [&] { (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}}); });
+    EXPECT_FALSE(std::filesystem::exists(out));
+  };
+  refused({files[0], folder.file("empty.txt", "")}, "empty.txt is empty");
+  refused({folder.file("t.bin", "x")}, "t.bin holds tokens already");
+  refused({folder.file("t.parquet", "PAR1")}, "Parquet");
+  refused({folder / "none.txt"}, "none.txt");
+  refused({folder.file("zero.txt", std::string(500, 'a') + std::string(1, '\0'))}, "zero.txt is not text: byte 500 is zero");
+  std::string json;
+  for (int i = 0; i < 100; ++i) json += i == 77 ? "{\"text\": 5}\n" : "{\"text\": \"some words to fill the line\"}\n";
+  refused({folder.file("bad.jsonl", json)}, "bad.jsonl:78");
+  refused({folder.file("blank.jsonl", "\n\n")}, "no token");
+  EXPECT_EQ(folder.names().size(), 2u + 6u);  // and nothing half written
+}
+
+TEST_F(CorpusFiles, HashByContentsAlone) {
+  const auto hash = [](const std::vector<std::string>& paths, int ranks) {
+    std::uint64_t found = 0;
+    run_local(ranks, [&](World& world) {
+      const std::uint64_t mine = io::Corpus(paths).content_hash(world);
+      if (world.rank() == 0) found = mine;
+    });
+    return found;
+  };
+  const std::uint64_t whole = hash(files, 1);
+  EXPECT_EQ(hash(files, 3), whole);
+  EXPECT_EQ(hash({folder.file("copy.txt", test::bytes_of(files[0])), files[1]}, 2), whole);
+  EXPECT_NE(hash({files[1], files[0]}, 1), whole);
+  std::string changed = test::bytes_of(files[0]);
+  changed.back() ^= 1;
+  EXPECT_NE(hash({folder.file("copy.txt", changed), files[1]}, 1), whole);
+}
+
+TEST(TokenFile, CountsBeyond31BitsInItsOwnForm) {
+  const std::string narrow = io::token_file_header(2, 2147483647), wide = io::token_file_header(4, 2147483648);
+  EXPECT_EQ(narrow.size(), 1024u);
+  EXPECT_EQ(narrow.substr(0, 12), std::string("\x88\xd8\x34\x01\x01\0\0\0\xff\xff\xff\x7f", 12));
+  EXPECT_EQ(wide.substr(0, 24), std::string("\xa1\xd9\x34\x01\x07\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x80\0\0\0\0", 24));
+  std::string small = wide + "abcdefgh";
+  small.replace(16, 8, std::string("\x02\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(io::check_token_file(small, "small.bin").count, 2);
+  expect_error(ExitCode::data, "truncated", [&] { (void)io::check_token_file(wide + "abcd", "cut.bin"); });
+  small.replace(16, 8, std::string(8, '\xff'));
+  expect_error(ExitCode::data, "says -1 tokens", [&] { (void)io::check_token_file(small, "odd.bin"); });
+}
+
+}  // namespace
+}  // namespace tessera
