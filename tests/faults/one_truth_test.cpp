@@ -155,5 +155,30 @@ TEST(EveryByteOnce, ReplicasShareALargeStateEvenly) {
   }
 }
 
+// A bit that memory has lost on one replica: nothing is saved, and the ranks are named.
+TEST(Replicas, ThatDifferAreNamedAndNothingIsSaved) {
+  const Folder folder(Folder::Place::memory);
+  const MadeTensors tensors = small_tensors();
+  for (const int kind : {0, 2}) {
+    std::vector<std::string> said(4);
+    run_local(4, [&](World& world) {
+      MadeState state(tensors, Mesh(2, 2), world.rank());
+      state.fill(7);
+      if (world.rank() == 3) {
+        auto* bits = reinterpret_cast<unsigned char*>(state.views()[1].data[kind]);
+        bits[41] ^= 16;
+      }
+      try {
+        (void)save(world, state, folder / "checkpoint-7", 7);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::internal);
+        said[static_cast<std::size_t>(world.rank())] = error.line();
+      }
+    });
+    for (const auto& line : said) EXPECT_THAT(line, testing::HasSubstr("ranks 1 and 3 hold the same shard and their bits differ"));
+    EXPECT_TRUE(folder.names().empty());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test

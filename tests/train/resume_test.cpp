@@ -163,7 +163,7 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
   const Variant four{.world = 4, .strategy = "3"};
   const Record saved = train_part(four, {.to = first, .last = half});
   const Record whole = train_part(four, {});
-  for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
+  for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
                            Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
     const Record loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
