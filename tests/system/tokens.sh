@@ -1,0 +1,68 @@
+#!/bin/bash
+# Text as a user gives it: tokenize on any number of ranks, train on text with its cache, bytes when asked for, refusals.
+#   tokens.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
+set -eu
+tessera=$1 mpirun=$2 tokenizers=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { echo "FAILED: $*"; [ ! -f log ] || tail -40 log; exit 1; }
+expect() { grep -qE -- "$1" "${2:-log}" || fail "no \"$1\""; }
+refuse() { # CODE WORDS ARGUMENTS ...
+  local code=0
+  "$tessera" "${@:3}" > log 2>&1 || code=$?
+  [ $code = "$1" ] || fail "exit $code for ${*:3}"
+  expect "^error: .*$2"
+}
+
+mkdir model
+cp "$tokenizers/llama3.tokenizer.json" model/tokenizer.json
+echo '{"eos_token": {"content": "<|end_of_text|>"}}' > model/tokenizer_config.json
+cat > model/config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 1024, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 60000); do echo "line $i of the text: as plain as can be, and longer than a part"; done > long.txt
+for i in $(seq 300); do echo "{\"text\": \"document $i\\nin two lines\"}"; done > short.jsonl
+
+for ranks in 1 3; do
+  "$mpirun" -n $ranks "$tessera" tokenize --model model --dataset long.txt short.jsonl --out t$ranks.bin --preview 1 > log 2>&1 || fail "tokenize on $ranks"
+  expect '^done      301 documents, .* tokens, .* \| uint16 \| '
+done
+cmp t1.bin t3.bin || fail "the bytes depend on the number of ranks"
+expect '^document 1, [0-9]+ tokens or more: 957:<\|begin_of_text\|> '
+
+# The same tokens whether given as .bin, made at start, or found in the cache; a sample is text.
+common=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --per_device_train_batch_size 2 --dataset_shuffle false)
+losses() { sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/' "$1/logging.jsonl"; }
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset t1.bin --output_dir bin > log 2>&1 || fail "training on .bin"
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir made --cache_dir cache --sample_prompt "line 1" --sample_tokens 3 > log 2>&1 || fail "training on text"
+expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(made in '
+expect '^sample    <\|begin_of_text\|>line 1'
+"$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir found --cache_dir cache > log 2>&1 || fail "training from the cache"
+expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(found\)'
+cmp t1.bin cache/tokens-*.bin || fail "the cache holds other tokens"
+for run in made found; do cmp <(losses bin) <(losses $run) || fail "losses of $run"; done
+[ "$(losses bin | wc -l)" = 3 ] || fail "losses"
+echo one more >> long.txt
+"$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir changed --cache_dir cache > log 2>&1 || fail "training on changed text"
+expect '\(made in '
+
+# Bytes stay bytes: asked for, and where no tokenizer is.
+"$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"
+! grep -q '^tokens ' log || fail "bytes were tokenised"
+mkdir bare && cp model/config.json bare
+"$tessera" train "${common[@]}" --model bare --dataset short.jsonl --output_dir bare-run > log 2>&1 || fail "training without a tokenizer"
+cmp <(losses bytes) <(losses bare-run) || fail "auto is not bytes"
+
+refuse 2 'needs --out' tokenize --model model --dataset long.txt
+refuse 2 'ends in \.bin' tokenize --model model --dataset long.txt --out x.txt
+refuse 2 'no tokenizer to use' tokenize --model bare --dataset long.txt --out x.bin
+refuse 2 'no token nonesuch' tokenize --model model --dataset long.txt --out x.bin --eos_token nonesuch
+refuse 2 'does not say what ends a document' tokenize --tokenizer "$tokenizers/gpt2.tokenizer.json" --dataset long.txt --out x.bin
+refuse 3 'holds tokens already' tokenize --model model --dataset t1.bin --out x.bin
+refuse 2 'no tokenizer.json at bare' train "${common[@]}" --tokenizer bare --dataset short.jsonl
+sed -i 's/"type":"NFC"/"type":"NFKC"/; s/"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false/"Digits"/' model/tokenizer.json
+refuse 3 'is "Digits", which is not built' train "${common[@]}" --dataset short.jsonl
+[ ! -e x.bin ] || fail "a refused run wrote a file"
+echo "tokens: all good"
