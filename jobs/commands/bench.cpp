@@ -8,6 +8,7 @@
 #include "jobs/run/limit.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/report.hpp"
+#include "jobs/run/room.hpp"
 #include "jobs/run/setup.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
@@ -15,21 +16,11 @@
 
 namespace tessera::jobs {
 
-int set_threads_of(const Call& call, World& world) {
-  const ThreadShare share = share_cores(world, static_cast<int>(call.options().maybe_integer("threads").value_or(0)));
-  kernels::set_threads(share.threads);
-  if (share.overcommitted)
-    log::warn(21,
-              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-              "their own, or lower --threads");
-  return share.threads;
-}
-
 namespace {
 
 int bench_gemm(const Call& call, World& world) {
   const Options& options = call.options();
-  const int threads = set_threads_of(call, world);
+  const int threads = take_cores(call.options(), world).threads;
   std::vector<GemmShape> shapes{{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}};
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
@@ -125,7 +116,7 @@ void print_step(const Call& call, const Side (&sides)[2], double flops, double b
 
 int bench_step(const Call& call, World& world) {
   const Options& options = call.options();
-  const int threads = set_threads_of(call, world);
+  const int threads = take_cores(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const models::Model model = models::make(config.text, config.path);
   const std::int64_t length = sequence_length(options, model);

@@ -6,6 +6,7 @@
 #include "jobs/run/inference.hpp"
 #include "jobs/run/limit.hpp"
 #include "jobs/run/report.hpp"
+#include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/bandwidth.hpp"
 #include "runtime/base/log.hpp"
@@ -62,7 +63,7 @@ double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t
 
 int bench_generate_command(const Call& call, World& world) {
   const Options& options = call.options();
-  const int threads = set_threads_of(call, world);
+  const int threads = take_cores(options, world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const models::Model model = models::make(config.text, config.path);
   const std::int64_t rows = options.maybe_integer("per_device_eval_batch_size").value_or(bench_rows);

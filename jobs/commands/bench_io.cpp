@@ -13,6 +13,7 @@
 #include "jobs/commands/bench_tools.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/setup.hpp"
+#include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/train/trainer.hpp"
@@ -242,7 +243,7 @@ int bench_io_command(const Call& call, World& world) {
   const std::string directory = options.has("dir") ? options.text("dir") : ".";
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::uint64_t bytes = options.bytes("size");
-  (void)set_threads_of(call, world);
+  (void)take_cores(call.options(), world);
   world.together([&] {
     if (world.rank() == 0) io::make_directories(directory);
   });

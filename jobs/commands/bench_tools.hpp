@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks share: tokens out of nothing, medians, threads.
+// What the benchmarks share: tokens out of nothing, medians.
 
 #include <algorithm>
 #include <vector>
@@ -30,8 +30,5 @@ class RandomTokens final : public io::TokenStream {
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
 }
-
-/// Collective: threads of this rank by --threads and the cores there are; warns where ranks share cores.
-int set_threads_of(const Call& call, World& world);
 
 }  // namespace tessera::jobs

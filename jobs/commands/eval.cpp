@@ -5,6 +5,7 @@
 
 #include "jobs/run/inference.hpp"
 #include "jobs/run/report.hpp"
+#include "jobs/run/room.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {

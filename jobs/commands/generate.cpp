@@ -6,6 +6,7 @@
 #include "jobs/run/codec.hpp"
 #include "jobs/run/inference.hpp"
 #include "jobs/run/prompts.hpp"
+#include "jobs/run/room.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {

@@ -9,6 +9,7 @@
 #include "io/file.hpp"
 #include "io/model_file.hpp"
 #include "jobs/run/limit.hpp"
+#include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
@@ -19,17 +20,7 @@ void TrainRun::prepare() {
   check_options(options_);
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path);
-  threads_ = share_cores(world_, static_cast<int>(options_.maybe_integer("threads").value_or(0)));
-  kernels::set_threads(threads_.threads);
-  if (threads_.overcommitted) {
-    log::warn(21,
-              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-              "their own, or lower --threads");
-  }
-  if (blas_is_serial() && threads_.threads > 1)
-    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
-                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
-  for (const std::string& text : options_.without_effect) log::warn(24, text);
+  threads_ = take_cores(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
@@ -75,21 +66,8 @@ void TrainRun::prepare() {
 }
 
 void TrainRun::check_memory() {
-  const plan::RunPlan plan = plan::make_plan(trainer_options_.run);
-  const MachineMemory memory = machine_memory();
-  const std::uint64_t mine = options_.has("device_memory") ? options_.bytes("device_memory")
-                                                           : memory.available / static_cast<std::uint64_t>(world_.node_size());
-  memory_limit_ = static_cast<std::uint64_t>(-world_.max(-static_cast<std::int64_t>(mine)));
-  const auto needed = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(plan.costs.total)));
-  if (needed > memory_limit_) {
-    throw Error(
-        ExitCode::does_not_fit,
-        strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
-               human_bytes(static_cast<double>(memory_limit_)).c_str()),
-        options_.has("device_memory") ? "--device_memory: " + options_.value("device_memory").source.text
-                                      : "memory available on the node / its ranks",
-        "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
-  }
+  memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
+                              "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
 }
 
 void TrainRun::start() {

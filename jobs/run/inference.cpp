@@ -1,27 +1,12 @@
 #include "jobs/run/inference.hpp"
 
-#include <filesystem>
-
 #include "io/checkpoint/checkpoint.hpp"
+#include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
-
-ThreadShare take_cores(const Options& options, World& world) {
-  const ThreadShare share = share_cores(world, static_cast<int>(options.maybe_integer("threads").value_or(0)));
-  kernels::set_threads(share.threads);
-  if (share.overcommitted)
-    log::warn(21,
-              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-              "their own, or lower --threads");
-  if (blas_is_serial() && share.threads > 1)
-    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
-                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
-  for (const std::string& text : options.without_effect) log::warn(24, text);
-  return share;
-}
 
 plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world, const Topology& topology,
                              plan::Purpose purpose, std::int64_t most) {
@@ -34,20 +19,6 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   const std::int64_t rows = std::min(options.maybe_integer("per_device_eval_batch_size").value_or(default_rows), most);
   spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
   return spec;
-}
-
-std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
-  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
-                                                          : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
-  const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
-  const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan.costs.total)));
-  if (needed <= limit) return limit;
-  throw Error(ExitCode::does_not_fit,
-              strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
-                     human_bytes(static_cast<double>(limit)).c_str()),
-              options.has("device_memory") ? "--device_memory: " + options.value("device_memory").source.text
-                                           : "memory available on the node / its ranks",
-              to_do);
 }
 
 namespace {
@@ -63,6 +34,12 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
                    [&](const std::string& name) { return models::tensor_use(model, name); });
   }
   run.parameters_loaded();
+}
+
+const char* where_parameters_are(const plan::RunPlan& plan) {
+  if (plan.layout.num_shards() == 1) return "whole on every rank";
+  if (plan.main().params_in_place) return "read in place";
+  return plan.main().params_resident ? "gathered once" : "gathered for every pass";
 }
 
 }  // namespace
@@ -90,7 +67,7 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
                    plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(), world.size() == 1 ? "" : "s",
                    world.node_count(), world.node_count() == 1 ? "" : "s", name_of(plan.spec.topology.transport), threads.threads,
                    threads.threads == 1 ? "" : "s",
-                   plan.main().params_resident ? "gathered once" : "gathered for every pass"));
+                   where_parameters_are(plan)));
   log::info("work      " + work);
   std::size_t cache = 0, measured = 0;
   for (const ArenaSlot& slot : plan.slots) cache += slot.name.starts_with("cache.") ? slot.bytes : 0;

@@ -24,7 +24,8 @@ struct Sampling {
 class TokenPicker {
  public:
   TokenPicker(const Sampling& sampling, std::int64_t vocab);
-  /// The next token of a row that holds `row`. `prompt` and `position` name the random number. Overwrites the logits.
+  /// The next token of a row that holds `row`. `prompt` and `position` name the random number. Overwrites the logits. Throws Error (data)
+  /// where one is not finite.
   [[nodiscard]] std::int32_t pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt, std::uint64_t position);
 
  private:

@@ -19,15 +19,15 @@ ScheduleInput fixed_input(const char* strategy) {
 TEST(Fixed, ResidentUnitsAreGatheredOnce) {
   const ScheduleInput in = fixed_input("2");
   EXPECT_EQ(text(build_load(in)), R"(
-gather  embed  s0  on gather
-gather  h.0    s1  on gather
-gather  head   s2  on gather
+gather     embed       s0  on gather
+gather     h.0         s1  on gather
+gather     head        s2  on gather
 )" + 1);
   EXPECT_EQ(text(build_forward(in, /*with_loss=*/true)), R"(
-forward  embed  m0  on compute
-forward  h.0    m0  on compute
-forward  head   m0  on compute
-norm                on reduce   after forward head m0
+forward    embed   m0      on compute
+forward    h.0     m0      on compute
+forward    head    m0      on compute
+norm                       on reduce   after forward head m0
 )" + 1);
 }
 

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/base/error.hpp"
+
 namespace tessera::test {
 namespace {
 
@@ -87,6 +89,15 @@ TEST(Sampling, ARepeatedTokenIsPenalisedOnceAndTheOthersAreNot) {
   logits = {4, 3, -1, -1.5F};  // nothing is left over from the row before
   EXPECT_EQ(picker.pick(logits, std::vector<std::int32_t>{3}, 0, 1), 0);
   EXPECT_EQ(logits, (Logits{4, 3, -1, -3}));
+}
+
+TEST(Sampling, LogitsThatAreNotFiniteAreRefused) {
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY})
+    for (const double temperature : {0.0, 1.0}) {
+      Logits logits = five;
+      logits[3] = bad;
+      EXPECT_THROW((void)TokenPicker({.temperature = temperature}, 5).pick(logits, {}, 0, 0), Error);
+    }
 }
 
 TEST(Sampling, SeedPromptAndPositionNameTheDraw) {
