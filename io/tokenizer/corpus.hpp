@@ -25,8 +25,9 @@ class Corpus {
     std::size_t file = 0, offset = 0, length = 0;
     bool begins = true, ends = true;  // the document; true of lines
   };
-  /// In order; together all bytes of all files. Parts have about `bytes`, unless there is no place to cut.
+  /// Where a text file may be cut (cut.hpp); lines may be told apart anyway.
   enum class Cut : unsigned char { never, at_safe_newlines };
+  /// In order; together all bytes of all files. Parts have about `bytes`, unless there is no place to cut.
   [[nodiscard]] std::vector<Part> parts(std::size_t bytes, Cut texts) const;
   [[nodiscard]] std::string_view text(const Part& part) const { return maps_[part.file].bytes().substr(part.offset, part.length); }
   [[nodiscard]] const std::string& path(std::size_t file) const { return paths_[file]; }
