@@ -73,7 +73,7 @@ full() {
   refuse 2 'misspelt.yaml:1' 2 train misspelt.yaml $base
   refuse 3 model.safetensors 2 train --model model --dataset train.txt --max_length 16
   refuse 2 'not built yet' 2 train $base --mixed_precision bf16
-  refuse 2 'not built yet' 2 train $base --resume_from_checkpoint auto
+  refuse 3 'No such file' 2 train $base --resume_from_checkpoint nowhere/checkpoint-3
   refuse 2 'not built yet' 2 train $base --backend cuda
   refuse 2 zero 2 train $base --zero_stage 2 --fsdp full_shard
   refuse 4 'a rank needs' 2 train $base --device_memory 64KiB
