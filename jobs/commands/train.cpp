@@ -105,10 +105,9 @@ void TrainRun::lock() {
 }
 
 bool TrainRun::resume() {
-  const std::vector<Candidate> candidates = resume_candidates(world_, options_);
   data_identity_ = identity_of(data_, trainer_options_.run.tokens, data_seed(options_), options_.flag("dataset_shuffle"));
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const Candidate& candidate = candidates[i];
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& candidate = candidates_[i];
     try {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
       progress_ = read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
@@ -118,7 +117,7 @@ bool TrainRun::resume() {
                  human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds);
     } catch (const Error& error) {
       // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
-      if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates.size()) throw;
+      if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates_.size()) throw;
       if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is passed over: " + error.line());
       continue;
     }
@@ -129,7 +128,7 @@ bool TrainRun::resume() {
     run_directory_ = candidate.directory;
     return true;
   }
-  if (options_.has("resume_from_checkpoint") && options_.text("resume_from_checkpoint") == "auto")
+  if (resumes_automatically(options_))
     resumed_ = "resume    no checkpoint under " + options_.text("output_dir") + ": starting afresh";
   return false;
 }
@@ -206,7 +205,10 @@ int TrainRun::run() {
   prepare();
   if (options_.flag("dry_run")) return print_plan(options_, &world_, world_.size(), world_.topology());
   check_memory();
+  // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked when nobody else writes there.
+  if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
   lock();
+  if (resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
   start();
   try {
     announce();

@@ -64,6 +64,7 @@ class TrainRun {
   std::int64_t first_step_ = 0;  // steps done before this process
   std::string resumed_;          // the line that says so
   std::string run_directory_;    // to go on in
+  std::vector<Candidate> candidates_;
   std::vector<std::string> hosts_;  // rank 0 only
   std::chrono::steady_clock::time_point loop_started_;
   Interval interval_;

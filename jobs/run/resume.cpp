@@ -125,7 +125,10 @@ std::vector<Candidate> automatic(const std::string& base, bool versions) {
 std::vector<Candidate> explicitly(const std::string& path) {
   std::string plain = path;
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  if (fs::exists(plain + "/" + io::manifest_name) || io::checkpoint_step(fs::path(plain).filename().string())) return {{plain, {}}};
+  if (fs::exists(plain + "/" + io::manifest_name) || io::checkpoint_step(fs::path(plain).filename().string())) {
+    (void)io::read_manifest(plain);
+    return {{plain, {}}};
+  }
   std::vector<Candidate> found = automatic(plain, /*versions=*/true);
   if (found.empty())
     throw Error(ExitCode::data, "there is no checkpoint", plain, "Name a checkpoint-<step> directory, or a run directory that holds some");
@@ -134,14 +137,18 @@ std::vector<Candidate> explicitly(const std::string& path) {
 
 }  // namespace
 
+bool resumes_automatically(const Options& options) {
+  const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "";
+  return word == "auto" || word == "true" || word == "True";
+}
+
 std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "none";
   if (word == "none" || word == "false" || word == "no" || word == "0") return {};
   std::string packed;
   world.together([&] {
     if (world.rank() != 0) return;
-    const bool is_auto = word == "auto" || word == "true" || word == "True";
-    const auto found = is_auto ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
+    const auto found = resumes_automatically(options) ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
     for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
   });
   packed = world.from_root(packed);

@@ -38,6 +38,8 @@ struct Candidate {
   std::string checkpoint;  // ".../v0-…/checkpoint-200"
   std::string directory;   // the run directory to go on in; "": a new one (an explicit PATH)
 };
+/// --resume_from_checkpoint auto: by what is under --output_dir.
+[[nodiscard]] bool resumes_automatically(const Options& options);
 /// Collective. The checkpoints to try, best first, by --resume_from_checkpoint; empty: start afresh. `auto`: of the newest version directory under
 /// --output_dir that holds any, newest step first, then of older ones; those that are not whole are told and passed over. PATH: that checkpoint,
 /// or the newest of that run directory. Throws Error (data) on every rank alike: no such checkpoint; checkpoints are there and none is whole.
