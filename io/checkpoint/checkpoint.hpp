@@ -31,6 +31,7 @@ struct SaveRequest {
 struct SaveReport {
   std::uint64_t bytes = 0;  // of all data sets
   double seconds = 0;       // from the beginning to the commit
+  std::uint64_t copied = 0; // by this rank to the snapshot, since training came to them before the disk
 };
 
 /// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).

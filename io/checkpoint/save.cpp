@@ -71,7 +71,7 @@ SaveReport CheckpointSave::commit() {
   Parts& p = *parts_;
   p.world.together([&] { p.writer->wait(); });
   p.transaction.commit(p.writer->pieces(), p.training, p.may_differ);
-  return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count()};
+  return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count(), p.writer->copied()};
 }
 
 }  // namespace tessera::io

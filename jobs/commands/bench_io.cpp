@@ -163,7 +163,8 @@ class Beside final : public train::StepGuest {
 
 struct AsyncSides {
   std::vector<double> plain, beside, now;  // seconds: ten steps; ten steps with a save beside them; a save for which all wait
-  double bytes = 0;
+  std::vector<double> begin, commit;  // of the save beside them: what all wait for
+  double bytes = 0, copied = 0;
 };
 
 AsyncSides measure_async(const Call& call, World& world, const models::Model& model, const std::string& directory, int repeats) {
@@ -194,12 +195,18 @@ AsyncSides measure_async(const Call& call, World& world, const models::Model& mo
         request.snapshot = trainer.snapshot();
         request.threads = 1;
         request.compare_replicas = false;
+        const auto now = Clock::now();
         guest.save = std::make_unique<io::CheckpointSave>(world, request);
+        sides.begin.push_back(std::chrono::duration<double>(Clock::now() - now).count());
       }
       const train::StepReport report = trainer.step(tokens, sampler, s * global, global);
       if (guest.save && (report.notes.saved == world.size() || s + 1 == steps)) {
-        sides.bytes = static_cast<double>(guest.save->commit().bytes);
+        const auto now = Clock::now();
+        const io::SaveReport report_of_save = guest.save->commit();
         guest.save.reset();
+        sides.commit.push_back(std::chrono::duration<double>(Clock::now() - now).count());
+        sides.bytes = static_cast<double>(report_of_save.bytes);
+        sides.copied = static_cast<double>(report_of_save.copied);
       }
     }
     world.barrier();
@@ -272,7 +279,8 @@ int bench_io_command(const Call& call, World& world) {
     if (!options.flag("json")) {
       log::info(strfmt("ten steps of %s: %.2f s; with a save of %s beside them %.2f s; a save for which all wait %.2f s", config.path.c_str(),
                        median(async.plain), human_bytes(async.bytes).c_str(), median(async.beside), median(async.now)));
-      log::info(strfmt("%-28s %7.1f%% of a synchronous save", "async: time added", 100 * share));
+      log::info(strfmt("%-28s %7.1f%% of a synchronous save; all wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s", "async: time added",
+                       100 * share, 1e3 * median(async.begin), 1e3 * median(async.commit), human_bytes(async.copied).c_str()));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));
