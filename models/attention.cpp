@@ -13,12 +13,6 @@ std::vector<Linear> linears(const std::vector<LinearSpec>& specs, ParamList& par
   return made;
 }
 
-/// The columns of `matrix` from `first` on that a Linear writes; rows stay where they are.
-TensorView columns_of(const TensorView& matrix, std::int64_t first, const Linear& linear) {
-  return {static_cast<char*>(matrix.data) + static_cast<std::size_t>(first) * size_of(matrix.dtype), matrix.dtype,
-          Shape{matrix.shape[0], linear.out()}, matrix.device};
-}
-
 }  // namespace
 
 Attention::Attention(const AttentionSpec& spec, ParamList& params)
@@ -120,7 +114,7 @@ void Attention::forward(const ForwardArgs& args) const {
 
   std::int64_t column = 0;
   for (const Linear& linear : qkv_) {
-    linear.forward({.params = args.params, .x = args.x, .y = columns_of(s.qkv, column, linear), .y_stride = maker_.width(),
+    linear.forward({.params = args.params, .x = args.x, .y = columns(s.qkv, column, linear.out()), .y_stride = maker_.width(),
                     .stream = args.stream});
     column += linear.out();
   }
@@ -161,7 +155,7 @@ void Attention::backward_projections(const BackwardArgs& args, const TensorView&
   const auto part = [&](const Linear& linear) {
     const std::int64_t at = column;
     column += linear.out();
-    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = columns_of(dqkv, at, linear),
+    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = columns(dqkv, at, linear.out()),
                                 .dx = args.dx, .dy_stride = maker_.width(), .write = at > 0 ? Write::add : Write::overwrite,
                                 .stream = args.stream};
   };

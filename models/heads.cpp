@@ -5,15 +5,6 @@
 #include "kernels/rope.hpp"
 
 namespace tessera::models {
-namespace {
-
-/// Columns [column, column + count) of every row; the rows stay as far apart as they are.
-TensorView columns(const TensorView& matrix, std::int64_t column, std::int64_t count) {
-  return {static_cast<char*>(matrix.data) + static_cast<std::size_t>(column) * size_of(matrix.dtype), matrix.dtype,
-          Shape{matrix.shape[0], count}, matrix.device};
-}
-
-}  // namespace
 
 HeadMaker::HeadMaker(const HeadMakerSpec& spec, ParamList& params)
     : heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim), rope_(spec.rope) {

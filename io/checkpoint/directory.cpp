@@ -92,6 +92,8 @@ void publish_directory(const std::string& from, const std::string& to, const std
     if (aside.empty()) remove_tree_quietly(from);
     return;
   }
+  // Only where names cannot be exchanged at all: any other failure leaves what is there.
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) throw system_error("write", to, errno);
   if (aside.empty()) remove_checkpoint(to);
   else commit_rename(to, aside);
   commit_rename(from, to);
