@@ -92,7 +92,8 @@ void publish_directory(const std::string& from, const std::string& to, const std
     if (aside.empty()) remove_tree_quietly(from);
     return;
   }
-  if (aside.empty()) remove_checkpoint(to);
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) throw system_error("write", to, errno);
+  if (aside.empty()) remove_checkpoint(to);  // a file system that cannot exchange names
   else commit_rename(to, aside);
   commit_rename(from, to);
 }
