@@ -4,9 +4,8 @@
 
 #include <dirent.h>
 
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "io/checkpoint/directory.hpp"
@@ -94,39 +93,54 @@ void check_after(const MadeTensors& tensors, const Folder& folder, const std::ve
   }
 }
 
-/// Each call in turn, this kind of fault; returns how many calls there were.
-long sweep(const Case& c, const char* kind, const char* words) {
-  const MadeTensors tensors = small_tensors();
-  const bool fails = std::strcmp(kind, "short") != 0;
-  const Folder folder(Folder::Place::memory);
-  const std::string root = fs::canonical(folder.path()).string();
+void save_alone(const MadeTensors& tensors, const std::string& directory, std::int64_t step, std::int64_t values) {
   run_local(1, [&](World& world) {
     MadeState state(tensors, Mesh(1, 1), 0);
-    state.fill(1);
-    (void)save(world, state, folder / "checkpoint-1", 1);
+    state.fill(values);
+    (void)save(world, state, directory, step);
   });
-  std::set<std::string> kinds_of_call;
-  long calls = 0;
+}
+
+/// Attempts with each call in turn at fault, until there is no such call; `check` gets what the ranks said and which call it was.
+void each_call(const Folder& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
+               const std::function<void(const std::vector<std::string>& said, const std::string& call)>& check) {
+  const std::string root = fs::canonical(folder.path()).string();
   for (long at = 1; at < 1000 && !testing::Test::HasFailure(); ++at) {
     const int before = open_descriptors();
     fault_arm(root.c_str(), "", at, kind);
-    const auto said = try_to_save(tensors, c, folder / "checkpoint-2");
-    calls = fault_disarm();
+    const auto said = attempt();
+    (void)fault_disarm();
     const std::string call = fault_happened();
-    if (call.empty()) break;  // there was no such call: the sweep is through
-    SCOPED_TRACE(strfmt("mesh %s, %s at call %ld: %s; said \"%s\"", c.mesh.str().c_str(), kind, at, call.c_str(), said[0].c_str()));
-    kinds_of_call.insert(call.substr(0, call.find(' ')));
-    check_after(tensors, folder, said, words, call);
-    EXPECT_TRUE(!fails || !said[0].empty() || may_be_ignored(call)) << "nothing was thrown";
-    EXPECT_TRUE(fails || said[0].empty());
+    if (call.empty()) break;
+    SCOPED_TRACE(strfmt("%s at call %ld: %s; said \"%s\"", kind, at, call.c_str(), said[0].c_str()));
+    check(said, call);
     EXPECT_EQ(open_descriptors(), before) << "descriptors are left open";
-    fs::remove_all(folder / "checkpoint-2");
-    fs::remove_all(folder / "checkpoint-2.tmp");
   }
-  for (const char* expected : {"mkdir", "open", "pwrite", "fsync", "rename", "close"})
-    EXPECT_TRUE(kinds_of_call.contains(expected) || (std::strcmp(expected, "pwrite") == 0 && kinds_of_call.contains("write"))) << expected;
-  EXPECT_EQ(loaded(tensors, folder / "checkpoint-1", 1), "");
-  return calls;
+}
+
+/// The whole of what must hold, with this kind of fault; returns how many calls there were.
+long sweep(const Case& c, const char* kind, const char* words) {
+  const MadeTensors tensors = small_tensors();
+  const std::string_view name = kind;
+  const bool one_call_fails = name == "ENOSPC" || name == "EIO";
+  const Folder folder(Folder::Place::memory);
+  save_alone(tensors, folder / "checkpoint-1", 1, 1);
+  std::set<std::string> calls;
+  long count = 0;
+  each_call(
+      folder, kind, [&] { return try_to_save(tensors, c, folder / "checkpoint-2"); },
+      [&](const auto& said, const std::string& call) {
+        SCOPED_TRACE(c.mesh.str());
+        ++count;
+        calls.insert(call.substr(0, call.find(' ')));
+        check_after(tensors, folder, said, words, one_call_fails ? call : "");
+        EXPECT_TRUE(!one_call_fails || !said[0].empty() || may_be_ignored(call)) << "nothing was thrown";
+        EXPECT_TRUE(name != "short" || said[0].empty());
+        fs::remove_all(folder / "checkpoint-2");
+        fs::remove_all(folder / "checkpoint-2.tmp");
+      });
+  for (const char* expected : {"mkdir", "open", "pwrite", "fsync", "rename", "close"}) EXPECT_TRUE(calls.contains(expected)) << expected;
+  return count;
 }
 
 TEST(Errors, NoSpaceAtAnyCallOfASave) { EXPECT_GT(sweep({Mesh(1, 3)}, "ENOSPC", "No space left on device"), 20); }
@@ -139,59 +153,29 @@ TEST(Errors, InTheBackground) {
   sweep({Mesh(2, 1), true}, "EIO", "Input/output error");
 }
 
-/// A disk that is full from the n-th call on, a half write before it or not: what was refused names the file; the rest holds as above.
-void full_disk(const Case& c, const char* kind) {
-  const MadeTensors tensors = small_tensors();
-  const Folder folder(Folder::Place::memory);
-  const std::string root = fs::canonical(folder.path()).string();
-  run_local(1, [&](World& world) {
-    MadeState state(tensors, Mesh(1, 1), 0);
-    state.fill(1);
-    (void)save(world, state, folder / "checkpoint-1", 1);
-  });
-  for (long at = 1; at < 1000 && !testing::Test::HasFailure(); ++at) {
-    fault_arm(root.c_str(), "", at, kind);
-    const auto said = try_to_save(tensors, c, folder / "checkpoint-2");
-    (void)fault_disarm();
-    const std::string call = fault_happened();
-    if (call.empty()) break;
-    SCOPED_TRACE(strfmt("mesh %s, %s at call %ld: %s; said \"%s\"", c.mesh.str().c_str(), kind, at, call.c_str(), said[0].c_str()));
-    check_after(tensors, folder, said, "No space left on device", "");
-    fs::remove_all(folder / "checkpoint-2");
-    fs::remove_all(folder / "checkpoint-2.tmp");
-  }
-}
+// From the n-th call on, a half write before it or not.
 TEST(ErrorsFull, ADiskThatStaysFull) {
-  full_disk({Mesh(1, 3)}, "full");
-  full_disk({Mesh(1, 2)}, "short_full");
+  sweep({Mesh(1, 3)}, "full", "No space left on device");
+  sweep({Mesh(1, 2)}, "short_full", "No space left on device");
 }
 
 // The new checkpoint has the name of one that is there: until the rename the old one stays.
 TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsWhole) {
   const MadeTensors tensors = small_tensors();
   const Folder folder(Folder::Place::memory);
-  const std::string root = fs::canonical(folder.path()).string();
-  for (long at = 1; at < 1000 && !testing::Test::HasFailure(); ++at) {
-    run_local(1, [&](World& world) {
-      MadeState state(tensors, Mesh(1, 1), 0);
-      state.fill(1);  // the values of another run's step 2
-      auto request = save_request(state, folder / "checkpoint-2", 2);
-      io::CheckpointSave pending(world, request);
-      (void)pending.commit();
-    });
-    fault_arm(root.c_str(), "", at, "EIO");
-    const auto said = try_to_save(tensors, {Mesh(1, 2)}, folder / "checkpoint-2");
-    (void)fault_disarm();
-    const std::string call = fault_happened();
-    if (call.empty()) break;
-    SCOPED_TRACE(strfmt("call %ld: %s; said \"%s\"", at, call.c_str(), said[0].c_str()));
-    run_local(1, [&](World& world) {
-      MadeState state(tensors, Mesh(1, 1), 0);
-      (void)load(world, state, folder / "checkpoint-2", 2);
-      EXPECT_TRUE(state.difference(1).empty() || state.difference(2).empty()) << state.difference(1);
-      EXPECT_TRUE(!said[0].empty() || state.difference(2).empty());
-    });
-  }
+  const std::string directory = folder / "checkpoint-2";
+  save_alone(tensors, directory, 2, 1);  // the values of another run's step 2
+  each_call(
+      folder, "EIO", [&] { return try_to_save(tensors, {Mesh(1, 2)}, directory); },
+      [&](const auto& said, const std::string&) {
+        run_local(1, [&](World& world) {
+          MadeState state(tensors, Mesh(1, 1), 0);
+          (void)load(world, state, directory, 2);
+          EXPECT_TRUE(state.difference(1).empty() || state.difference(2).empty()) << state.difference(1);
+          EXPECT_TRUE(!said[0].empty() || state.difference(2).empty());
+        });
+        save_alone(tensors, directory, 2, 1);
+      });
 }
 
 }  // namespace
