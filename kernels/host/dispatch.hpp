@@ -6,12 +6,16 @@
 //      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file, nothing more.
 //   2. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
 //      anonymous namespace (a weak symbol compiled for AVX-512 could be the one the linker keeps for everybody), then
-//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64 the same. One thread, a range of rows; no standard headers but
-//      <cstdint>/<cstddef>; exp and log from host/isa/math.hpp; loops under `#pragma omp simd` where the compiler needs a word.
+//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16 the same: numbers of T are stored, and computed in
+//      Acc<T> (`widen(x[i])`, `T(result)`: one rounding). One thread, a range of rows; no standard headers but <cstdint>/<cstddef>;
+//      exp and log from host/isa/math.hpp; loops under `#pragma omp simd` where the compiler needs a word.
 //   3. op.cpp: check shapes, split ranges over threads (host/parallel.hpp), call `host::op<T>().forward(…)`.
 // CMake picks both files up by itself. A kernel of one type only: TESSERA_TABLE_PLAIN(Op, op), table `op_table`.
 
 #include <cstdint>
+#include <type_traits>
+
+#include "runtime/base/half.hpp"
 
 #if defined(__x86_64__)
 #define TESSERA_X86 1
@@ -43,14 +47,18 @@ template <class Table>
 #define TESSERA_TABLE_CHOOSE(table) portable::table
 #endif
 
-/// Declares name_f32 and name_f64 of every instruction set, and name<T>(), the table of the set in use.
-#define TESSERA_TABLE(Type, name)                                                         \
-  TESSERA_TABLE_DECLARE(Type<float>, name##_f32)                                          \
-  TESSERA_TABLE_DECLARE(Type<double>, name##_f64)                                         \
-  template <class T>                                                                      \
-  [[nodiscard]] const Type<T>& name() {                                                   \
-    if constexpr (sizeof(T) == sizeof(float)) return TESSERA_TABLE_CHOOSE(name##_f32);    \
-    else return TESSERA_TABLE_CHOOSE(name##_f64);                                         \
+/// Declares name_f32, name_f64, name_bf16 and name_f16 of every instruction set, and name<T>(), the table of the set in use.
+#define TESSERA_TABLE(Type, name)                                                                           \
+  TESSERA_TABLE_DECLARE(Type<float>, name##_f32)                                                            \
+  TESSERA_TABLE_DECLARE(Type<double>, name##_f64)                                                           \
+  TESSERA_TABLE_DECLARE(Type<tessera::bf16>, name##_bf16)                                                   \
+  TESSERA_TABLE_DECLARE(Type<tessera::f16>, name##_f16)                                                     \
+  template <class T>                                                                                        \
+  [[nodiscard]] const Type<T>& name() {                                                                     \
+    if constexpr (std::is_same_v<T, float>) return TESSERA_TABLE_CHOOSE(name##_f32);                        \
+    else if constexpr (std::is_same_v<T, double>) return TESSERA_TABLE_CHOOSE(name##_f64);                  \
+    else if constexpr (std::is_same_v<T, tessera::bf16>) return TESSERA_TABLE_CHOOSE(name##_bf16);          \
+    else return TESSERA_TABLE_CHOOSE(name##_f16);                                                           \
   }
 
 /// The same for a table without a type parameter: name_table, and name().

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/half.hpp"
 
 namespace tessera {
 
@@ -38,10 +39,15 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
   return "?";
 }
 
+/// Of statistics (mean, rstd, lse, router probabilities) and losses, where activations are of `dtype`.
+[[nodiscard]] constexpr DType stat_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
 template <class T>
 struct dtype_of;
 template <> struct dtype_of<float> { static constexpr DType value = DType::f32; };
 template <> struct dtype_of<double> { static constexpr DType value = DType::f64; };
+template <> struct dtype_of<bf16> { static constexpr DType value = DType::bf16; };
+template <> struct dtype_of<f16> { static constexpr DType value = DType::f16; };
 template <> struct dtype_of<std::int32_t> { static constexpr DType value = DType::i32; };
 template <> struct dtype_of<std::int64_t> { static constexpr DType value = DType::i64; };
 template <> struct dtype_of<std::uint8_t> { static constexpr DType value = DType::u8; };
