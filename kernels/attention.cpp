@@ -1,7 +1,9 @@
-// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads.
+// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads. A task takes the
+// documents of its sequence one after another.
 
 #include "kernels/attention.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "kernels/host/attention.hpp"
@@ -41,6 +43,65 @@ void run_tasks(std::int64_t tasks, const TensorView& workspace, std::size_t per_
   });
 }
 
+void check_positions(const TensorView& positions, std::int64_t rows) {
+  if (positions) check_view(positions, rows, DType::i32);
+}
+
+const std::int32_t* positions_of(const TensorView& positions, std::int64_t b, std::int64_t tokens) {
+  return positions ? positions.as<std::int32_t>() + b * tokens : nullptr;
+}
+
+struct Document {
+  std::int64_t first = 0, tokens = 0;  // within its sequence
+  [[nodiscard]] std::int64_t blocks() const { return (tokens + host::attention_q_block - 1) / host::attention_q_block; }
+};
+
+/// Calls f(document) for each of a sequence of which positions (T) are given; null: it is one document.
+template <class F>
+void each_document(const std::int32_t* positions, std::int64_t tokens, const F& f) {
+  for (Document d; d.first < tokens; d.first += d.tokens, d.tokens = 0) {
+    do ++d.tokens;
+    while (d.first + d.tokens < tokens && !(positions && positions[d.first + d.tokens] == 0));
+    f(d);
+  }
+}
+
+/// Document d of sequence b as a batch of its own.
+template <class T>
+host::AttentionProblem<T> part_of(host::AttentionProblem<T> p, std::int64_t b, const Document& d) {
+  const std::int64_t row = b * p.tokens + d.first, width = (p.heads + 2 * p.kv_heads) * p.head_dim, out_width = p.heads * p.head_dim;
+  p.qkv += row * width;
+  if (p.out) p.out += row * out_width;
+  if (p.dout) p.dout += row * out_width;
+  if (p.out_w) p.out_w += row * out_width;
+  if (p.lse) p.lse += b * p.heads * p.tokens + d.first;
+  if (p.dqkv) p.dqkv += row * width;
+  p.lse_stride = p.tokens;
+  p.batch = 1;
+  p.tokens = d.tokens;
+  return p;
+}
+
+/// One slice of several of a sequence's query blocks, which are counted document by document, there head by head.
+struct Slice {
+  std::int64_t index = 0, of = 1;
+};
+
+template <class T>
+void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, Slice slice,
+                      const std::int32_t* positions, T* workspace) {
+  const std::int64_t group = problem.heads / problem.kv_heads;
+  std::int64_t blocks = 0, before = 0;
+  each_document(positions, problem.tokens, [&](const Document& d) { blocks += group * d.blocks(); });
+  const std::int64_t first = blocks * slice.index / slice.of, last = blocks * (slice.index + 1) / slice.of;
+  each_document(positions, problem.tokens, [&](const Document& d) {
+    const std::int64_t own = group * d.blocks();
+    const std::int64_t from = std::max(first - before, std::int64_t{0}), to = std::min(last - before, own);
+    before += own;
+    if (from < to) host::attention<T>().forward(part_of(problem, b, d), 0, kv_head, from, to, workspace);
+  });
+}
+
 }  // namespace
 
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype) {
@@ -62,6 +123,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView) {
   check_view(args.qkv, rows * (s.heads + 2 * s.kv_heads) * s.head_dim, dtype);
   check_view(args.out, rows * s.heads * s.head_dim, dtype);
   if (args.lse) check_view(args.lse, rows * s.heads, dtype);
+  check_positions(args.positions, rows);
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype));
   const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).forward, dtype);
   // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
@@ -75,11 +137,9 @@ void attention_forward(const AttentionForwardArgs& args, StreamView) {
         .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
         .scale = static_cast<T>(args.scale), .qkv = args.qkv.as<T>(), .out = nullptr, .dout = nullptr, .out_w = args.out.as<T>(),
         .lse = args.lse ? args.lse.as<T>() : nullptr, .dqkv = nullptr};
-    const auto& kernel = host::attention<T>();
     run_tasks<T>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
-      const std::int64_t pair = task / slices, slice = task % slices;
-      kernel.forward(problem, pair / s.kv_heads, pair % s.kv_heads, blocks * slice / slices, blocks * (slice + 1) / slices,
-                     workspace);
+      const std::int64_t pair = task / slices, b = pair / s.kv_heads;
+      forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices}, positions_of(args.positions, b, s.tokens), workspace);
     });
   });
 }
@@ -95,6 +155,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView) {
   check_view(args.out, rows * s.heads * s.head_dim, dtype);
   check_view(args.dout, rows * s.heads * s.head_dim, dtype);
   check_view(args.lse, rows * s.heads, dtype);
+  check_positions(args.positions, rows);
   TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype));
   const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).backward, dtype);
   host::by_dtype(dtype, [&](auto zero) {
@@ -105,7 +166,9 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView) {
         .out_w = nullptr, .lse = args.lse.as<T>(), .dqkv = args.dqkv.as<T>()};
     const auto& kernel = host::attention<T>();
     run_tasks<T>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
-      kernel.backward(problem, task / s.kv_heads, task % s.kv_heads, workspace);
+      const std::int64_t b = task / s.kv_heads;
+      each_document(positions_of(args.positions, b, s.tokens), s.tokens,
+                    [&](const Document& d) { kernel.backward(part_of(problem, b, d), 0, task % s.kv_heads, workspace); });
     });
   });
 }

@@ -1,6 +1,8 @@
 #pragma once
 // Causal self-attention without a T×T buffer: tiles, online softmax (Milakov, Gimelshein 2018; FlashAttention-2, Dao 2023, Alg. 1-2).
 // Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by `scale` (head_dim^-0.5).
+// A sequence may hold several documents, told by positions: a token sees its own document only, and a document's bits are those
+// it has when it is a sequence of its own. Nothing is computed outside the documents: the cost is the sum over them, not T².
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -19,6 +21,7 @@ struct AttentionForwardArgs {
   TensorView lse;  // (B, nh, T) log of the softmax denominator, for backward; absent: not wanted
   double scale = 1;
   TensorView workspace;
+  TensorView positions = {};  // (B, T) int32: a document begins where it is 0 (and with the sequence); absent: one document
 };
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype);
@@ -30,6 +33,7 @@ struct AttentionBackwardArgs {
   TensorView dqkv;  // (B, T, (nh + 2·nk)·d), overwritten; must not be qkv
   double scale = 1;
   TensorView workspace;
+  TensorView positions = {};  // as forward's
 };
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype);

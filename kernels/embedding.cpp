@@ -55,9 +55,11 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
   const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
   TESSERA_ASSERT(args.dy.shape == Shape({args.ids.shape[0], tokens, channels}), "dy %s", args.dy.shape.str().c_str());
   const TensorView& dpositions = args.dpositions_table;
-  TESSERA_ASSERT(!dpositions || (dpositions.shape[0] >= tokens && dpositions.shape[1] == channels), "positions %s",
+  TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels), "positions %s",
                  dpositions.shape.str().c_str());
+  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
   const auto* ids = args.ids.as<std::int32_t>();
+  const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   host::by_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* dy = args.dy.as<T>();
@@ -69,7 +71,7 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
       if (!dpositions) return;
       T* positions = dpositions.as<T>();
       if (!args.accumulate_positions) clear_columns(positions, dpositions.shape[0], channels, begin, end);
-      kernels.scatter(nullptr, tokens, dy + begin, rows, channels, end - begin, positions + begin);
+      kernels.scatter(positions_of, tokens, dy + begin, rows, channels, end - begin, positions + begin);
     });
   });
 }

@@ -22,6 +22,7 @@ struct EmbeddingBackwardArgs {
   bool accumulate_tokens = false;
   TensorView dpositions_table;  // (P, C), or absent
   bool accumulate_positions = false;
+  TensorView positions = {};  // as forward's
 };
 /// Rows are summed in token order whatever the number of threads (threads split the columns).
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream);

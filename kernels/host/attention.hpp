@@ -1,6 +1,7 @@
 #pragma once
-// Causal attention on one thread: one task is a key/value head of a sequence, with all query heads that read it (or, forward, a
+// Causal attention on one thread: one task is a key/value head of a document, with all query heads that read it (or, forward, a
 // slice of their query blocks). Who runs which task is kernels/attention.cpp's business; no result depends on it.
+// Here every document is a sequence: one that shares its row of the batch with others is a problem of its own.
 
 #include <cstdint>
 
@@ -21,6 +22,7 @@ struct AttentionProblem {
   T* out_w;       // (B, T, nh·d), written by forward
   T* lse;         // (B, nh, T); null: not wanted
   T* dqkv;        // (B, T, (nh + 2·nk)·d), written by backward
+  std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
 
 template <class T>

@@ -76,17 +76,18 @@ Result<double> reference(const Case& c, const Vector& qkv, const Vector& dout) {
 }
 
 template <class T>
-Result<T> run(const Case& c, std::vector<T> qkv, std::vector<T> dout) {
+Result<T> run(const Case& c, std::vector<T> qkv, std::vector<T> dout, std::vector<std::int32_t> positions = {}) {
   const AttentionShape& s = c.shape;
   const T nan = std::numeric_limits<T>::quiet_NaN();
   Result<T> r{std::vector<T>(dout.size(), nan), std::vector<T>(static_cast<std::size_t>(c.rows() * s.heads), nan), std::vector<T>(qkv.size(), nan)};
   const Shape in{s.batch, s.tokens, c.width()}, out{s.batch, s.tokens, c.out_width()}, lse{s.batch, s.heads, s.tokens};
   Workspace forward(attention_forward_workspace(s, dtype_of<T>::value)), backward(attention_backward_workspace(s, dtype_of<T>::value));
+  const TensorView documents = positions.empty() ? TensorView{} : view(positions, {s.batch, s.tokens});
   attention_forward({.shape = s, .qkv = view(qkv, in), .out = view(r.out, out), .lse = view(r.lse, lse), .scale = c.scale(),
-                     .workspace = forward.view()},
+                     .workspace = forward.view(), .positions = documents},
                     host_stream);
   attention_backward({.shape = s, .dout = view(dout, out), .qkv = view(qkv, in), .out = view(r.out, out), .lse = view(r.lse, lse),
-                      .dqkv = view(r.dqkv, in), .scale = c.scale(), .workspace = backward.view()},
+                      .dqkv = view(r.dqkv, in), .scale = c.scale(), .workspace = backward.view(), .positions = documents},
                      host_stream);
   EXPECT_TRUE(forward.intact() && backward.intact());
   return r;
@@ -195,6 +196,62 @@ TEST(Attention, ANaNKeyReachesEveryLaterRowAndNoEarlierOne) {
     } else {
       EXPECT_TRUE(std::isnan(lse) && std::isnan(out)) << t;
     }
+  }
+}
+
+/// Two sequences of 211 tokens in documents of these lengths.
+const std::vector<std::vector<std::int64_t>> packed = {{1, 7, 48, 97, 3, 1, 54}, {130, 81}};
+
+std::vector<std::int32_t> positions_of(const std::vector<std::vector<std::int64_t>>& rows) {
+  std::vector<std::int32_t> positions;
+  for (const auto& row : rows) {
+    for (const std::int64_t tokens : row) {
+      for (std::int64_t t = 0; t < tokens; ++t) positions.push_back(static_cast<std::int32_t>(t));
+    }
+  }
+  return positions;
+}
+
+TEST(Attention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
+  for (const Case& c : {Case{{2, 211, 4, 2, 20}}, Case{{2, 211, 3, 3, 64}}, Case{{2, 211, 4, 1, 9}}}) {
+    SCOPED_TRACE(testing::Message() << c);
+    const auto qkv = random_vector<float>(c.rows() * c.width(), 15), dout = random_vector<float>(c.rows() * c.out_width(), 16);
+    for (const int num_threads : {1, 3}) {
+      const Setting setting(num_threads);
+      const auto all = run<float>(c, qkv, dout, positions_of(packed));
+      std::int64_t row = 0;
+      for (const auto& lengths : packed) {
+        for (const std::int64_t tokens : lengths) {
+          const auto part = [&](const std::vector<float>& v, std::int64_t width) {
+            return std::vector<float>(v.begin() + row * width, v.begin() + (row + tokens) * width);
+          };
+          const auto one = run<float>({{1, tokens, c.shape.heads, c.shape.kv_heads, c.shape.head_dim}}, part(qkv, c.width()),
+                                      part(dout, c.out_width()));
+          EXPECT_EQ(part(all.out, c.out_width()), one.out) << "row " << row;
+          EXPECT_EQ(part(all.dqkv, c.width()), one.dqkv) << "row " << row;
+          row += tokens;
+        }
+      }
+      const auto whole = run<float>(c, qkv, dout, positions_of({{211}, {211}})), plain = run<float>(c, qkv, dout);
+      EXPECT_EQ(whole.out, plain.out);
+      EXPECT_EQ(whole.lse, plain.lse);
+      EXPECT_EQ(whole.dqkv, plain.dqkv);
+    }
+  }
+}
+
+TEST(Attention, ADocumentOfNaNsReachesNoOther) {
+  // What is masked by a zero would pass a NaN on: other documents are not read at all.
+  const Case c{{2, 211, 4, 2, 20}};
+  auto qkv = random_vector<float>(c.rows() * c.width(), 17), dout = random_vector<float>(c.rows() * c.out_width(), 18);
+  const std::int64_t first = 8, last = 56;  // the third of the first sequence
+  const auto is_bad = [&](std::int64_t t) { return t >= first && t < last; };
+  for (std::int64_t i = first * c.width(); i < last * c.width(); ++i) qkv[static_cast<std::size_t>(i)] = std::numeric_limits<float>::quiet_NaN();
+  const auto got = run<float>(c, qkv, dout, positions_of(packed));
+  for (std::int64_t t = 0; t < c.rows(); ++t) {
+    EXPECT_EQ(is_bad(t), std::isnan(got.out[static_cast<std::size_t>(t * c.out_width())])) << t;
+    EXPECT_EQ(is_bad(t), std::isnan(got.dqkv[static_cast<std::size_t>(t * c.width() + 90)])) << t;  // a key
+    EXPECT_EQ(is_bad(t), std::isnan(got.dqkv[static_cast<std::size_t>(t * c.width() + 120)])) << t;  // a value
   }
 }
 

@@ -87,6 +87,33 @@ TEST(Embedding, BackwardWithoutPositions) {
   EXPECT_EQ(tokens, truth);
 }
 
+TEST(Embedding, PositionsOfTheirOwn) {
+  Problem p;
+  std::vector<std::int32_t> positions;
+  for (std::int64_t i = 0; i < p.batch * p.tokens; ++i) positions.push_back(static_cast<std::int32_t>(i % 4));  // a table shorter than T
+  std::vector<double> table(p.position_table.begin(), p.position_table.begin() + 4 * p.channels), y(p.dy.size());
+  std::vector<double> tokens(p.table.size()), dpositions(table.size(), 5), truth(table.size());
+  embedding_forward({.ids = view(p.ids, p.id_shape()),
+                     .tokens_table = view(p.table, {p.vocab, p.channels}),
+                     .positions_table = view(table, {4, p.channels}),
+                     .positions = view(positions, p.id_shape()),
+                     .y = view(y, p.y_shape())},
+                    host_stream);
+  embedding_backward({.ids = view(p.ids, p.id_shape()),
+                      .dy = view(p.dy, p.y_shape()),
+                      .dtokens_table = view(tokens, {p.vocab, p.channels}),
+                      .dpositions_table = view(dpositions, {4, p.channels}),
+                      .positions = view(positions, p.id_shape())},
+                     host_stream);
+  p.each([&](std::size_t at, std::size_t token, std::size_t) {
+    const auto channels = static_cast<std::size_t>(p.channels);
+    const std::size_t position = at / channels % 4 * channels + at % channels;
+    EXPECT_EQ(y[at], p.table[token] + table[position]);
+    truth[position] += p.dy[at];
+  });
+  EXPECT_EQ(dpositions, truth);
+}
+
 TEST(Embedding, GradientByFiniteDifferences) {
   Problem p;
   std::vector<double> tokens(p.table.size()), positions(p.position_table.size()), y(p.dy.size());

@@ -34,7 +34,7 @@ struct Heads {
   [[nodiscard]] std::int64_t out(std::int64_t g, std::int64_t t) const {
     return (b * p.tokens + t) * ld_out + (kv_head * group + g) * p.head_dim;
   }
-  [[nodiscard]] std::int64_t lse(std::int64_t g) const { return (b * p.heads + kv_head * group + g) * p.tokens; }
+  [[nodiscard]] std::int64_t lse(std::int64_t g) const { return (b * p.heads + kv_head * group + g) * p.lse_stride; }
   [[nodiscard]] CausalTile tile(std::int64_t row, std::int64_t key) const {
     return {.rows = smaller(q_block, p.tokens - row), .columns = smaller(kv_tile, p.tokens - key), .offset = row - key};
   }
