@@ -1,0 +1,90 @@
+#include "runtime/base/cuda/devices.hpp"
+
+#include <cuda_runtime.h>
+
+#include "runtime/base/cuda/check.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::cuda {
+
+static_assert(cuda_built, "this folder is compiled where the CUDA backend is");
+
+std::string why_no_device(int status) {
+  switch (status) {
+    case cudaErrorInsufficientDriver: return "no NVIDIA driver, or one older than CUDA " + toolkit() + " needs";
+    case cudaErrorStubLibrary: return "a stub libcuda.so.1 is loaded in place of the driver's (see LD_LIBRARY_PATH)";
+    case cudaErrorNoDevice: return "a driver, but no device (CUDA_VISIBLE_DEVICES may hide them)";
+    default: {
+      const auto error = static_cast<cudaError_t>(status);
+      return strfmt("the driver does not start: %s (%s, %d)", cudaGetErrorString(error), cudaGetErrorName(error), status);
+    }
+  }
+}
+
+static DeviceFacts facts_of(int index) {
+  cudaDeviceProp properties{};
+  TESSERA_CUDA(cudaGetDeviceProperties(&properties, index));
+  char bus_id[32] = "";
+  TESSERA_CUDA(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index));
+  return {.index = index,
+          .name = properties.name,
+          .bus_id = bus_id,
+          .major = properties.major,
+          .minor = properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .memory = properties.totalGlobalMem};
+}
+
+static Survey ask() {
+  Survey found;
+  found.runtime = CUDART_VERSION;
+  (void)cudaDriverGetVersion(&found.driver);
+  int count = 0;  // left unwritten on error
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (status != cudaSuccess) {
+    found.why_none = why_no_device(status);
+    return found;
+  }
+  for (int i = 0; i < count; ++i) found.devices.push_back(facts_of(i));
+  if (count == 0) found.why_none = why_no_device(cudaErrorNoDevice);
+  return found;
+}
+
+const Survey& survey() {
+  static const Survey found = ask();
+  return found;
+}
+
+std::string refusal(const DeviceFacts& device) {
+  if (device.major >= 8) return {};
+  return strfmt("GPU %d (%s) has compute capability %d.%d; Tessera needs 8.0 (Ampere) or newer", device.index, device.name.c_str(),
+                device.major, device.minor);
+}
+
+Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharing) {
+  const int count = static_cast<int>(survey.devices.size());
+  if (count == 0)
+    throw Error(ExitCode::usage, "--backend cuda finds no GPU: " + survey.why_none, {}, "`tessera doctor` shows what is there; --backend cpu does without");
+  if (sharing == Sharing::one_each && count < node_size)
+    throw Error(ExitCode::usage, strfmt("%d ranks on this node, but %d GPU%s", node_size, count, count == 1 ? "" : "s"), "--comm nccl",
+                "Start one rank per GPU, or let ranks share with --comm mpi");
+  const DeviceFacts& mine = survey.devices[static_cast<std::size_t>(node_rank % count)];
+  if (const std::string why = refusal(mine); !why.empty())
+    throw Error(ExitCode::usage, why, {}, "Hide it with CUDA_VISIBLE_DEVICES, or use --backend cpu");
+  return {Device::Kind::cuda, mine.index};
+}
+
+void use(Device device) {
+  thread_local int current = -1;
+  TESSERA_ASSERT(device.kind == Device::Kind::cuda, "a host device made current");
+  if (current == device.index) return;
+  TESSERA_CUDA(cudaSetDevice(device.index));
+  current = device.index;
+}
+
+const char* architectures() { return TESSERA_CUDA_ARCHITECTURES; }
+
+std::string toolkit() { return strfmt("%d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,23 @@
+#pragma once
+// What a test that needs a CUDA device says first: skips with its reason where there is none, or none that this build has code for.
+
+#include <gtest/gtest.h>
+
+#include "runtime/base/cuda/devices.hpp"
+
+namespace tessera {
+
+/// "" if device 0 can be used.
+inline std::string why_no_test_device() {
+  const auto& survey = cuda::survey();
+  return survey.devices.empty() ? survey.why_none : cuda::refusal(survey.devices[0]);
+}
+
+/// The device of the tests.
+inline Device test_device() { return {Device::Kind::cuda, 0}; }
+
+}  // namespace tessera
+
+#define TESSERA_NEEDS_DEVICE()                                                                \
+  if (const std::string why = ::tessera::why_no_test_device(); !why.empty()) GTEST_SKIP() << why; \
+  ::tessera::cuda::use(::tessera::test_device())
