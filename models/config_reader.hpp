@@ -8,6 +8,9 @@
 
 namespace tessera::models {
 
+// Far above any model there is, and low enough that no product of them overflows.
+inline constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
+
 class ConfigReader {
  public:
   /// Throws Error (usage): not JSON (with line and column), no object, a key twice, longer than 1 MiB.

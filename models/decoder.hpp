@@ -28,9 +28,6 @@ struct DecoderConfig {
   ExpertsConfig experts;          // instead of the dense MLP, in the layers it names
 };
 
-// Far above any model there is, and low enough that no product of them overflows.
-inline constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
-
 /// What differs between families where a key is absent.
 struct DecoderDefaults {
   std::int64_t head_dim = 0;  // 0: H / nh

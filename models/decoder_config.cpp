@@ -17,7 +17,7 @@ void refuse_windows(const ConfigReader& config) {
     if (type != "full_attention") config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
 }
 
-void refuse_unsupported(const ConfigReader& config) {
+void refuse_unsupported_decoder(const ConfigReader& config) {
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")  // two names of one function
     config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
@@ -67,7 +67,7 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   c.tied = config.boolean("tie_word_embeddings", false);
   c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta});
-  refuse_unsupported(config);
+  refuse_unsupported_decoder(config);
   warn_of_dropout(config);
   return c;
 }

@@ -6,7 +6,7 @@
 namespace tessera::models {
 namespace {
 
-void refuse_unsupported(const ConfigReader& config) {
+void refuse_unsupported_gpt2(const ConfigReader& config) {
   config.only("scale_attn_weights", true, "attention without its 1/sqrt(head_dim)");
   config.only("scale_attn_by_inverse_layer_idx", false, "scaling attention by the layer's index");
   config.only("reorder_and_upcast_attn", false, "reordered attention");
@@ -20,7 +20,7 @@ void refuse_unsupported(const ConfigReader& config) {
     config.refuse("activation_function", "is \"" + activation + "\", which is not supported (only \"gelu_new\", \"gelu_pytorch_tanh\")");
 }
 
-void warn_of_dropout(const ConfigReader& config) {
+void warn_of_gpt2_dropout(const ConfigReader& config) {
   std::string asked;
   for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"})
     if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0) asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
@@ -30,8 +30,6 @@ void warn_of_dropout(const ConfigReader& config) {
 }  // namespace
 
 Gpt2Config parse_gpt2(const ConfigReader& config) {
-  // Far above any model there is, and low enough that no product of them overflows.
-  constexpr std::int64_t most_rows = std::int64_t{1} << 24, most_width = std::int64_t{1} << 20, most_layers = 10000;
   Gpt2Config c;
   c.vocab = config.integer({"vocab_size"}, 2, most_rows);
   c.max_tokens = config.integer({"n_positions", "max_position_embeddings", "n_ctx"}, 1, most_rows);
@@ -44,8 +42,8 @@ Gpt2Config parse_gpt2(const ConfigReader& config) {
   if (c.hidden % c.heads != 0)
     config.refuse("n_head", strfmt("is %lld, which does not divide \"n_embd\" = %lld", static_cast<long long>(c.heads),
                                    static_cast<long long>(c.hidden)));
-  refuse_unsupported(config);
-  warn_of_dropout(config);
+  refuse_unsupported_gpt2(config);
+  warn_of_gpt2_dropout(config);
   return c;
 }
 

@@ -13,10 +13,6 @@
 
 namespace tessera::io {
 
-namespace {
-constexpr std::size_t largest_manifest = std::size_t{256} << 20;
-}
-
 Manifest read_manifest(const std::string& directory) {
   struct stat there {};
   if (::stat(directory.c_str(), &there) != 0) throw system_error("read", directory, errno);

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* format_name = "tessera-checkpoint";
-constexpr std::int64_t version = 1;
+constexpr std::int64_t format_version = 1;
 constexpr int max_depth = 64;  // what writes JSON again goes down by recursion
 constexpr std::size_t closing_bytes = sizeof("\"crc32c\": \"01234567\"\n}\n") - 1;
 
@@ -138,7 +138,7 @@ StateFile parse_file(const Reader& read, const Json& json) {
 std::string manifest_text(const Manifest& manifest) {
   Json json;
   json["format"] = format_name;
-  json["version"] = version;
+  json["version"] = format_version;
   json["features_required"] = Json::array();
   json["step"] = manifest.step;
   json["optimizer"] = manifest.optimizer;
@@ -167,9 +167,9 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   const Json json = Json::parse(text, not_deep, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
     read.refuse("E130", "it is no manifest of a tessera checkpoint");
-  if (read.member(json, "version") != static_cast<std::uint64_t>(version))
+  if (read.member(json, "version") != static_cast<std::uint64_t>(format_version))
     read.refuse("E132", strfmt("format version %llu; this program reads version %lld", static_cast<unsigned long long>(read.member(json, "version")),
-                               static_cast<long long>(version)));
+                               static_cast<long long>(format_version)));
   for (const Json& feature : read.list(json, "features_required"))
     read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") + ", which this program does not have");
   Manifest manifest;

@@ -11,6 +11,7 @@
 namespace tessera::io {
 
 inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr std::size_t largest_manifest = std::size_t{256} << 20;  // bytes; a longer file is no manifest
 inline constexpr std::uint64_t block_bytes = 4u << 20;  // of a file: what one CRC covers
 
 /// An HDF5 file of the checkpoint, with a CRC32C for each block of it: headers, gaps and data.

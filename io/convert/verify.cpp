@@ -19,8 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t largest_manifest = std::size_t{256} << 20;
-
 /// Damage as found by threads; lines in the order of (file, block).
 class Findings {
  public:
