@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera {
@@ -21,33 +22,69 @@ const char* name_of(Category category) {
   return names[static_cast<int>(category)];
 }
 
-Arena::Arena(std::vector<ArenaSlot> slots, const Share& share) : slots_(std::move(slots)), data_(slots_.size()) {
-  std::size_t block_bytes = 0;
+Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
+    : slots_(std::move(slots)), data_(slots_.size()), device_(device) {
+  std::size_t block_bytes[num_memories] = {};
   for (const auto& slot : slots_)
-    if (slot.placement == Placement::own) block_bytes += round_up(slot.bytes + canary_bytes, alignment);
-  if (block_bytes > 0) {
-    void* memory = mmap(nullptr, block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-      throw Error(ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", block_bytes), "arena",
-                  "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
-    block_ = {static_cast<std::byte*>(memory), Unmap{block_bytes}};
-    madvise(memory, block_bytes, MADV_HUGEPAGE);
+    if (slot.placement == Placement::own) block_bytes[static_cast<int>(slot.memory)] += round_up(slot.bytes + canary_bytes, alignment);
+  std::byte* next[num_memories] = {};
+  for (int m = 0; m < num_memories; ++m) {
+    if (block_bytes[m] > 0) blocks_[m] = take(static_cast<Memory>(m), block_bytes[m]);
+    next[m] = blocks_[m].get();
   }
-  std::byte* next = block_.get();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto& slot = slots_[i];
     bytes_[static_cast<int>(slot.category)] += slot.bytes;
     if (slot.placement == Placement::own) {
-      data_[i] = next;
-      next += round_up(slot.bytes + canary_bytes, alignment);
+      std::byte*& place = next[static_cast<int>(slot.memory)];
+      data_[i] = place;
+      place += round_up(slot.bytes + canary_bytes, alignment);
     } else if (slot.placement != Placement::transport) {
+      TESSERA_ASSERT(slot.memory == Memory::host, "slot %s is shared, and not the host's", slot.name.c_str());
       data_[i] = share(slot, slot.bytes + (slot.placement == Placement::peers_read ? canary_bytes : 0));
     }
-    if (has_canary(slot)) std::memset(data_[i] + slot.bytes, canary, canary_bytes);
+    if (has_canary(slot)) fill(i, slot.bytes, canary, canary_bytes);
   }
 }
 
-void Arena::Unmap::operator()(std::byte* block) const { munmap(block, bytes); }
+Arena::Block Arena::take(Memory memory, std::size_t bytes) const {
+  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device_.kind == Device::Kind::cuda), "%zu bytes for a device, and none was named", bytes);
+  if constexpr (cuda_built) {
+    if (memory == Memory::device) return {cuda::allocate(device_, bytes), Release{memory, device_, bytes}};
+    if (memory == Memory::pinned) return {cuda::allocate_pinned(device_, bytes), Release{memory, device_, bytes}};
+  }
+  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED)
+    throw Error(ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", bytes), "arena",
+                "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
+  madvise(block, bytes, MADV_HUGEPAGE);
+  return {static_cast<std::byte*>(block), Release{memory, device_, bytes}};
+}
+
+void Arena::Release::operator()(std::byte* block) const {
+  if constexpr (cuda_built) {
+    if (memory == Memory::device) return cuda::release(device, block);
+    if (memory == Memory::pinned) return cuda::release_pinned(block);
+  }
+  munmap(block, bytes);
+}
+
+void Arena::fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes) {
+  if constexpr (cuda_built)
+    if (slots_[slot].memory == Memory::device) return cuda::fill_now(device_, data_[slot] + at, value, bytes);
+  std::memset(data_[slot] + at, value, bytes);
+}
+
+const std::byte* Arena::read(std::size_t slot, std::size_t at, [[maybe_unused]] std::size_t bytes,
+                             [[maybe_unused]] std::vector<std::byte>& copy) const {
+  if constexpr (cuda_built)
+    if (slots_[slot].memory == Memory::device) {
+      copy.resize(bytes);
+      cuda::copy_now(device_, copy.data(), data_[slot] + at, bytes);
+      return copy.data();
+    }
+  return data_[slot] + at;
+}
 
 std::size_t Arena::find(std::string_view name) const {
   for (std::size_t i = 0; i < slots_.size(); ++i)
@@ -65,10 +102,12 @@ std::byte* Arena::data_if(std::string_view name) const {
 }
 
 std::string Arena::broken_canary() const {
+  std::vector<std::byte> copy;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!has_canary(slots_[i])) continue;
+    const std::byte* const behind = read(i, slots_[i].bytes, canary_bytes, copy);
     for (std::size_t k = 0; k < canary_bytes; ++k)
-      if (data_[i][slots_[i].bytes + k] != std::byte{canary}) return slots_[i].name;
+      if (behind[k] != std::byte{canary}) return slots_[i].name;
   }
   return {};
 }
@@ -76,13 +115,15 @@ std::string Arena::broken_canary() const {
 void Arena::paint() {
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (has_canary(slots_[i]) && slots_[i].category != Category::params && slots_[i].category != Category::optimizer)
-      std::memset(data_[i], paint_pattern, slots_[i].bytes);
+      fill(i, 0, paint_pattern, slots_[i].bytes);
 }
 
 std::size_t Arena::touched(std::string_view name) const {
   const std::size_t i = find(name);
   std::size_t n = slots_[i].bytes;
-  while (n > 0 && data_[i][n - 1] == std::byte{paint_pattern}) --n;
+  std::vector<std::byte> copy;
+  const std::byte* const data = read(i, 0, n, copy);
+  while (n > 0 && data[n - 1] == std::byte{paint_pattern}) --n;
   return n;
 }
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/device.hpp"
+
 namespace tessera {
 
 /// Categories of the memory table, in its order.
@@ -23,27 +25,36 @@ enum class Placement : unsigned char {
   transport,   // allocated by a communicator for itself when it is made; counted here, and not handed out
 };
 
+/// Which memory an own slot lies in. Where a state lives is data: a plan says it slot by slot.
+enum class Memory : unsigned char {
+  host,
+  pinned,  // the host's, page-locked: what is copied to and from the device
+  device,  // of the run's device
+};
+inline constexpr int num_memories = 3;
+
 /// A named slot. `bytes` is what this rank is charged for.
 struct ArenaSlot {
   std::string name;  // "grad.s0", "saved.h.3", …; unique
   Category category = Category::buffers;
   Placement placement = Placement::own;
   std::size_t bytes = 0;
+  Memory memory = Memory::host;  // own slots
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 
-/// Owns the slots. Between own slots (and behind each peers_read slot) lie canary bytes; a write past a slot's end breaks them.
+/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes; a write past a slot's end breaks them.
 class Arena {
  public:
-  static constexpr std::size_t alignment = 4096;  // of every own slot: SIMD, O_DIRECT
+  static constexpr std::size_t alignment = 4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
   static constexpr std::size_t canary_bytes = 64;
 
   /// Gives memory for a slot that peers see: `bytes` for each rank, canary included. Returns the start of this rank's part
   /// (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
   using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
 
-  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory.
-  Arena(std::vector<ArenaSlot> slots, const Share& share);
+  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: the run's, for slots that lie there or are pinned.
+  Arena(std::vector<ArenaSlot> slots, const Share& share, Device device = host_device);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -68,11 +79,19 @@ class Arena {
   std::vector<ArenaSlot> slots_;
   std::vector<std::byte*> data_;
   std::size_t bytes_[num_categories] = {};
-  struct Unmap {
+  Device device_;
+  struct Release {
+    Memory memory;
+    Device device;
     std::size_t bytes;
     void operator()(std::byte* block) const;
   };
-  std::unique_ptr<std::byte, Unmap> block_{nullptr, Unmap{0}};
+  using Block = std::unique_ptr<std::byte, Release>;
+  [[nodiscard]] Block take(Memory memory, std::size_t bytes) const;
+  void fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes);
+  /// `bytes` of a slot from `at` on, where the host can read them: in place, or copied into `copy`.
+  [[nodiscard]] const std::byte* read(std::size_t slot, std::size_t at, std::size_t bytes, std::vector<std::byte>& copy) const;
+  Block blocks_[num_memories];
 };
 
 }  // namespace tessera

@@ -2,35 +2,64 @@
 
 #include <utility>
 
+#include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/stream.hpp"
+#include "runtime/base/error.hpp"
+
 namespace tessera {
 
+Event::~Event() {
+  if constexpr (cuda_built)
+    if (mark_ != nullptr) cuda::destroy_event(mark_);
+}
+
 void Event::wait() {
-  if (stream_) stream_->wait_until(ticket_);
+  if (!stream_) return;
+  stream_->wait_until(ticket_);
+  if constexpr (cuda_built)
+    if (stream_->on_device()) cuda::synchronize(mark_);
 }
 
 bool Event::passed() const {
   if (!stream_) return true;
-  std::lock_guard lock(stream_->mutex_);
-  return stream_->finished_ >= ticket_;
+  {
+    std::lock_guard lock(stream_->mutex_);
+    if (stream_->finished_ < ticket_) return false;
+  }
+  if constexpr (cuda_built)
+    if (stream_->on_device()) return cuda::passed(mark_);
+  return true;
 }
 
-Stream::Stream(std::string name, Mode mode, std::size_t capacity) : name_(std::move(name)), mode_(mode), ring_(capacity) {
+Stream::Stream(std::string name, Mode mode, std::size_t capacity)
+    : Stream(std::move(name), mode, host_device, Priority::normal, capacity) {}
+
+Stream::Stream(std::string name, Mode mode, Device device, Priority priority, std::size_t capacity)
+    : name_(std::move(name)), mode_(mode), device_(device), ring_(capacity) {
+  TESSERA_ASSERT(cuda_built || !on_device(), "a stream on a device, in a build without devices");
+  if constexpr (cuda_built)
+    if (on_device()) handle_ = cuda::make_stream(device_, priority);
   if (mode_ == Mode::threaded) thread_ = std::thread([this] { loop(); });
 }
 
 Stream::~Stream() {
-  if (!thread_.joinable()) return;
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
+  if (thread_.joinable()) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_.notify_all();
+    thread_.join();
   }
-  work_.notify_all();
-  thread_.join();
+  if constexpr (cuda_built)
+    if (on_device()) cuda::destroy_stream(handle_);
 }
 
 void Stream::run(const Task& task) noexcept {
   if (error_) return;  // error_ is written by the running thread alone, and read by others under the mutex
   try {
+    if constexpr (cuda_built)
+      if (on_device()) cuda::use(device_);
     task.function(task.context, task.argument);
   } catch (...) {
     std::lock_guard lock(mutex_);
@@ -66,6 +95,7 @@ void Stream::push(Task task) {
 void Stream::enqueue(Function function, void* context, std::int64_t argument) { push({function, context, argument}); }
 
 void Stream::record(Event& event) {
+  if (on_device()) record_on_device(event);
   std::lock_guard lock(mutex_);
   event.stream_ = this;
   event.ticket_ = enqueued_;
@@ -73,9 +103,37 @@ void Stream::record(Event& event) {
 
 void Stream::wait(Event& event) {
   if (!event.stream_ || event.stream_ == this) return;
-  if (mode_ == Mode::immediate) return event.wait();
+  if (mode_ == Mode::immediate) {
+    event.stream_->wait_until(event.ticket_);
+    return wait_for_mark(event);
+  }
   // The ticket travels with the task: the event may be recorded anew before the task runs.
   push({[](void* stream, std::int64_t ticket) { static_cast<Stream*>(stream)->wait_until(ticket); }, event.stream_, event.ticket_});
+  if (event.stream_->on_device())
+    push({[](void* awaited, std::int64_t stream) { reinterpret_cast<Stream*>(stream)->wait_for_mark(*static_cast<const Event*>(awaited)); }, &event,
+          reinterpret_cast<std::int64_t>(this)});
+}
+
+/// The mark is there before anybody can wait for it; the task that records it has run before anybody looks at it.
+void Stream::record_on_device(Event& event) {
+  if constexpr (cuda_built) {
+    TESSERA_ASSERT(event.mark_ == nullptr || event.stream_ == this, "stream %s records another stream's event", name_.c_str());
+    if (event.mark_ == nullptr) event.mark_ = cuda::make_event(device_, cuda::EventKind::order);
+    event.stream_ = this;
+    push({[](void* recorded, std::int64_t stream) {
+            cuda::record(static_cast<Event*>(recorded)->mark_, reinterpret_cast<Stream*>(stream)->handle_);
+          },
+          &event, reinterpret_cast<std::int64_t>(this)});
+  }
+}
+
+/// The work at the event has been issued: device waits for device, or this host stream for the device.
+void Stream::wait_for_mark([[maybe_unused]] const Event& event) {
+  if constexpr (cuda_built) {
+    if (event.mark_ == nullptr) return;
+    if (on_device()) cuda::wait(handle_, event.mark_);
+    else cuda::synchronize(event.mark_);
+  }
 }
 
 void Stream::run_until(std::int64_t ticket) {
@@ -100,6 +158,10 @@ void Stream::wait_until(std::int64_t ticket) {
 }
 
 void Stream::synchronize() {
+  if (on_device()) {
+    record(drained_);
+    return drained_.wait();
+  }
   std::int64_t all = 0;
   {
     std::lock_guard lock(mutex_);

@@ -1,0 +1,64 @@
+#include "runtime/base/cuda/memory.hpp"
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+#include "runtime/base/cuda/check.hpp"
+#include "runtime/base/cuda/devices.hpp"
+
+namespace tessera::cuda {
+
+std::byte* allocate(Device device, std::size_t bytes) {
+  use(device);
+  void* block = nullptr;
+  TESSERA_CUDA(cudaMalloc(&block, bytes));
+  fill_now(device, block, 0, bytes);
+  return static_cast<std::byte*>(block);
+}
+
+void release(Device device, std::byte* block) noexcept {
+  TESSERA_CUDA_QUIETLY(cudaSetDevice(device.index));
+  TESSERA_CUDA_QUIETLY(cudaFree(block));
+}
+
+std::byte* allocate_pinned(Device device, std::size_t bytes) {
+  use(device);
+  void* block = nullptr;
+  TESSERA_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocPortable));
+  std::memset(block, 0, bytes);
+  return static_cast<std::byte*>(block);
+}
+
+void release_pinned(std::byte* block) noexcept { TESSERA_CUDA_QUIETLY(cudaFreeHost(block)); }
+
+void copy(void* to, const void* from, std::size_t bytes, StreamView stream) {
+  if (bytes == 0) return;
+  TESSERA_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle)));
+}
+
+void copy(const Copy2d& c, StreamView stream) {
+  if (c.width == 0 || c.rows == 0) return;
+  if (c.rows == 1) return copy(c.to, c.from, c.width, stream);
+  TESSERA_CUDA(cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch, c.width, c.rows, cudaMemcpyDefault,
+                                 static_cast<cudaStream_t>(stream.handle)));
+}
+
+void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
+  if (bytes > 0) TESSERA_CUDA(cudaMemsetAsync(to, value, bytes, static_cast<cudaStream_t>(stream.handle)));
+}
+
+void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
+  use(device);
+  TESSERA_CUDA(cudaDeviceSynchronize());  // streams of ours do not wait for the default one
+  TESSERA_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
+
+void fill_now(Device device, void* to, unsigned char value, std::size_t bytes) {
+  use(device);
+  TESSERA_CUDA(cudaDeviceSynchronize());
+  TESSERA_CUDA(cudaMemset(to, value, bytes));
+  TESSERA_CUDA(cudaDeviceSynchronize());
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,36 @@
+#pragma once
+// Device memory, pinned host memory, and copies in stream order. Allocation is for start-up.
+
+#include <cstddef>
+
+#include "runtime/base/device.hpp"
+#include "runtime/base/stream.hpp"
+
+namespace tessera::cuda {
+
+/// Zero-filled; throws Error (does_not_fit) if the device has no room.
+[[nodiscard]] std::byte* allocate(Device device, std::size_t bytes);
+void release(Device device, std::byte* block) noexcept;
+/// Page-locked host memory, zero-filled, which every device of the process copies at full speed and without the host waiting.
+[[nodiscard]] std::byte* allocate_pinned(Device device, std::size_t bytes);
+void release_pinned(std::byte* block) noexcept;
+
+/// Between any two places that CUDA knows, in stream order. From or to host memory that is not pinned, the host waits.
+void copy(void* to, const void* from, std::size_t bytes, StreamView stream);
+/// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
+struct Copy2d {
+  void* to = nullptr;
+  std::size_t to_pitch = 0;
+  const void* from = nullptr;
+  std::size_t from_pitch = 0;
+  std::size_t width = 0, rows = 0;
+};
+void copy(const Copy2d& copy, StreamView stream);
+/// Every byte of it becomes `value`.
+void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream);
+
+/// The same on the calling thread, done on return, for what is done once or for a test: no stream has to be named.
+void copy_now(Device device, void* to, const void* from, std::size_t bytes);
+void fill_now(Device device, void* to, unsigned char value, std::size_t bytes);
+
+}  // namespace tessera::cuda
