@@ -44,19 +44,19 @@ void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, 
   gather(mine, full, chunk_bytes);
 }
 
-void BaseCommunicator::reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) {
-  Issue issue(*this, label, chunk * place_.members.size() * sizeof(float));
+void BaseCommunicator::reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) {
+  Issue issue(*this, label, chunk * place_.members.size() * size_of(full.dtype));
   reduce(full, mine, chunk);
 }
 
-void BaseCommunicator::all_reduce(CollectiveLabel label, float* data, std::size_t count) {
-  Issue issue(*this, label, count * sizeof(float));
+void BaseCommunicator::all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) {
+  Issue issue(*this, label, count * size_of(terms.dtype));
   const std::size_t members = place_.members.size();
   TESSERA_ASSERT(count % members == 0, "%zu elements over %zu members", count, members);
   const std::size_t chunk = count / members;
-  float* own = data + static_cast<std::size_t>(rank()) * chunk;
-  reduce(data, own, chunk);
-  gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(data), chunk * sizeof(float));
+  float* own = sums + static_cast<std::size_t>(rank()) * chunk;
+  reduce(terms, own, chunk);
+  gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
 }
 
 }  // namespace tessera::comm

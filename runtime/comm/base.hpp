@@ -28,8 +28,8 @@ class BaseCommunicator : public Communicator {
   [[nodiscard]] TrafficCount traffic() const final { return traffic_; }
 
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) final;
-  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) final;
-  void all_reduce(CollectiveLabel label, float* data, std::size_t count) final;
+  void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) final;
+  void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) final;
   using Communicator::all_reduce;
 
   /// For waits: throws when the run has failed or the wait has lasted too long.
@@ -60,7 +60,7 @@ class BaseCommunicator : public Communicator {
 
   // What a transport does inside an issue; all_reduce is the second, then the first.
   virtual void gather(const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
-  virtual void reduce(const float* full, float* mine, std::size_t chunk) = 0;
+  virtual void reduce(Terms full, float* mine, std::size_t chunk) = 0;
 
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const Run& here() const { return place_.runs[node_]; }

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/dtype.hpp"
+
 namespace tessera {
 
 /// What a collective is called in the trace, the watchdog's line and the record of issued collectives.
@@ -27,6 +29,16 @@ struct SharedRegion {
   std::size_t bytes_per_rank = 0;
   int first = 0, count = 0;       // members whose parts lie here (all of the axis on one node; the node's own in two-level)
   explicit operator bool() const { return base != nullptr; }
+};
+
+/// What a sum over ranks reads: fp32, or bf16 / fp16, which are widened as they are added. Sums are fp32.
+struct Terms {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  Terms(const float* data_) : data(data_) {}
+  Terms(const void* data_, DType dtype_) : data(data_), dtype(dtype_) {}
+  /// From element i on.
+  [[nodiscard]] Terms from(std::size_t i) const { return {static_cast<const std::byte*>(data) + i * size_of(dtype), dtype}; }
 };
 
 /// Bytes this rank has sent, payload only, counted where they are sent (or, over shared memory, where they are read).
@@ -59,12 +71,15 @@ class Communicator {
   virtual void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
 
   /// mine[k] = sum over members i of full_i[rank·chunk + k], in the documented order (kernels/reduce.hpp: binary-counter tree
-  /// over members, low bits first). `mine` may be the caller's own chunk inside `full`; other chunks of `full` are not
-  /// changed. On return `full` may be overwritten: no peer reads it any more.
-  virtual void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) = 0;
+  /// over members, low bits first), in fp32. `mine` may be the caller's own chunk inside `full` if that is fp32; other chunks of `full`
+  /// are not changed. On return `full` may be overwritten: no peer reads it any more.
+  virtual void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) = 0;
 
-  /// reduce_scatter + all_gather on equal chunks, in place; count must be a multiple of size(). Same order of sums.
-  virtual void all_reduce(CollectiveLabel label, float* data, std::size_t count) = 0;
+  /// reduce_scatter + all_gather on equal chunks; count must be a multiple of size(). Same order of sums. `sums` may be `terms` themselves if
+  /// they are fp32; else `terms` are not changed.
+  virtual void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) = 0;
+  /// In place.
+  void all_reduce(CollectiveLabel label, float* data, std::size_t count) { all_reduce(label, Terms(data), data, count); }
 
   /// Integer sums (any order gives the same bits).
   virtual void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) = 0;

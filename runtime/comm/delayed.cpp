@@ -23,13 +23,14 @@ class Delayed final : public Communicator {
     sleep(delay_.gather_s, chunk_bytes * static_cast<std::size_t>(size()));
     inner_->all_gather(label, mine, full, chunk_bytes);
   }
-  void reduce_scatter(CollectiveLabel label, const float* full, float* mine, std::size_t chunk) override {
-    sleep(delay_.reduce_s, chunk * sizeof(float) * static_cast<std::size_t>(size()));
+  void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) override {
+    sleep(delay_.reduce_s, chunk * size_of(full.dtype) * static_cast<std::size_t>(size()));
     inner_->reduce_scatter(label, full, mine, chunk);
   }
-  void all_reduce(CollectiveLabel label, float* data, std::size_t count) override {
-    sleep(delay_.reduce_s, count * sizeof(float));
-    inner_->all_reduce(label, data, count);
+  using Communicator::all_reduce;
+  void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) override {
+    sleep(delay_.reduce_s, count * size_of(terms.dtype));
+    inner_->all_reduce(label, terms, sums, count);
   }
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
     sleep(delay_.norm_s, words.size_bytes());

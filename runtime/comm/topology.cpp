@@ -140,6 +140,20 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
   return count;
 }
 
+TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind, std::uint64_t numel, DType dtype) {
+  const auto members = mesh.members(rank, axis);
+  const auto runs = node_runs(members, std::max(1, topology.ranks_per_node));
+  const bool two_level = shared(topology) && runs.size() > 1 && runs.size() < members.size();
+  const std::uint64_t sums = numel * sizeof(float), terms = two_level ? sums : numel * size_of(dtype);
+  TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, terms);
+  if (kind == CollectiveKind::reduce_scatter) return count;
+  TrafficCount whole = traffic(topology, mesh, axis, rank, kind, sums);  // and less what its first half is narrower
+  const TrafficCount half = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, sums);
+  whole.within_node -= half.within_node - count.within_node;
+  whole.across_nodes -= half.across_nodes - count.across_nodes;
+  return whole;
+}
+
 TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t words) {
   const auto members = mesh.members(rank, axis);
   const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);

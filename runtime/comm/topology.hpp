@@ -32,6 +32,9 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 ///   in a reduce-scatter for every rank elsewhere one sum (L a subtree of the counter tree) or L terms; within the node each
 ///   rank moves its peers' (L-1)·chunk, and those who are not the leader what they give it to send and take of what it received.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);
+/// The same of a reduce_scatter or all_reduce of `numel` terms of a type. Their sums are fp32: a two-level transport, which sends sums,
+/// widens before; and what an all_reduce gathers is fp32.
+[[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t numel, DType dtype);
 /// The same of all_reduce(words).
 [[nodiscard]] TrafficCount words_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t words);
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/sum_terms.hpp"
 
 namespace tessera::comm {
 
@@ -107,22 +107,22 @@ class WireCommunicator final : public BaseCommunicator {
   }
 
   /// Pieces of every peer's chunk arrive in the staging while those before are added: two lanes in turns.
-  void reduce(const float* full, float* mine, std::size_t chunk) override {
-    const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1;
+  void reduce(Terms full, float* mine, std::size_t chunk) override {
+    const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1, element = size_of(full.dtype);
     if (peers == 0) {
-      if (mine != full && chunk > 0) std::memcpy(mine, full, chunk * sizeof(float));
-      return;
+      parts_[0] = full.data;
+      return sum_terms(parts_, full.dtype, mine, chunk);
     }
-    const std::size_t room = staging_.size() / peers / sizeof(float);
+    const std::size_t room = staging_.size() / peers / element;
     const std::size_t piece = chunk <= room ? chunk : room / 2 / 16 * 16;
     TESSERA_ASSERT(piece > 0 || chunk == 0, "staging of %zu bytes for %zu peers", staging_.size(), peers);
     const auto post = [&](std::size_t first, int lane) {
       const std::size_t count = std::min(piece, chunk - first);
       for (int step = 1; step < size(); ++step) {
         const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-        wire_->receive(lane, from, staged(from, lane, piece), count * sizeof(float), tag());
-        wire_->send(lane, to, full + static_cast<std::size_t>(to) * chunk + first, count * sizeof(float), tag());
-        count_sent(to, count * sizeof(float));
+        wire_->receive(lane, from, staged(from, lane, piece * element), count * element, tag());
+        wire_->send(lane, to, full.from(static_cast<std::size_t>(to) * chunk + first).data, count * element, tag());
+        count_sent(to, count * element);
       }
     };
     int lane = 0;
@@ -131,19 +131,19 @@ class WireCommunicator final : public BaseCommunicator {
       if (first + piece < chunk) post(first + piece, 1 - lane);
       finish(*wire_, lane, *this);
       for (int i = 0; i < size(); ++i)
-        parts_[static_cast<std::size_t>(i)] = i == rank() ? full + own + first : staged(i, lane, piece);
-      kernels::sum_tree({.parts = parts_, .out = mine + first, .count = std::min(piece, chunk - first)}, host_stream);
+        parts_[static_cast<std::size_t>(i)] = i == rank() ? full.from(own + first).data : staged(i, lane, piece * element);
+      sum_terms(parts_, full.dtype, mine + first, std::min(piece, chunk - first));
     }
   }
 
-  float* staged(int from, int lane, std::size_t piece) const {
+  std::byte* staged(int from, int lane, std::size_t piece_bytes) const {
     const auto slot = static_cast<std::size_t>(from < rank() ? from : from - 1) + static_cast<std::size_t>(lane) * (parts_.size() - 1);
-    return reinterpret_cast<float*>(staging_.data()) + slot * piece;
+    return staging_.data() + slot * piece_bytes;
   }
 
   std::unique_ptr<Wire> wire_;
   std::span<std::byte> staging_;
-  std::vector<const float*> parts_;
+  std::vector<const void*> parts_;
   std::vector<std::int64_t> words_;
 };
 

@@ -51,13 +51,22 @@ void check(const RunSpec& spec) {
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
+  const shard::ShardPolicy& policy = spec.strategy.policy;
+  TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;
+  if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
+    throw Error(ExitCode::usage, strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
+                "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world), "reproducible",
                 "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
     throw Error(ExitCode::usage, "reproducible runs reduce each micro-batch", "reproducible, reduce_gradients",
                 "Drop --reduce_gradients last, or --reproducible");
+}
+
+DType smallest_dtype(const shard::ShardPolicy& policy) {
+  return size_of(policy.reduce_dtype) < size_of(policy.param_dtype) ? policy.reduce_dtype : policy.param_dtype;
 }
 
 void add_traffic(TrafficCount& sum, const TrafficCount& more) {
@@ -70,25 +79,30 @@ void add_traffic(TrafficCount& sum, const TrafficCount& more) {
 void price_traffic(const RunPlan& plan, Costs& costs) {
   const RunSpec& spec = plan.spec;
   const Mesh& mesh = spec.strategy.mesh;
-  const auto price = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t bytes) {
-    if (mesh.size(axis) > 1) add_traffic(sum, traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(bytes)));
+  const shard::Schedule& schedule = plan.main();
+  const auto price_sum = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t numel, DType dtype) {
+    if (mesh.size(axis) > 1)
+      add_traffic(sum, sum_traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(numel), dtype));
   };
   const auto price_words = [&](TrafficCount& sum, Axis axis) {
     const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units(), spec.model->router.num_losses());
     if (mesh.size(axis) > 1) add_traffic(sum, words_traffic(spec.topology, mesh, axis, spec.rank, words));
   };
-  for (const auto& instruction : plan.main().list) {
+  for (const auto& instruction : schedule.list) {
     if (instruction.op == shard::Op::norm) {
       price_words(costs.shard_axis, Axis::shard);
       price_words(costs.replicate_axis, Axis::replicate);
     }
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
-    const std::int64_t padded = plan.layout.padded_numel(instruction.unit) * 4, chunk = plan.layout.shard_numel(instruction.unit) * 4;
+    const std::int64_t padded = plan.layout.padded_numel(instruction.unit), chunk = plan.layout.shard_numel(instruction.unit);
     if (instruction.op == shard::Op::gather) {
-      price(costs.shard_axis, Axis::shard, CollectiveKind::all_gather, padded);
+      const auto bytes = static_cast<std::uint64_t>(padded) * size_of(schedule.param_dtype);
+      if (mesh.size(Axis::shard) > 1)
+        add_traffic(costs.shard_axis, traffic(spec.topology, mesh, Axis::shard, spec.rank, CollectiveKind::all_gather, bytes));
     } else {
-      price(costs.shard_axis, Axis::shard, CollectiveKind::reduce_scatter, padded);
-      price(costs.replicate_axis, Axis::replicate, CollectiveKind::all_reduce, chunk);
+      price_sum(costs.shard_axis, Axis::shard, CollectiveKind::reduce_scatter, padded, schedule.reduce_dtype);
+      const DType terms = mesh.size(Axis::shard) > 1 ? DType::f32 : schedule.reduce_dtype;
+      price_sum(costs.replicate_axis, Axis::replicate, CollectiveKind::all_reduce, chunk, terms);
     }
   }
 }
@@ -134,7 +148,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   plan.spec = spec;
   plan.units = make_units(*spec.model, spec.strategy.policy.experts);
   const Mesh& mesh = spec.strategy.mesh;
-  plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
+  plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh, smallest_dtype(spec.strategy.policy));
 
   shard::ScheduleInput input;
   for (int u = 0; u < plan.layout.num_units(); ++u) {

@@ -71,6 +71,9 @@ class Builder {
     s_.params_in_place = cut && in_.params_in_place;
     s_.params_resident = !cut || !in_.policy.shard_params || !in_.policy.reshard_after_forward || s_.params_in_place;
     s_.params_fixed = in_.params_fixed;
+    s_.param_dtype = in_.policy.param_dtype;
+    s_.reduce_dtype = in_.policy.reduce_dtype;
+    if (s_.params_fixed) s_.master_dtype = s_.param_dtype;
     gathers_ = cut && !(s_.params_fixed && s_.params_resident);
     make_visits();
     make_param_slots();
@@ -228,9 +231,11 @@ class Builder {
 
   void make_grad_slots() {
     const bool cut = in_.mesh.size(Axis::shard) > 1;
-    s_.grads_resident = cut ? !in_.policy.shard_grads || (in_.num_micro > 1 && reduces_once()) : reduces_once();
+    const bool sums_fit = in_.policy.reduce_dtype == DType::f32;  // a sum, which is fp32, may lie where one of its terms did
+    const bool meet_in_slot = in_.num_micro > 1 && reduces_once();
+    s_.grads_resident = cut ? !in_.policy.shard_grads || meet_in_slot : (sums_fit ? reduces_once() : meet_in_slot);
     s_.num_partials = 1;
-    if (s_.grads_resident && reduces_once()) {
+    if (s_.grads_resident && reduces_once() && sums_fit) {
       s_.num_partials = 0;
     } else if (in_.policy.reproducible) {
       for (int a = in_.num_micro; a > 1; a /= 2) ++s_.num_partials;
@@ -345,7 +350,7 @@ class Builder {
   /// How the gradient of micro-batch a joins the partials: the running sum, or the binary counter.
   [[nodiscard]] Fold fold_of(int a) const {
     Fold fold;
-    if (s_.num_partials == 0) return fold;
+    if (s_.num_partials == 0 || reduces_once()) return fold;
     if (!in_.policy.reproducible) {
       if (a > 0) fold.fold.push_back(0);
       return fold;

@@ -16,7 +16,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
+ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh, DType smallest)
     : units_(units.begin(), units.end()),
       unit_of_(params.size(), -1),
       offset_of_(params.size(), 0),
@@ -37,7 +37,7 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
       numel += spec.numel();
     }
     numel_.push_back(numel);
-    padded_.push_back(round_up(end, mesh.world() * quantum));
+    padded_.push_back(round_up(end, mesh.world() * quantum(smallest)));
   }
   for (std::size_t p = 0; p < params.size(); ++p) {
     if (unit_of_[p] < 0) throw std::logic_error(params[p].name + " is in no unit");

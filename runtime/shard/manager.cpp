@@ -3,12 +3,22 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/convert.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/shard/memory.hpp"
 
 namespace tessera::shard {
+
+static void copy_widened(const Terms& terms, float* to, std::size_t count) {
+  if (terms.data == to) return;
+  const Shape n{static_cast<std::int64_t>(count)};
+  if (terms.dtype == DType::f32)
+    std::memcpy(to, terms.data, count * sizeof(float));
+  else
+    kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, n}, .to = {to, n}}, host_stream);
+}
 
 ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
   const auto& slots = parts_.arena->slots();
@@ -26,10 +36,14 @@ ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_ca
   words_.resize(norm_words(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
 }
 
-float* ShardManager::slot(const Schedule& schedule, int slot) const {
+std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
   const bool param = schedule.slots[static_cast<std::size_t>(slot)].kind == Slot::Kind::param;
   const auto name = param ? param_slot_name(schedule, *parts_.layout, slot) : grad_slot_name(schedule, *parts_.layout, slot);
-  return reinterpret_cast<float*>(parts_.arena->data(name));
+  return parts_.arena->data(name);
+}
+
+TensorView ShardManager::shard(int unit) const {
+  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)}};
 }
 
 void ShardManager::bind_unit(int u) {
@@ -39,7 +53,11 @@ void ShardManager::bind_unit(int u) {
   Unit& unit = units_[static_cast<std::size_t>(u)];
   const std::int64_t offset = parts_.shard * layout.shard_numel(u);
 
-  unit.master = train.params_resident ? floats(resident_param_name(layout, u)) + offset : floats(master_name(layout, u));
+  std::byte* const interval =
+      train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) + static_cast<std::size_t>(offset) * size_of(train.param_dtype) : nullptr;
+  const bool apart = train.masters_apart();
+  unit.master = interval != nullptr && !apart ? interval : parts_.arena->data(master_name(layout, u));
+  unit.copy = apart ? interval : nullptr;
   for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
   for (int p = 0; p < train.num_partials; ++p) unit.partials.push_back(floats(partial_name(layout, u, p)));
   if (train.grad_slots.empty()) return;  // nothing to update
@@ -48,21 +66,39 @@ void ShardManager::bind_unit(int u) {
 
   for (const Segment& segment : layout.segments(u, parts_.shard)) {
     const std::int64_t at = segment.unit_offset - offset;
-    UpdateView view{segment.param, segment.length, unit.master + at, unit.reduced + at, {nullptr, nullptr}};
+    UpdateView view{segment.param, segment.length, master(u) + at, unit.reduced + at, {nullptr, nullptr}, {}};
+    if (unit.copy != nullptr)
+      view.copy = {unit.copy + static_cast<std::size_t>(at) * size_of(train.param_dtype), train.param_dtype, Shape{segment.length}};
     for (int s = 0; s < parts_.num_states; ++s) view.states[s] = unit.states[s] + at;
     unit.views.push_back(view);
   }
 }
 
-void ShardManager::gather(const Instruction& instruction, float* full) {
-  if (!parts_.shard_axis) return;
-  const int unit = instruction.unit;
-  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(unit)) * sizeof(float);
-  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro},
-                                reinterpret_cast<const std::byte*>(master(unit)), reinterpret_cast<std::byte*>(full), chunk);
+void ShardManager::round_masters() {
+  for (int u = 0; u < parts_.layout->num_units(); ++u) {
+    std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
+    if (copy == nullptr) continue;
+    kernels::convert({.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}}}, host_stream);
+  }
 }
 
-void ShardManager::reduce(const Instruction& instruction, float* full) {
+void ShardManager::gather(const Instruction& instruction, std::byte* full) {
+  if (!parts_.shard_axis) return;
+  const int unit = instruction.unit;
+  const DType dtype = parts_.train->param_dtype;
+  const std::int64_t numel = parts_.layout->shard_numel(unit);
+  const auto chunk = static_cast<std::size_t>(numel) * size_of(dtype);
+  const std::byte* mine = units_[static_cast<std::size_t>(unit)].master;
+  if (parts_.train->masters_apart()) {
+    std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
+    if (units_[static_cast<std::size_t>(unit)].copy == nullptr)  // the slot is another unit's by turns
+      kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}}}, host_stream);
+    mine = own;
+  }
+  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro}, mine, full, chunk);
+}
+
+void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
@@ -70,11 +106,15 @@ void ShardManager::reduce(const Instruction& instruction, float* full) {
 
   float* target = unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
   float* x = fold.empty() ? target : scratch_;
-  if (parts_.shard_axis)
-    parts_.shard_axis->reduce_scatter(label, full, x, chunk);
-  else if (x != full)
-    std::memcpy(x, full, chunk * sizeof(float));
-  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
+  const Terms terms(full, parts_.train->reduce_dtype);
+  if (parts_.shard_axis) {
+    parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
+    if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
+  } else if (parts_.replicate_axis) {
+    parts_.replicate_axis->all_reduce(label, terms, x, chunk);
+  } else {
+    copy_widened(terms, x, chunk);
+  }
 
   for (std::size_t i = 0; i < fold.size(); ++i) {
     float* partial = unit.partials[static_cast<std::size_t>(fold[i])];

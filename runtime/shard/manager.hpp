@@ -7,6 +7,7 @@
 
 #include "runtime/base/arena.hpp"
 #include "runtime/base/exact_sum.hpp"
+#include "runtime/base/tensor.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/shard/layout.hpp"
 #include "runtime/shard/schedule.hpp"
@@ -20,6 +21,7 @@ struct UpdateView {
   float* master = nullptr;
   const float* grad = nullptr;
   float* states[2] = {nullptr, nullptr};
+  TensorView copy;        // (length): the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
 };
 
 /// What ranks tell each other once a step, as counts of ranks.
@@ -57,17 +59,23 @@ class ShardManager {
   explicit ShardManager(const Parts& parts);
 
   /// Where a slot of `schedule` begins; for binding a schedule before it runs (looks up by name).
-  [[nodiscard]] float* slot(const Schedule& schedule, int slot) const;
-  /// This rank's master shard of a unit: shard_numel(unit) elements.
-  [[nodiscard]] float* master(int unit) const { return units_[static_cast<std::size_t>(unit)].master; }
+  [[nodiscard]] std::byte* slot(const Schedule& schedule, int slot) const;
+  /// This rank's master shard of a unit: shard_numel(unit) elements of Schedule::master_dtype.
+  [[nodiscard]] TensorView shard(int unit) const;
+  /// The same in training: fp32.
+  [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
   [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
 
+  /// Rounds this rank's masters, which have been written from outside, to the copies that gathers will find.
+  void round_masters();
+
   // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's axes: called in schedule order.
-  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements).
-  void gather(const Instruction& instruction, float* full);
-  /// Reduces this micro-batch's full gradient (padded_numel elements) over shard, then replicate axis, and folds it into what earlier
+  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements of Schedule::param_dtype, to which masters are
+  /// rounded: by whoever updated them where the buffer lasts, else here).
+  void gather(const Instruction& instruction, std::byte* full);
+  /// Reduces this micro-batch's full gradient (padded_numel elements of Schedule::reduce_dtype) over shard, then replicate axis, and folds it into what earlier
   /// micro-batches left. With last_reduce it also adds the finished shard to the norm. On return `full` may be overwritten.
-  void reduce(const Instruction& instruction, float* full);
+  void reduce(const Instruction& instruction, std::byte* full);
   /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
   /// lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
@@ -85,7 +93,8 @@ class ShardManager {
 
  private:
   struct Unit {
-    float* master = nullptr;
+    std::byte* master = nullptr;
+    std::byte* copy = nullptr;  // where the gathered buffer lasts and masters lie apart: this rank's interval of it
     float* states[2] = {nullptr, nullptr};
     std::vector<float*> partials;
     float* reduced = nullptr;  // where the finished gradient ends up

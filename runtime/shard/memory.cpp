@@ -5,7 +5,8 @@
 namespace tessera::shard {
 
 namespace {
-std::size_t fp32_bytes(std::int64_t numel) { return static_cast<std::size_t>(numel) * sizeof(float); }
+std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
+std::size_t fp32_bytes(std::int64_t numel) { return bytes_of(numel, DType::f32); }
 
 /// Elements of the largest unit that uses the slot.
 std::int64_t slot_numel(const Schedule& schedule, const ShardLayout& layout, int slot) {
@@ -22,18 +23,18 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
     same->bytes = std::max(same->bytes, slot.bytes);
 }
 
-/// Gathered parameters: in place of the masters, resident, or in slots taken in turns (then the masters lie beside them).
+/// Gathered parameters: in place of the masters, resident, or in slots taken in turns. Masters lie beside them then, and where they have another type.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const Schedule& train = *in.schedules.front();
-  if (!train.params_resident)
+  if (!train.params_resident || train.masters_apart())
     for (int u = 0; u < layout.num_units(); ++u)
-      slots.push_back({master_name(layout, u), Category::params, Placement::own, fp32_bytes(layout.shard_numel(u))});
+      slots.push_back({master_name(layout, u), Category::params, Placement::own, bytes_of(layout.shard_numel(u), train.master_dtype)});
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
       if (schedule->slots[s].kind != Slot::Kind::param) continue;
       const int slot = static_cast<int>(s);
-      const auto full = fp32_bytes(slot_numel(*schedule, layout, slot));
+      const auto full = bytes_of(slot_numel(*schedule, layout, slot), schedule->param_dtype);
       const bool in_place = schedule->params_in_place;
       add_or_grow(slots, {param_slot_name(*schedule, layout, slot), schedule->params_resident ? Category::params : Category::buffers,
                           in_place ? Placement::node : Placement::own,
@@ -50,7 +51,7 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     if (train.slots[s].kind != Slot::Kind::grad) continue;
     const int slot = static_cast<int>(s);
     slots.push_back({grad_slot_name(train, layout, slot), Category::grads, peers_read ? Placement::peers_read : Placement::own,
-                     fp32_bytes(slot_numel(train, layout, slot))});
+                     bytes_of(slot_numel(train, layout, slot), train.reduce_dtype)});
   }
   std::int64_t largest = 0;
   for (int u = 0; u < layout.num_units(); ++u) {
@@ -58,23 +59,25 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     for (int p = 0; p < train.num_partials; ++p)
       slots.push_back({partial_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
   }
-  if (train.num_partials > 0 && train.num_micro > 1)
+  if (std::ranges::any_of(train.list, [](const Instruction& instruction) { return !instruction.fold.fold.empty(); }))
     slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
 }
 
 void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   std::int64_t padded = 0;
   for (int u = 0; u < in.layout->num_units(); ++u) padded = std::max(padded, in.layout->padded_numel(u));
-  const auto add = [&](const char* name, Axis axis, std::int64_t numel) {
+  const auto add = [&](const char* name, Axis axis, std::int64_t numel, DType dtype) {
     if (in.mesh.size(axis) == 1) return;
     const bool reduces = !in.schedules.front()->grad_slots.empty();  // staging is for sums
-    const std::size_t bytes = reduces ? staging_bytes(in.topology, in.mesh, axis, in.rank, fp32_bytes(numel)) : 0;
+    const std::size_t bytes = reduces ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
     if (inside > 0) slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});
   };
-  add(shard_staging_name, Axis::shard, padded);
-  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards());
+  // What replicas sum has been reduced to fp32 over the shard axis before, if there is one.
+  const DType terms = in.schedules.front()->reduce_dtype;
+  add(shard_staging_name, Axis::shard, padded, terms);
+  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(), in.layout->num_shards() > 1 ? DType::f32 : terms);
 }
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
 
 namespace tessera::shard {
@@ -23,6 +24,8 @@ struct ShardPolicy {
   bool recompute = false;     // forward of a block again before its backward (--gradient_checkpointing full)
   ExpertUnits experts = ExpertUnits::own;
   bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
+  DType param_dtype = DType::f32;   // of gathered parameters, and of what is computed with them; masters are fp32
+  DType reduce_dtype = DType::f32;  // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 

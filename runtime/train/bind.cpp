@@ -8,15 +8,18 @@ namespace {
 
 using Step = Executor::Program::Step;
 
+std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
+
 /// Binds the parameters that an instruction reads.
 void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
                  std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
   for (const int param : step.module->params()) {
-    float* data = nullptr;  // stays null where the pass does not read the unit
+    const std::size_t offset = bytes_of(plan.layout.offset_of(param), schedule.param_dtype);
+    std::byte* data = nullptr;  // stays null where the pass does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
-      if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + plan.layout.offset_of(param);
-    step.params.emplace_back(data, model.params[static_cast<std::size_t>(param)].shape);
+      if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + offset;
+    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape);
   }
 }
 
@@ -39,17 +42,19 @@ bool first_to_touch(const shard::Schedule& schedule, int module, int unit) {
 void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
                 const shard::Instruction& instruction) {
   const models::Model& model = *plan.spec.model;
+  const DType dtype = schedule.reduce_dtype;
   for (const int param : step.module->params()) {
     const int slot = schedule.grad_slot(plan.layout.unit_of(param), instruction.micro);
-    step.dparams.emplace_back(manager.slot(schedule, slot) + plan.layout.offset_of(param), model.params[static_cast<std::size_t>(param)].shape);
+    step.dparams.emplace_back(manager.slot(schedule, slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
+                              model.params[static_cast<std::size_t>(param)].shape);
     step.accumulate.push_back(instruction.accumulates || !first_contributor(model, instruction.module, param));
   }
   if (instruction.accumulates) return;
   for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
     if (!first_to_touch(schedule, instruction.module, unit)) continue;
-    float* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
-    step.whole.push_back({data, static_cast<std::size_t>(plan.layout.padded_numel(unit))});
-    for (const auto& [offset, length] : plan.layout.gaps(unit)) step.gaps.push_back({data + offset, static_cast<std::size_t>(length)});
+    std::byte* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
+    step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype)});
+    for (const auto& [offset, length] : plan.layout.gaps(unit)) step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype)});
   }
 }
 

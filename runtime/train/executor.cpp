@@ -1,6 +1,7 @@
 #include "runtime/train/executor.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -14,6 +15,12 @@ using shard::Op;
 using shard::StreamId;
 
 static TensorView bytes(std::byte* data, std::size_t n) { return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; }
+
+/// A gradient that adds nothing. Of the types of two bytes, as pairs in the words of fp32 (a unit's size is even): their -0 is 0x8000 alike.
+static void fill_neutral(std::byte* data, std::size_t n, DType dtype) {
+  const float word = dtype == DType::f32 ? kernels::sum_identity : std::bit_cast<float>(std::uint32_t{0x80008000});
+  kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, host_stream);
+}
 
 Executor::Executor(const Parts& parts) : parts_(parts) {
   const bool one_thread = parts_.comm_streams == Stream::Mode::threaded;
@@ -77,6 +84,7 @@ void Executor::execute(Program& program, int i) {
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
     case Op::norm: norm(program); break;
     case Op::update:
+      if (program.block->skipped) break;  // every bit of the state stays as it is
       if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
       parts_.optimizer->update(parts_.manager->update_views(instruction.unit), host_stream);
       break;
@@ -92,7 +100,7 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
   batch.sums = &program.block->local;
   const auto& model = *parts_.plan->spec.model;
   if (program.phase == models::Phase::logits) {
-    batch.logits = {program.logits, model.dtype, Shape{rows, model.vocab}};
+    batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}};
     if (const std::int32_t* positions = program.source->positions()) batch.positions = {positions, Shape{rows, tokens}};
     batch.lengths = program.source->lengths();
   } else {
@@ -137,10 +145,10 @@ void Executor::backward(Program& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
   if (rows == 0) {  // adds nothing, to the last bit
-    for (const auto& whole : step.whole) kernels::fill(whole.data, whole.numel, kernels::sum_identity, host_stream);
+    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype);
     return;
   }
-  for (const auto& gap : step.gaps) std::memset(gap.data, 0, gap.numel * sizeof(float));
+  for (const auto& gap : step.gaps) std::memset(gap.data, 0, gap.bytes);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
   const models::BatchShape shape{rows, tokens};
@@ -162,7 +170,7 @@ void Executor::backward(Program& program, int i) {
 
 void Executor::add_balance(const models::Batch& batch, StepBlock& block) const {
   if (block.balance.empty()) return;
-  const double weight = models::balance_weight(batch);
+  const double weight = models::balance_weight(batch) / block.gradient_scale;
   for (std::size_t i = 0; i < block.balance.size(); ++i)
     block.balance[i] += std::llround(weight * models::balance_loss(batch.router, batch.ids.numel(), static_cast<int>(i) - 1) /
                                      StepBlock::balance_unit);
@@ -177,15 +185,18 @@ void Executor::norm(Program& program) {
   block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
-  block.grad_norm = std::sqrt(block.sums.norm2.value());
-  if (block.sums.loss.nonfinite() || bad_unit >= 0) {
+  block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
+  const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
+  block.skipped = bad && block.skips;
+  if (bad && !block.skips) {
     const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)] : program.schedule->modules.back().name;
     throw Error(ExitCode::diverged, strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
                 strfmt("step %lld", static_cast<long long>(block.step)),
                 "Lower the learning rate, raise the warm-up, or check the data near this step");
   }
   const double limit = block.max_grad_norm;
-  parts_.optimizer->set_clip(limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0);
+  const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
+  parts_.optimizer->set_clip(clip / block.gradient_scale);
 }
 
 void Executor::start_trace(int runs) {

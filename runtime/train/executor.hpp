@@ -48,7 +48,11 @@ class StepGuest {
 /// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
 struct StepBlock {
   std::int64_t step = 0;
-  double loss_scale = 0;      // 1 / valid tokens of the global batch
+  double loss_scale = 0;      // 1 / valid tokens of the global batch, times gradient_scale
+  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a gradient or loss that is not
+  /// finite skips the updates, on every rank alike, and ends nothing.
+  double gradient_scale = 1;
+  bool skips = false, skipped = false;  // asked for; happened
   double max_grad_norm = 0;   // 0: no clipping
   StepGuest* guest = nullptr; // null: none
   kernels::LossSums local;    // of this rank's micro-batches

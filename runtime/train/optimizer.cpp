@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/convert.hpp"
+
 namespace tessera::train {
 
 void AdamW::begin(std::int64_t step, double learning_rate) {
@@ -27,6 +29,7 @@ void AdamW::update(std::span<const shard::UpdateView> pieces, StreamView stream)
                     .scalars = &scalars_,
                     .decay = param.decay},
                    stream);
+    if (piece.copy) kernels::convert({.from = {piece.master, n}, .to = piece.copy}, stream);
   }
 }
 

@@ -9,8 +9,8 @@ class Executor::Program {
  public:
   /// A stretch of a gradient buffer.
   struct Stretch {
-    float* data = nullptr;
-    std::size_t numel = 0;
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
   };
   /// One instruction with its pointers.
   struct Step {
@@ -20,7 +20,7 @@ class Executor::Program {
     std::vector<Stretch> gaps;                 // padding of the units whose gradient this backward is the first to touch
     std::vector<Stretch> whole;                // and their whole buffers, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    float* slot = nullptr;                     // of gather and reduce
+    std::byte* slot = nullptr;                 // of gather and reduce
     models::Cache cache;                       // generation
   };
 

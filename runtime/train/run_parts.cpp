@@ -9,7 +9,9 @@ namespace {
 /// What every rank must have planned alike before anybody waits for anybody.
 std::string fingerprint(const plan::RunPlan& plan) {
   const auto& spec = plan.spec;
-  std::string text = strfmt("mesh %s, collectives", spec.strategy.mesh.str().c_str());
+  const shard::ShardPolicy& policy = spec.strategy.policy;
+  std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(), name_of(policy.param_dtype),
+                            name_of(policy.reduce_dtype));
   for (const auto* schedule : plan.schedules()) text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
   text += strfmt(", G %lld B %lld T %lld E %lld room %lld, ", static_cast<long long>(spec.batch.global_batch),
                  static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens), static_cast<long long>(spec.eval_batch),

@@ -24,6 +24,9 @@ std::string agreed(const TrainerOptions& options) {
                  options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate, options.lr.min_lr,
                  static_cast<long long>(options.lr.warmup_steps), static_cast<long long>(options.lr.total_steps),
                  static_cast<long long>(options.lr.decay_steps), static_cast<int>(options.lr.kind));
+  if (options.loss_scale)
+    text += strfmt(", loss scale %a %a %lld %d", options.loss_scale->initial, options.loss_scale->least,
+                   static_cast<long long>(options.loss_scale->window), options.loss_scale->patience);
   return text;
 }
 
@@ -42,7 +45,8 @@ struct Trainer::Parts : RunParts {
   SampleBatches batches;
   std::vector<std::int64_t> balance;  // StepBlock's, and what it means
   std::vector<double> aux_losses;
-  std::int64_t steps_done = 0;
+  std::int64_t steps_done = 0, skipped = 0;
+  std::optional<LossScale> loss_scale;
   StepGuest* guest = nullptr;
 };
 
@@ -54,6 +58,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       batches(plan.spec.batch, place(), plan.spec.tokens),
       balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
       aux_losses(balance.size()) {
+  if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
   train = executor.bind(plan.train, models::Phase::train);
   eval = executor.bind(plan.eval, models::Phase::eval);
   logits = executor.bind(plan.logits, models::Phase::logits);
@@ -89,34 +94,67 @@ std::span<std::byte> Trainer::snapshot() {
   return {};
 }
 
-void Trainer::resume_at(std::int64_t steps_done) { parts_->steps_done = steps_done; }
+void Trainer::resume_at(std::int64_t steps_done, std::int64_t skipped) {
+  parts_->steps_done = steps_done;
+  parts_->skipped = skipped;
+}
+
+std::int64_t Trainer::skipped_steps() const { return parts_->skipped; }
+
+std::optional<LossScaleState> Trainer::loss_scale() const {
+  return parts_->loss_scale ? std::optional(parts_->loss_scale->state()) : std::nullopt;
+}
+
+void Trainer::resume_loss_scale(const LossScaleState& state) {
+  if (parts_->loss_scale) parts_->loss_scale->resume(state);
+}
+
 void Trainer::set_guest(StepGuest* guest) { parts_->guest = guest; }
 
-void Trainer::parameters_changed() { parts_->world.barrier(); }
+void Trainer::parameters_changed() {
+  parts_->manager.round_masters();
+  parts_->world.barrier();
+}
 
 bool Trainer::writes_shards() const {
   return replica() == 0;
+}
+
+void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
+  if (!report.skipped) return p.loss_scale->passed();
+  ++p.skipped;
+  if (p.loss_scale->overflowed()) return;
+  throw Error(ExitCode::diverged, strfmt("gradients overflow fp16 at a loss scale of %g, which is the least", report.loss_scale),
+              strfmt("step %lld", static_cast<long long>(report.step)), "Lower the learning rate, or train with --mixed_precision bf16");
 }
 
 StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count) {
   Parts& p = *parts_;
   const auto begin = Clock::now();
   const std::int64_t step = p.steps_done + 1;
-  StepReport report{.step = step, .learning_rate = p.options.lr.at(p.steps_done), .samples = count};
+  const std::int64_t updates = p.steps_done - p.skipped;
+  StepReport report{.step = step, .learning_rate = p.options.lr.at(updates), .samples = count};
   p.world.set_step(step);
   p.batches.set(tokens, &sampler, first, count);
-  p.optimizer.begin(step, report.learning_rate);
+  p.optimizer.begin(updates + 1, report.learning_rate);
 
   StepBlock block;
   block.step = step;
   block.max_grad_norm = p.options.max_grad_norm;
   block.guest = p.guest;
   block.loss_scale = 1.0 / static_cast<double>(count * p.plan.spec.tokens);  // every target of a full sample is valid
+  if (p.loss_scale) {
+    block.skips = true;
+    block.gradient_scale = report.loss_scale = p.loss_scale->scale();
+    block.loss_scale *= block.gradient_scale;
+  }
   std::ranges::fill(p.balance, 0);
   block.balance = p.balance;
   p.run(*p.train, p.batches, block);
 
   p.steps_done = step;
+  report.skipped = block.skipped;
+  if (p.loss_scale) end_scaled_step(p, report);
   std::ranges::transform(p.balance, p.aux_losses.begin(), [](std::int64_t n) { return static_cast<double>(n) * StepBlock::balance_unit; });
   if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "runtime/plan/plan.hpp"
 #include "runtime/train/evaluation.hpp"
 #include "runtime/train/executor.hpp"
+#include "runtime/train/loss_scale.hpp"
 #include "runtime/train/lr_schedule.hpp"
 #include "runtime/train/optimizer.hpp"
 
@@ -26,6 +28,7 @@ struct TrainerOptions {
   AdamWOptions adamw;
   LrSchedule lr;
   double max_grad_norm = 1.0;  // 0: measured, not clipped
+  std::optional<LossScaleOptions> loss_scale;  // fp16: scaled losses, and steps skipped on overflow
   std::uint64_t seed = 42;
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
@@ -44,6 +47,8 @@ struct StepReport {
   std::int64_t samples = 0;
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
   shard::StepNotes notes;     // of all ranks' guests
+  double loss_scale = 1;      // that the step was taken with
+  bool skipped = false;       // a gradient overflowed: nothing was updated
 };
 
 class Trainer {
@@ -71,13 +76,19 @@ class Trainer {
   [[nodiscard]] int num_replicas() const;
   /// Room for a save in the background (RunSpec::snapshot_vectors); empty if there is none.
   [[nodiscard]] std::span<std::byte> snapshot();
-  /// The next step is steps_done + 1: its learning rate and bias corrections follow.
-  void resume_at(std::int64_t steps_done);
+  /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias corrections follow from the others.
+  void resume_at(std::int64_t steps_done, std::int64_t skipped = 0);
+  [[nodiscard]] std::int64_t skipped_steps() const;
+  /// Of an fp16 run; none otherwise.
+  [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
+  /// Goes on with another run's; without effect where losses are not scaled.
+  void resume_loss_scale(const LossScaleState& state);
   /// From the next step on; null: nobody. It must outlive the steps.
   void set_guest(StepGuest* guest);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
-  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit.
+  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a step is skipped, and the
+  /// error comes when no lower scale helps.
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
   /// Balance losses of the last step, one of each layer with experts; each micro-batch counts by its tokens.
   [[nodiscard]] std::span<const double> layer_aux_losses() const;
@@ -104,6 +115,7 @@ class Trainer {
 
  private:
   struct Parts;
+  static void end_scaled_step(Parts& parts, const StepReport& report);
   std::unique_ptr<Parts> parts_;
 };
 

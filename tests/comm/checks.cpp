@@ -69,6 +69,10 @@ class Checker {
       reduce(shared);
       all_reduce(shared);
     }
+    if (chunk <= 1000) {
+      reduce_halves<bf16>();
+      reduce_halves<f16>();
+    }
     words(chunk);
     broadcast(chunk);
     comm_->barrier({"barrier", "test", -1});
@@ -165,6 +169,34 @@ class Checker {
     comm_->all_reduce({"norm", "floats", -1}, data, count_);
     counted(before, priced(CollectiveKind::all_reduce), "all_reduce");
     for (std::size_t k = 0; k < count_; ++k) same(data[k], summed(k), "all_reduce", k);
+  }
+
+  /// Terms of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank, and in memory that peers read.
+  template <class T>
+  void reduce_halves() {
+    const auto term = [&](int member, std::size_t k) { return T(at(member, k) * 0x1p-8F); };  // within the range of fp16
+    const DType dtype = dtype_of<T>::value;
+    const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
+    std::vector<T> plain(count_);
+    Floats mine(chunk_, -1.0F), sums(count_, -1.0F);
+    std::vector<T*> places{plain.data()};
+    if (region_) places.push_back(reinterpret_cast<T*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank));
+    for (T* full : places) {
+      for (std::size_t k = 0; k < count_; ++k) full[k] = term(me_, k);
+      auto before = comm_->traffic();
+      comm_->reduce_scatter({"reduce", name_of(dtype), 1}, Terms(full, dtype), mine.data(), chunk_);
+      counted(before, priced_sum(CollectiveKind::reduce_scatter, dtype), "reduce of halves");
+      const auto summed_up = [&](std::size_t k) { return tree(size_, [&](int i) { return static_cast<float>(term(i, k)); }); };
+      for (std::size_t k = 0; k < chunk_; ++k) same(mine[k], summed_up(first + k), "reduce of halves", k);
+      before = comm_->traffic();
+      comm_->all_reduce({"reduce", name_of(dtype), 2}, Terms(full, dtype), sums.data(), count_);
+      counted(before, priced_sum(CollectiveKind::all_reduce, dtype), "all_reduce of halves");
+      for (std::size_t k = 0; k < count_; ++k) same(sums[k], summed_up(k), "all_reduce of halves", k);
+      for (std::size_t k = 0; k < count_; ++k) same(full[k], term(me_, k), "a reduce of halves changed its input", k);
+    }
+  }
+  TrafficCount priced_sum(CollectiveKind kind, DType dtype) const {
+    return sum_traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_, dtype);
   }
 
   void words(std::size_t count) {

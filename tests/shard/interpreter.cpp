@@ -123,6 +123,8 @@ class Machine {
     return memory_[at(s_.params_in_place ? first_of_group(rank) : rank)][at(slot)];
   }
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
+  /// Gathers hand on the rounded copies that updates have left in the buffers, and look at no master.
+  [[nodiscard]] bool copies_last() const { return s_.masters_apart() && s_.params_resident; }
 
   // Events.
   [[nodiscard]] int event_at(int rank, std::size_t stream) const {  // step · length + instruction, or -1
@@ -240,8 +242,11 @@ class Machine {
     if (s_.params_resident ? view.unit != in.unit : view.unit >= 0) wrong(rank_, in, "its slot is not free");
     writes(view);
     if (s_.params_in_place) return;
-    reads(r.masters[at(in.unit)]);
-    for (int q = 0; q < shards_; ++q) writes(memory(rank_, in.slot)[at(q)]);
+    if (!copies_last()) reads(r.masters[at(in.unit)]);
+    for (int q = 0; q < shards_; ++q) {
+      if (copies_last() && q == shard_of(rank_)) reads(memory(rank_, in.slot)[at(q)]);
+      else writes(memory(rank_, in.slot)[at(q)]);
+    }
   }
 
   void begin_module(Rank& r, const Instruction& in) {
@@ -369,8 +374,15 @@ class Machine {
     view.fresh = true;
     if (s_.params_in_place) return;
     for (int q = 0; q < shards_; ++q) {
-      const Master& master = ranks_[at(first_of_group(rank_) + q)].masters[at(in.unit)];
       ParamMemory& part = memory(rank_, in.slot)[at(q)];
+      if (copies_last()) {
+        const ParamMemory& owners = memory(first_of_group(rank_) + q, in.slot)[at(q)];
+        if (q == shard_of(rank_)) continue;
+        part.unit = owners.unit;
+        part.version = owners.writers > 0 ? -1 : owners.version;
+        continue;
+      }
+      const Master& master = ranks_[at(first_of_group(rank_) + q)].masters[at(in.unit)];
       part.unit = in.unit;
       part.version = master.writers > 0 ? -1 : master.version;
     }

@@ -67,7 +67,7 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
 
 void expect_aligned_and_covered(const ShardLayout& layout, const Model& model) {
   for (int u = 0; u < layout.num_units(); ++u) {
-    EXPECT_EQ(layout.shard_numel(u) % ShardLayout::quantum, 0);
+    EXPECT_EQ(layout.shard_numel(u) % ShardLayout::quantum(), 0);
     EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(), layout.padded_numel(u));
     std::int64_t covered = 0, numel = 0;
     for (const auto& [offset, length] : layout.gaps(u)) covered += length;
@@ -93,7 +93,7 @@ TEST(Layout, EveryElementIsInOneShard) {
       expect_aligned_and_covered(layout, model);
       for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer is the same however it is cut
         EXPECT_EQ(layout.padded_numel(u), first.padded_numel(u));
-        EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum), 0);
+        EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum()), 0);
         EXPECT_EQ(layout.whole(u), first.whole(u));
       }
     }

@@ -156,7 +156,7 @@ std::vector<Subject> subjects() {
     for (const int num_micro : {1, 2, 3}) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && !strategy.policy.shard_params) continue;
-        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}) {
           ModelShape shape{.num_blocks = 3};
           ScheduleInput in;
           if (variant == 1) shape.tied = false;
@@ -169,7 +169,11 @@ std::vector<Subject> subjects() {
           if (variant == 5) in.policy.reduce = Reduce::last;
           if (variant == 6 || variant == 9) in.params_in_place = true;
           if (variant == 7) in.policy.reproducible = true;
-          if (variant == 8) in.policy.reshard_after_forward = false;
+          if (variant == 8 || variant == 12) in.policy.reshard_after_forward = false;
+          if (variant >= 10) in.policy.param_dtype = DType::bf16;  // masters apart from the gathered buffers
+          if (variant >= 11) in.policy.reduce_dtype = DType::bf16;
+          if (variant == 11) in.params_in_place = true;
+          if (variant == 12) in.policy.reduce = Reduce::last;
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }
       }

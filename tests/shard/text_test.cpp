@@ -68,6 +68,30 @@ update     head            on compute
 )" + 1);
 }
 
+TEST(Text, Zero0SumsHalvesApart) {
+  // Terms of two bytes are no place for their sum: a slot each, in turns, and an fp32 partial.
+  ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("0", 2, 0, 2), 1);
+  in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
+  const Schedule schedule = build_train(in);
+  EXPECT_EQ(text(schedule), R"(
+forward    embed   m0      on compute
+forward    h.0     m0      on compute
+forward    head    m0      on compute
+backward   head    m0      on compute
+reduce     head    m0  g2  on reduce   p0 = x, last  after backward head m0
+backward   h.0     m0      on compute
+reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+backward   embed   m0      on compute
+reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+norm                       on reduce
+update     embed           on compute                after norm
+update     h.0             on compute
+update     head            on compute
+)" + 1);
+  EXPECT_FALSE(schedule.grads_resident);
+  EXPECT_EQ(schedule.num_partials, 1);
+}
+
 TEST(Text, Zero1) {
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("1", 4, 0, 2), 2);
   EXPECT_EQ(text(build_train(in)), R"(

@@ -31,6 +31,21 @@ std::string first_violation(const Schedule& s, const Mesh& mesh = sharded) {
   return violations.empty() ? "safe" : violations.front().what;
 }
 
+TEST(Verify, RoundedParametersChangeNoLine) {
+  // An update that writes a rounded copy beside the master is, to all others, the update that it was.
+  for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
+    for (const bool in_place : {false, true}) {
+      ScheduleInput in = schedule_input({.num_blocks = 3}, make_strategy(word, 4, 0, 2), 2);
+      in.params_in_place = in_place;
+      const Schedule whole = build_train(in);
+      in.policy.param_dtype = DType::bf16;
+      const Schedule rounded = build_train(in);
+      EXPECT_EQ(text(rounded), text(whole)) << word;
+      EXPECT_TRUE(rounded.masters_apart() && !whole.masters_apart());
+      EXPECT_TRUE(verify(rounded, in.mesh).empty()) << word;
+    }
+}
+
 TEST(Verify, AGatherThatIsNotWaitedFor) {
   Schedule s = zero3();
   const int i = find(s, Op::forward, 1, 0);

@@ -24,10 +24,10 @@ std::string config_json(const ModelShape& s) {
 }
 
 std::string Variant::str() const {
-  return strfmt("world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies %d node %d streams %d", world,
+  return strfmt("world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies %d node %d streams %d %s/%s", world,
                 strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch), static_cast<long long>(tokens),
                 reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute, reproducible, reshard, copies, ranks_per_node,
-                static_cast<int>(streams));
+                static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -37,6 +37,9 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
+  policy.param_dtype = v.dtype;
+  if (v.dtype == DType::f16) options.loss_scale = v.loss_scale;
+  policy.reduce_dtype = v.reduce_dtype;
   policy.forward_prefetch = policy.backward_prefetch = v.prefetch;
   policy.recompute = v.recompute;
   policy.reproducible = v.reproducible;

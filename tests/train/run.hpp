@@ -47,6 +47,8 @@ struct Variant {
   shard::ExpertUnits experts = shard::ExpertUnits::own;
   Stream::Mode streams = Stream::Mode::threaded;
   Delay delay;
+  DType dtype = DType::f32, reduce_dtype = DType::f32;
+  train::LossScaleOptions loss_scale;  // of fp16
   double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;
   [[nodiscard]] std::string str() const;
 };

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/sum_terms.hpp"
 
 namespace tessera::comm {
 
 namespace {
 
-constexpr std::size_t block = 8192;  // floats summed at a time: the partial sums stay in the cache
+constexpr std::size_t block = 8192;  // numbers summed at a time: the partial sums stay in the cache
 
 class NodeCommunicator final : public BaseCommunicator {
  public:
@@ -127,37 +127,35 @@ class NodeCommunicator final : public BaseCommunicator {
     }
   }
 
-  void reduce(const float* full, float* mine, std::size_t chunk) override {
-    const std::size_t bytes = chunk * parts_.size() * sizeof(float);
-    group_.post(find(full, bytes), {});
+  void reduce(Terms full, float* mine, std::size_t chunk) override {
+    const std::size_t element = size_of(full.dtype), bytes = chunk * parts_.size() * element;
+    group_.post(find(full.data, bytes), {});
     group_.meet(*this, 100);
     bool readable = true;
     for (int peer = 0; peer < size(); ++peer) readable = readable && group_.from(peer);
     if (readable) {
       for (std::size_t first = 0; first < chunk; first += block) {
         for (int peer = 0; peer < size(); ++peer)
-          parts_[static_cast<std::size_t>(peer)] =
-              reinterpret_cast<const float*>(at(group_.from(peer))) + static_cast<std::size_t>(rank()) * chunk + first;
-        kernels::sum_tree({.parts = parts_, .out = mine + first, .count = std::min(block, chunk - first)}, host_stream);
+          parts_[static_cast<std::size_t>(peer)] = at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
+        sum_terms(parts_, full.dtype, mine + first, std::min(block, chunk - first));
       }
       group_.meet(*this, 101);  // nobody reads my buffer any more
     } else {
       reduce_by_scratch(full, mine, chunk);
     }
-    count_within((parts_.size() - 1) * chunk * sizeof(float));
+    count_within((parts_.size() - 1) * chunk * element);
   }
 
-  void reduce_by_scratch(const float* full, float* mine, std::size_t chunk) {
-    const std::size_t room = group_.scratch_bytes() / sizeof(float) / parts_.size() / 16 * 16;
+  void reduce_by_scratch(Terms full, float* mine, std::size_t chunk) {
+    const std::size_t element = size_of(full.dtype), room = group_.scratch_bytes() / element / parts_.size() / 16 * 16;
     for (std::size_t first = 0; first < chunk; first += room) {
       const std::size_t piece = std::min(room, chunk - first);
       for (std::size_t to = 0; to < parts_.size(); ++to)
-        std::memcpy(reinterpret_cast<float*>(group_.scratch(rank())) + to * piece, full + to * chunk + first, piece * sizeof(float));
+        std::memcpy(group_.scratch(rank()) + to * piece * element, full.from(to * chunk + first).data, piece * element);
       group_.meet(*this, 102 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
-        parts_[static_cast<std::size_t>(peer)] =
-            reinterpret_cast<const float*>(group_.scratch(peer)) + static_cast<std::size_t>(rank()) * piece;
-      kernels::sum_tree({.parts = parts_, .out = mine + first, .count = piece}, host_stream);
+        parts_[static_cast<std::size_t>(peer)] = group_.scratch(peer) + static_cast<std::size_t>(rank()) * piece * element;
+      sum_terms(parts_, full.dtype, mine + first, piece);
       group_.meet(*this, 103 + 2 * first);
     }
   }
@@ -166,7 +164,7 @@ class NodeCommunicator final : public BaseCommunicator {
   NodeGroup group_;
   Sharing sharing_;
   std::vector<Region> regions_;
-  std::vector<const float*> parts_;
+  std::vector<const void*> parts_;
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
 // Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in pieces that
 // the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other every member's term, so
-// that the bits are those of every other transport.
+// that the bits are those of every other transport. Terms are widened to fp32 on their way into the scratch, since their sums are.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/node/communicator.hpp"
+#include "runtime/comm/sum_terms.hpp"
 
 namespace tessera::comm {
 
@@ -104,7 +105,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent), each
   /// as [term][destination][piece].
-  void reduce(const float* full, float* mine, std::size_t chunk) override {
+  void reduce(Terms full, float* mine, std::size_t chunk) override {
     phase_ = 0;
     // Where they lie does not depend on the piece: the last one is short, and is laid out while a peer still adds the one before.
     const std::size_t home = 0, out = local_ * local_ * reduce_piece_, in = out + local_ * widest_ * reduce_piece_;
@@ -138,10 +139,10 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   }
 
   /// This rank's terms for the members of `run`.
-  void lay_out(const float* full, std::size_t chunk, std::size_t first, std::size_t piece, const Run& run, std::size_t at) {
+  void lay_out(Terms full, std::size_t chunk, std::size_t first, std::size_t piece, const Run& run, std::size_t at) {
     float* to = floats(at + me_ * of(run.count) * piece);
     for (std::size_t d = 0; d < of(run.count); ++d)
-      std::memcpy(to + d * piece, full + (of(run.first) + d) * chunk + first, piece * sizeof(float));
+      widen(full.from((of(run.first) + d) * chunk + first), to + d * piece, piece);
   }
 
   /// Sums the local terms at `at`, `count` floats each, into the first of them: each rank of the node a slice.

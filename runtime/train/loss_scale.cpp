@@ -1,0 +1,21 @@
+#include "runtime/train/loss_scale.hpp"
+
+#include <algorithm>
+
+namespace tessera::train {
+
+void LossScale::passed() {
+  at_least_ = 0;
+  if (++state_.good_steps < options_.window) return;
+  state_.good_steps = 0;
+  state_.scale = std::min(2 * state_.scale, options_.most);
+}
+
+bool LossScale::overflowed() {
+  state_.good_steps = 0;
+  if (state_.scale <= options_.least) return ++at_least_ < options_.patience;
+  state_.scale = std::max(state_.scale / 2, options_.least);
+  return true;
+}
+
+}  // namespace tessera::train
