@@ -1,7 +1,10 @@
 // AdamW: shapes, the constants of the step, threads, dispatch.
 #include "kernels/adamw.hpp"
 
+#include <algorithm>
+
 #include "kernels/host/adamw.hpp"
+#include "kernels/host/convert.hpp"
 #include "kernels/host/parallel.hpp"
 
 namespace tessera::kernels {
@@ -29,8 +32,19 @@ void adamw(const AdamWArgs& args, StreamView) {
   const float* grad = args.grad.as<float>();
   float *param = args.param.as<float>(), *m = args.exp_avg.as<float>(), *v = args.exp_avg_sq.as<float>();
   const auto& table = host::adamw();
-  host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+  const auto update = [&](std::int64_t begin, std::int64_t end) {
     table.step(step, grad + begin, param + begin, m + begin, v + begin, end - begin);
+  };
+  if (!args.copy) return host::parallel_ranges(n, grain, update);
+  TESSERA_ASSERT(args.copy.numel() == n && (args.copy.dtype == DType::bf16 || args.copy.dtype == DType::f16), "copy of %lld, %s",
+                 static_cast<long long>(args.copy.numel()), name_of(args.copy.dtype));
+  host::parallel_ranges(n, grain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t begin = first; begin < last; begin += grain) {  // a piece is copied while it is in the inner cache
+      const std::int64_t end = std::min(begin + grain, last);
+      update(begin, end);
+      if (args.copy.dtype == DType::bf16) host::convert().narrow(param + begin, args.copy.as<bf16>() + begin, end - begin);
+      else host::convert().narrow(param + begin, args.copy.as<f16>() + begin, end - begin);
+    }
   });
 }
 

@@ -22,6 +22,7 @@ struct AdamWArgs {
   TensorView grad;                        // (n) fp32, only read
   const AdamWScalars* scalars = nullptr;
   bool decay = true;  // weight_decay applies to this segment
+  TensorView copy;    // (n) bf16 or fp16: the updated param, rounded to nearest even in the same pass; absent: not wanted
 };
 void adamw(const AdamWArgs& args, StreamView stream);
 

@@ -29,6 +29,14 @@ void check_view(const TensorView& view, std::int64_t numel, DType dtype) {
                  view.shape.str().c_str(), static_cast<long long>(numel));
 }
 
+/// Bytes that the workspace of one task has; what is computed in decides, not what is stored.
+std::size_t forward_bytes(const AttentionShape& s, DType dtype) {
+  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).forward, stat_dtype(dtype));
+}
+std::size_t backward_bytes(const AttentionShape& s, DType dtype) {
+  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).backward, stat_dtype(dtype));
+}
+
 /// Calls f(task, workspace) for every task, on whichever thread is free: no task's result depends on another.
 template <class T, class F>
 void run_tasks(std::int64_t tasks, const TensorView& workspace, std::size_t per_task, const F& f) {
@@ -89,7 +97,7 @@ struct Slice {
 
 template <class T>
 void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, Slice slice,
-                      const std::int32_t* positions, T* workspace) {
+                      const std::int32_t* positions, Acc<T>* workspace) {
   const std::int64_t group = problem.heads / problem.kv_heads;
   std::int64_t blocks = 0, before = 0;
   each_document(positions, problem.tokens, [&](const Document& d) { blocks += group * d.blocks(); });
@@ -105,13 +113,11 @@ void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, 
 }  // namespace
 
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype) {
-  const auto elements = host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).forward;
-  return static_cast<std::size_t>(threads()) * per_task_bytes(elements, dtype) + alignment;
+  return static_cast<std::size_t>(threads()) * forward_bytes(s, dtype) + alignment;
 }
 
 std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype) {
-  const auto elements = host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).backward;
-  return static_cast<std::size_t>(threads()) * per_task_bytes(elements, dtype) + alignment;
+  return static_cast<std::size_t>(threads()) * backward_bytes(s, dtype) + alignment;
 }
 
 void attention_forward(const AttentionForwardArgs& args, StreamView) {
@@ -122,22 +128,22 @@ void attention_forward(const AttentionForwardArgs& args, StreamView) {
   const DType dtype = args.qkv.dtype;
   check_view(args.qkv, rows * (s.heads + 2 * s.kv_heads) * s.head_dim, dtype);
   check_view(args.out, rows * s.heads * s.head_dim, dtype);
-  if (args.lse) check_view(args.lse, rows * s.heads, dtype);
+  if (args.lse) check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype));
-  const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).forward, dtype);
+  const std::size_t per_task = forward_bytes(s, dtype);
   // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
   const std::int64_t pairs = s.batch * s.kv_heads, team = threads();
   const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + host::attention_q_block - 1) / host::attention_q_block);
   const std::int64_t wanted = pairs >= 4 * team || team == 1 ? 1 : (4 * team + pairs - 1) / pairs;
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
-  host::by_dtype(dtype, [&](auto zero) {
+  host::by_storage(dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::AttentionProblem<T> problem{
         .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
-        .scale = static_cast<T>(args.scale), .qkv = args.qkv.as<T>(), .out = nullptr, .dout = nullptr, .out_w = args.out.as<T>(),
-        .lse = args.lse ? args.lse.as<T>() : nullptr, .dqkv = nullptr};
-    run_tasks<T>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
+        .scale = static_cast<Acc<T>>(args.scale), .qkv = args.qkv.as<T>(), .out = nullptr, .dout = nullptr, .out_w = args.out.as<T>(),
+        .lse = args.lse ? args.lse.as<Acc<T>>() : nullptr, .dqkv = nullptr};
+    run_tasks<Acc<T>>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t pair = task / slices, b = pair / s.kv_heads;
       forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices}, positions_of(args.positions, b, s.tokens), workspace);
     });
@@ -154,18 +160,18 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView) {
   check_view(args.dqkv, rows * width, dtype);
   check_view(args.out, rows * s.heads * s.head_dim, dtype);
   check_view(args.dout, rows * s.heads * s.head_dim, dtype);
-  check_view(args.lse, rows * s.heads, dtype);
+  check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype));
-  const std::size_t per_task = per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(dtype)).backward, dtype);
-  host::by_dtype(dtype, [&](auto zero) {
+  const std::size_t per_task = backward_bytes(s, dtype);
+  host::by_storage(dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::AttentionProblem<T> problem{
         .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
-        .scale = static_cast<T>(args.scale), .qkv = args.qkv.as<T>(), .out = args.out.as<T>(), .dout = args.dout.as<T>(),
-        .out_w = nullptr, .lse = args.lse.as<T>(), .dqkv = args.dqkv.as<T>()};
+        .scale = static_cast<Acc<T>>(args.scale), .qkv = args.qkv.as<T>(), .out = args.out.as<T>(), .dout = args.dout.as<T>(),
+        .out_w = nullptr, .lse = args.lse.as<Acc<T>>(), .dqkv = args.dqkv.as<T>()};
     const auto& kernel = host::attention<T>();
-    run_tasks<T>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, T* workspace) {
+    run_tasks<Acc<T>>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t b = task / s.kv_heads;
       each_document(positions_of(args.positions, b, s.tokens), s.tokens,
                     [&](const Document& d) { kernel.backward(part_of(problem, b, d), 0, task % s.kv_heads, workspace); });

@@ -18,7 +18,7 @@ struct AttentionForwardArgs {
   AttentionShape shape;
   TensorView qkv;  // (B, T, (nh + 2·nk)·d): q heads, then k heads, then v heads, per token
   TensorView out;  // (B, T, nh·d)
-  TensorView lse;  // (B, nh, T) log of the softmax denominator, for backward; absent: not wanted
+  TensorView lse;  // (B, nh, T) of stat_dtype: log of the softmax denominator, for backward; absent: not wanted
   double scale = 1;
   TensorView workspace;
   TensorView positions = {};  // (B, T) int32: a document begins where it is 0 (and with the sequence); absent: one document

@@ -31,7 +31,7 @@ void cache_append(const CacheAppendArgs& args, StreamView) {
   if (s.batch * s.tokens == 0) return;
   check(s, args.qkv, args.positions, args.cache);
   const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
-  host::by_dtype(args.qkv.dtype, [&](auto zero) {
+  host::by_storage(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* qkv = args.qkv.as<T>();
     T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
@@ -52,7 +52,8 @@ void cache_append(const CacheAppendArgs& args, StreamView) {
 }
 
 std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype) {
-  return static_cast<std::size_t>(threads() * host::cached_attention_scratch(s.heads / s.kv_heads)) * size_of(dtype);
+  return static_cast<std::size_t>(threads() * host::cached_attention_scratch(s.heads / s.kv_heads, s.head_dim, size_of(dtype))) *
+         size_of(stat_dtype(dtype));
 }
 
 void cached_attention(const CachedAttentionArgs& args, StreamView) {
@@ -62,12 +63,12 @@ void cached_attention(const CachedAttentionArgs& args, StreamView) {
   const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   TESSERA_ASSERT(args.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * d);
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
-  host::by_dtype(args.qkv.dtype, [&](auto zero) {
+  host::by_storage(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
     const std::int64_t parts = std::min<std::int64_t>(tasks, threads());
     host::parallel_parts(parts, [&](std::int64_t part) {
-      T* scratch = static_cast<T*>(args.workspace.data) + part * host::cached_attention_scratch(group);
+      auto* scratch = static_cast<Acc<T>*>(args.workspace.data) + part * host::cached_attention_scratch(group, d, sizeof(T));
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
         const std::int64_t position = position_of(args.positions, row, s.tokens);
@@ -80,7 +81,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView) {
                                          .group = group,
                                          .head_dim = d,
                                          .count = position + 1,
-                                         .scale = static_cast<T>(args.scale),
+                                         .scale = static_cast<Acc<T>>(args.scale),
                                          .out = args.out.as<T>() + (row * s.heads + h * group) * d,
                                          .scratch = scratch});
       }

@@ -3,6 +3,7 @@
 
 #include "kernels/host/bias.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -10,13 +11,18 @@ void bias_backward(const BiasBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
                  args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
-  host::by_dtype(args.dy.dtype, [&](auto zero) {
+  host::by_storage(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* dy = args.dy.as<T>();
-    T* dbias = args.dbias.as<T>();
     const auto& table = host::bias<T>();
-    host::parallel_ranges(columns, 64, [&](std::int64_t begin, std::int64_t end) {
-      table.column_sums(dy + begin, rows, stride, end - begin, dbias + begin, args.accumulate);
+    host::by_gradient<T>(args.dbias.dtype, [&](auto zero_gradient) {
+      auto* const dbias = args.dbias.as<decltype(zero_gradient)>();
+      host::parallel_ranges(columns, 64, [&](std::int64_t first, std::int64_t last) {
+        host::in_acc(dbias + first, last - first, args.accumulate ? host::Old::keep : host::Old::ignore,
+                     [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                       table.column_sums(dy + first + begin, rows, stride, end - begin, sums, args.accumulate);
+                     });
+      });
     });
   });
 }
@@ -24,7 +30,7 @@ void bias_backward(const BiasBackwardArgs& args, StreamView) {
 void add(const AddArgs& args, StreamView) {
   TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(),
                  args.y.shape.str().c_str());
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();

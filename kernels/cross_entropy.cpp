@@ -12,6 +12,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/host/head_loss.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -43,17 +44,17 @@ struct Row {
   std::int64_t argmax;  // the lowest index of max
 };
 
-template <class T>
+template <class A>
 struct Workspace {
-  T* logits;     // chunk c at logits + rows·(first column of c): (rows, columns of c)
-  T* chunk_max;  // (chunks, rows)
+  A* logits;     // chunk c at logits + rows·(first column of c): (rows, columns of c); of halves in training: (rows, V)
+  A* chunk_max;  // (chunks, rows)
   Row* rows;     // (rows)
 
   static std::size_t bytes(const Cut& cut, std::int64_t vocab) {
     const auto part = [](std::int64_t n, std::size_t element) {
       return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
     };
-    return part(cut.rows * vocab, sizeof(T)) + part(cut.chunks * cut.rows, sizeof(T)) + part(cut.rows, sizeof(Row)) + alignment;
+    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) + alignment;
   }
   Workspace(const TensorView& view, const Cut& cut, std::int64_t vocab) {
     auto next = static_cast<std::uintptr_t>(round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
@@ -62,18 +63,20 @@ struct Workspace {
       next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
       return reinterpret_cast<void*>(at);
     };
-    logits = static_cast<T*>(take(cut.rows * vocab, sizeof(T)));
-    chunk_max = static_cast<T*>(take(cut.chunks * cut.rows, sizeof(T)));
+    logits = static_cast<A*>(take(cut.rows * vocab, sizeof(A)));
+    chunk_max = static_cast<A*>(take(cut.chunks * cut.rows, sizeof(A)));
     rows = static_cast<Row*>(take(cut.rows, sizeof(Row)));
   }
 };
 
 template <class T>
 class HeadLossRun {
+  using A = Acc<T>;
+
  public:
   HeadLossRun(const HeadLossArgs& args, StreamView stream)
-      : args_(args), stream_(stream), vocab_(args.weight.shape[0]), cut_(args.x.shape[0], vocab_, sizeof(T)),
-        workspace_(args.workspace, cut_, vocab_), targets_(args.targets.as<std::int32_t>()), sweeps_(host::head_loss_sweeps<T>()) {}
+      : args_(args), stream_(stream), vocab_(args.weight.shape[0]), cut_(args.x.shape[0], vocab_, sizeof(A)),
+        workspace_(args.workspace, cut_, vocab_), targets_(args.targets.as<std::int32_t>()), sweeps_(host::head_loss_sweeps<A>()) {}
 
   void run() {
     const std::int64_t n = args_.x.shape[0];
@@ -87,6 +90,7 @@ class HeadLossRun {
       add_sums();
       if (!args_.dx) continue;
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_gradient(c);
+      if constexpr (is_half<T>) multiply_gradients(rounded_view(), args_.weight, args_.dweight, /*first=*/true);
     }
   }
 
@@ -94,12 +98,20 @@ class HeadLossRun {
   [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * cut_.chunk; }
   [[nodiscard]] std::int64_t width(std::int64_t c) const { return std::min(cut_.chunk, vocab_ - column(c)); }
   // Without a gradient the exponentials are not needed again: every chunk uses the same memory, and stays in cache.
-  [[nodiscard]] T* logits(std::int64_t c) const { return workspace_.logits + (args_.dx ? cut_.rows * column(c) : 0); }
+  // The gradient of halves is rounded in place, and multiplied when all chunks have passed, so that dx is rounded once: whole rows.
+  [[nodiscard]] bool whole_rows() const { return is_half<T> && args_.dx; }
+  [[nodiscard]] A* logits(std::int64_t c) const {
+    return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
+  }
+  [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const { return logits(c) + r * (whole_rows() ? vocab_ : width(c)); }
   [[nodiscard]] TensorView logits_view(std::int64_t c) const { return {logits(c), Shape{count_, width(c)}}; }
+  /// (rows, V) of T, each row where its logits were: 2·V apart.
+  [[nodiscard]] TensorView rounded_view() const { return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}}; }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
 
   void pass_logits(std::int64_t c) const {
-    gemm({.a = args_.x.rows(first_, count_), .b = args_.weight.rows(column(c), width(c)), .c = logits_view(c), .trans_b = true}, stream_);
+    gemm({.a = args_.x.rows(first_, count_), .b = args_.weight.rows(column(c), width(c)), .c = logits_view(c), .trans_b = true,
+          .stride_c = whole_rows() ? vocab_ : 0}, stream_);
     host::parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         if (!ignored(r)) observe(c, r);
@@ -109,10 +121,10 @@ class HeadLossRun {
 
   void observe(std::int64_t c, std::int64_t r) const {
     Row& row = workspace_.rows[r];
-    T* const x = logits(c) + r * width(c);
+    A* const x = line(c, r);
     const std::int64_t target = targets_[first_ + r] - column(c);
     if (target >= 0 && target < width(c)) row.target = static_cast<double>(x[target]);
-    const T chunk_max = sweeps_.largest(x, width(c));
+    const A chunk_max = sweeps_.largest(x, width(c));
     workspace_.chunk_max[c * cut_.rows + r] = chunk_max;
     const auto max = static_cast<double>(chunk_max);
     if (max > row.max) row.argmax = column(c) + sweeps_.find(x, width(c), chunk_max);
@@ -140,22 +152,31 @@ class HeadLossRun {
     const double scale = *args_.loss_scale;
     host::parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        T* const x = logits(c) + r * width(c);
+        A* const x = line(c, r);
         if (ignored(r)) {
-          std::fill_n(x, width(c), T(0));
-          continue;
+          std::fill_n(x, width(c), A(0));
+        } else {
+          const auto chunk_max = static_cast<double>(workspace_.chunk_max[c * cut_.rows + r]);
+          sweeps_.scale(x, width(c), static_cast<A>(std::exp(chunk_max - workspace_.rows[r].lse) * scale));
+          const std::int64_t target = targets_[first_ + r] - column(c);
+          if (target >= 0 && target < width(c)) x[target] -= static_cast<A>(scale);
         }
-        const auto chunk_max = static_cast<double>(workspace_.chunk_max[c * cut_.rows + r]);
-        sweeps_.scale(x, width(c), static_cast<T>(std::exp(chunk_max - workspace_.rows[r].lse) * scale));
-        const std::int64_t target = targets_[first_ + r] - column(c);
-        if (target >= 0 && target < width(c)) x[target] -= static_cast<T>(scale);
+        // Into the front half of the row, which earlier chunks have left.
+        if constexpr (is_half<T>) host::convert().narrow(x, reinterpret_cast<T*>(line(0, r)) + column(c), width(c));
       }
     });
-    gemm({.a = logits_view(c), .b = args_.weight.rows(column(c), width(c)), .c = args_.dx.rows(first_, count_), .beta = c > 0 ? 1.0 : 0.0},
-         stream_);
-    if (!args_.dweight) return;
-    gemm({.a = logits_view(c), .b = args_.x.rows(first_, count_), .c = args_.dweight.rows(column(c), width(c)), .trans_a = true,
-          .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0},
+    if constexpr (is_half<T>) return;
+    const TensorView weight = args_.weight.rows(column(c), width(c));
+    multiply_gradients(logits_view(c), weight, args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{}, c == 0);
+  }
+
+  /// dx and dweight of the block's rows and the columns that `dlogits` has.
+  void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight, bool first) const {
+    const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
+    gemm({.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride}, stream_);
+    if (!dweight) return;
+    gemm({.a = dlogits, .b = args_.x.rows(first_, count_), .c = dweight, .trans_a = true,
+          .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0, .stride_a = stride},
          stream_);
   }
 
@@ -163,9 +184,9 @@ class HeadLossRun {
   StreamView stream_;
   std::int64_t vocab_;
   Cut cut_;
-  Workspace<T> workspace_;
+  Workspace<A> workspace_;
   const std::int32_t* targets_;
-  const host::HeadLoss<T>& sweeps_;
+  const host::HeadLoss<A>& sweeps_;
   std::int64_t first_ = 0, count_ = 0;  // rows of the block in work
 };
 
@@ -176,7 +197,7 @@ void check(const HeadLossArgs& args) {
   const std::int64_t n = x.shape[0], vocab = w.shape[0];
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
   TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s", args.dx.shape.str().c_str());
-  TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape && args.dweight.dtype == w.dtype), "dweight %s",
+  TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape), "dweight %s",
                  args.dweight.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab, x.dtype), "workspace of %zu bytes", args.workspace.nbytes());
   const auto* targets = args.targets.as<std::int32_t>();
@@ -190,9 +211,9 @@ void check(const HeadLossArgs& args) {
 
 std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
   std::size_t bytes = 0;
-  host::by_dtype(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    bytes = Workspace<T>::bytes(Cut(rows, vocab, sizeof(T)), vocab);
+  host::by_storage(dtype, [&](auto zero) {
+    using A = Acc<decltype(zero)>;
+    bytes = Workspace<A>::bytes(Cut(rows, vocab, sizeof(A)), vocab);
   });
   return bytes;
 }
@@ -203,7 +224,7 @@ void head_loss(const HeadLossArgs& args, StreamView stream) {
     if (args.dweight && !args.accumulate) std::memset(args.dweight.data, 0, args.dweight.nbytes());
     return;
   }
-  host::by_dtype(args.x.dtype, [&](auto zero) { HeadLossRun<decltype(zero)>(args, stream).run(); });
+  host::by_storage(args.x.dtype, [&](auto zero) { HeadLossRun<decltype(zero)>(args, stream).run(); });
 }
 
 }  // namespace tessera::kernels

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "kernels/host/bias.hpp"
 #include "kernels/host/embedding.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -19,7 +21,7 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  host::by_dtype(args.y.dtype, [&](auto zero) {
+  host::by_storage(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* table = args.tokens_table.as<T>();
     const T* positions = args.positions_table ? args.positions_table.as<T>() : nullptr;
@@ -48,6 +50,37 @@ void clear_columns(T* table, std::int64_t rows, std::int64_t channels, std::int6
   for (std::int64_t row = 0; row < rows; ++row) std::fill_n(table + row * channels + begin, end - begin, T(0));
 }
 
+/// dy, and which row of the table each of its rows belongs to: ids[i], or i mod period where ids is null.
+template <class T>
+struct Rows {
+  const T* dy;
+  std::int64_t count, channels;
+  const std::int32_t* ids;
+  std::int64_t period;
+  [[nodiscard]] std::int64_t index(std::int64_t i) const { return ids ? ids[i] : i % period; }
+  /// The next row after i of the same place; count if there is none.
+  [[nodiscard]] std::int64_t next(std::int64_t i) const { return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count); }
+  /// Whether no row before i has the same place.
+  [[nodiscard]] bool first(std::int64_t i) const { return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period; }
+};
+
+/// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded once: place by place, in float.
+template <class T, class G>
+void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
+  if constexpr (!is_half<G>) {
+    host::embedding<T>().scatter(rows.ids, rows.period, rows.dy + begin, rows.count, rows.channels, end - begin, table + begin);
+  } else {
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      if (!rows.first(i)) continue;
+      host::in_acc(table + rows.index(i) * rows.channels + begin, end - begin, host::Old::keep,
+                   [&](std::int64_t from, std::int64_t to, float* sums) {
+                     for (std::int64_t row = i; row < rows.count; row = rows.next(row))
+                       host::bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from, sums, /*from_out=*/true);
+                   });
+    }
+  }
+}
+
 }  // namespace
 
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
@@ -60,19 +93,20 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  host::by_dtype(args.dy.dtype, [&](auto zero) {
+  host::by_storage(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T* dy = args.dy.as<T>();
-    const auto& kernels = host::embedding<T>();
-    host::parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
-      T* table = args.dtokens_table.as<T>();
-      if (!args.accumulate_tokens) clear_columns(table, args.dtokens_table.shape[0], channels, begin, end);
-      kernels.scatter(ids, 0, dy + begin, rows, channels, end - begin, table + begin);
-      if (!dpositions) return;
-      T* positions = dpositions.as<T>();
-      if (!args.accumulate_positions) clear_columns(positions, dpositions.shape[0], channels, begin, end);
-      kernels.scatter(positions_of, tokens, dy + begin, rows, channels, end - begin, positions + begin);
-    });
+    const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0}, by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
+    const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
+      host::by_gradient<T>(view.dtype, [&](auto zero_gradient) {
+        using G = decltype(zero_gradient);
+        host::parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
+          if (!accumulate) clear_columns(view.as<G>(), view.shape[0], channels, begin, end);
+          add_rows(from, view.as<G>(), begin, end);
+        });
+      });
+    };
+    add_to(args.dtokens_table, by_id, args.accumulate_tokens);
+    if (dpositions) add_to(dpositions, by_position, args.accumulate_positions);
   });
 }
 

@@ -18,9 +18,9 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);
 struct EmbeddingBackwardArgs {
   TensorView ids;             // (B, T) int32
   TensorView dy;              // (B, T, C)
-  TensorView dtokens_table;   // (V, C)
+  TensorView dtokens_table;   // (V, C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
   bool accumulate_tokens = false;
-  TensorView dpositions_table;  // (P, C), or absent
+  TensorView dpositions_table;  // (P, C) likewise, or absent
   bool accumulate_positions = false;
   TensorView positions = {};  // as forward's
 };

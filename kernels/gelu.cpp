@@ -12,7 +12,7 @@ constexpr std::int64_t grain = 4096;  // elements
 
 void gelu_forward(const GeluForwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.x && args.x.shape == args.y.shape, "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
@@ -25,7 +25,7 @@ void gelu_forward(const GeluForwardArgs& args, StreamView) {
 void gelu_backward(const GeluBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.x && args.x.shape == args.dy.shape && args.x.shape == args.dx.shape, "x %s, dy %s, dx %s",
                  args.x.shape.str().c_str(), args.dy.shape.str().c_str(), args.dx.shape.str().c_str());
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     const T* dy = args.dy.as<T>();

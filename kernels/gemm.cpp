@@ -1,4 +1,4 @@
-// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone. The bias is laid down where CBLAS would write its
+// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (halves: by host/half_gemm). The bias is laid down where CBLAS would write its
 // zeros, so that it costs no pass of its own. Products of a few rows with a large matrix do without CBLAS, which would copy it.
 #include "kernels/gemm.hpp"
 
@@ -7,7 +7,9 @@
 #include <memory>
 
 #include "kernels/host/blas.hpp"
+#include "kernels/host/half_gemm.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 #include "kernels/host/thin_gemm.hpp"
 #include "kernels/threads.hpp"
 
@@ -46,38 +48,43 @@ Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
   return grid;
 }
 
-template <class T>
+template <class T, class G = T>
 struct Operands {
   const T *a, *b, *bias;
-  T* c;
+  G* c;
 };
 
 /// Lines of C as they are before the product is added: beta·C + bias; beta 0 does not read C.
-template <class T>
-void lay_down(T beta, const T* bias, std::int64_t n, T* line) {
-  if (beta == T(0) && bias != nullptr) std::copy_n(bias, n, line);
-  else if (beta == T(0)) std::fill_n(line, n, T(0));
+template <class T, class A>
+void lay_down(A beta, const T* bias, std::int64_t n, A* line) {
+  if (beta == A(0) && bias != nullptr) std::copy_n(bias, n, line);
+  else if (beta == A(0)) std::fill_n(line, n, A(0));
   else if (bias != nullptr)
-    for (std::int64_t j = 0; j < n; ++j) line[j] = beta * line[j] + bias[j];
-  else if (beta != T(1))
+    for (std::int64_t j = 0; j < n; ++j) line[j] = beta * line[j] + static_cast<A>(bias[j]);
+  else if (beta != A(1))
     for (std::int64_t j = 0; j < n; ++j) line[j] *= beta;
 }
 
-template <class T>
-void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of, const Grid& grid, std::int64_t tile) {
+template <class T, class G>
+void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of, const Grid& grid, std::int64_t tile) {
   const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
   host::GemmShape shape = whole;
   shape.m = std::min(grid.height, whole.m - row);
   shape.n = std::min(grid.width, whole.n - column);
   const T* a = of.a + (whole.trans_a ? row : row * whole.lda);
   const T* b = of.b + (whole.trans_b ? column * whole.ldb : column);
-  T* c = of.c + row * whole.ldc + column;
-  T beta = static_cast<T>(args.beta);
-  if (of.bias) {
-    for (std::int64_t i = 0; i < shape.m; ++i) lay_down(beta, of.bias + column, shape.n, c + i * whole.ldc);
-    beta = 1;
+  G* c = of.c + row * whole.ldc + column;
+  if constexpr (is_half<T>) {
+    host::half_gemm_serial<T, G>({.shape = shape, .a = a, .b = b, .bias = of.bias ? of.bias + column : nullptr, .c = c,
+                                  .alpha = static_cast<float>(args.alpha), .beta = static_cast<float>(args.beta)});
+  } else {
+    T beta = static_cast<T>(args.beta);
+    if (of.bias) {
+      for (std::int64_t i = 0; i < shape.m; ++i) lay_down(beta, of.bias + column, shape.n, c + i * whole.ldc);
+      beta = 1;
+    }
+    host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
   }
-  host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
 }
 
 constexpr std::int64_t least_matrix = 1 << 14;  // elements of B that make the difference
@@ -94,6 +101,32 @@ void run_thin(const GemmArgs& args, const host::GemmShape& whole, const Operands
       lay_down(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first, of.c + i * whole.ldc + first);
     const host::ThinProduct<T> product{of.a, of.b, of.c, whole.m, whole.k, whole.lda, whole.ldb, whole.ldc, first, last};
     (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
+  });
+}
+
+/// The same for halves: sums of some columns on the stack, rounded at the end.
+template <class T, class G>
+void run_thin_half(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of) {
+  constexpr std::int64_t stretch = 512;
+  const auto beta = static_cast<float>(args.beta);
+  host::parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    alignas(64) float sums[host::thin_rows * stretch];
+    for (std::int64_t j = first; j < last; j += stretch) {
+      const std::int64_t n = std::min(stretch, last - j);
+      for (std::int64_t i = 0; i < whole.m; ++i) {
+        const G* const old = of.c + i * whole.ldc + j;
+        if (args.beta != 0) std::copy_n(old, n, sums + i * stretch);
+        lay_down(beta, of.bias ? of.bias + j : nullptr, n, sums + i * stretch);
+      }
+      const T* const b = of.b + (whole.trans_b ? j * whole.ldb : j);
+      const host::ThinProduct<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, stretch, 0, n};
+      (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
+      for (std::int64_t i = 0; i < whole.m; ++i) {
+        G* const out = of.c + i * whole.ldc + j;
+        if constexpr (is_half<G>) host::convert().narrow(sums + i * stretch, out, n);
+        else std::copy_n(sums + i * stretch, n, out);
+      }
+    }
   });
 }
 
@@ -120,20 +153,29 @@ void gemm(const GemmArgs& args, StreamView) {
   whole.lda = row_stride(args.a, args.stride_a);
   whole.ldb = row_stride(args.b, args.stride_b);
   whole.ldc = row_stride(args.c, args.stride_c);
-  host::by_dtype(args.c.dtype, [&](auto zero) {
+  host::by_storage(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Operands<T> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<T>()};
-    if (is_thin(args, whole)) return run_thin<T>(args, whole, of);
-    const Grid grid = cut(whole.m, whole.n, whole.k);
-    host::parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T>(args, whole, of, grid, tile); });
+    host::by_gradient<T>(args.c.dtype, [&](auto zero_c) {
+      using G = decltype(zero_c);
+      const Operands<T, G> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<G>()};
+      if (is_thin(args, whole)) {
+        if constexpr (is_half<T>) return run_thin_half<T, G>(args, whole, of);
+        else return run_thin<T>(args, whole, of);
+      }
+      const Grid grid = cut(whole.m, whole.n, whole.k);
+      host::parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T, G>(args, whole, of, grid, tile); });
+    });
   });
 }
 
-double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+namespace {
+
+template <class T>
+double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
   TESSERA_ASSERT(m > 0 && n > 0 && k > 0 && repeats > 0);
   const auto make = [](std::int64_t count) {
-    auto memory = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) memory[static_cast<std::size_t>(i)] = static_cast<float>(i % 13 - 6) / 8;
+    auto memory = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) memory[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 13 - 6) / 8);
     return memory;
   };
   const auto a = make(m * k), b = make(k * n), c = make(m * n);
@@ -147,5 +189,10 @@ double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats
   }
   return best;
 }
+
+}  // namespace
+
+double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) { return measure<float>(m, n, k, repeats); }
+double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) { return measure<bf16>(m, n, k, repeats); }
 
 }  // namespace tessera::kernels

@@ -5,6 +5,7 @@
 
 #include "kernels/host/layer_norm.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -47,17 +48,17 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape);
   TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
-  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
                                        args.weight.as<T>(),
                                        args.bias.as<T>(),
                                        args.y.as<T>(),
-                                       optional<T>(args.mean),
-                                       optional<T>(args.rstd),
+                                       optional<Acc<T>>(args.mean),
+                                       optional<Acc<T>>(args.rstd),
                                        n,
                                        c,
-                                       static_cast<T>(args.eps)};
+                                       static_cast<Acc<T>>(args.eps)};
     const auto& table = host::layer_norm<T>();
     host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
   });
@@ -67,24 +68,24 @@ void layer_norm_apply(const LayerNormApplyArgs& args, StreamView) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows &&
                  args.rstd.numel() == rows);
-  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
                                        args.weight.as<T>(),
                                        args.bias.as<T>(),
                                        args.y.as<T>(),
-                                       args.mean.as<T>(),
-                                       args.rstd.as<T>(),
+                                       args.mean.as<Acc<T>>(),
+                                       args.rstd.as<Acc<T>>(),
                                        n,
                                        c,
-                                       T(0)};
+                                       Acc<T>(0)};
     const auto& table = host::layer_norm<T>();
     host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
   });
 }
 
 std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype) {
-  return static_cast<std::size_t>(2 * most_blocks * channels) * size_of(dtype);
+  return static_cast<std::size_t>(2 * most_blocks * channels) * size_of(stat_dtype(dtype));
 }
 
 namespace {
@@ -94,21 +95,28 @@ void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t
   const auto& table = host::layer_norm<T>();
   const std::int64_t height = std::max(least_rows, (rows + most_blocks - 1) / most_blocks);
   const std::int64_t blocks = (rows + height - 1) / height, stride = 2 * channels;
-  T* const partial = static_cast<T*>(args.workspace.data);
+  auto* const partial = static_cast<Acc<T>*>(args.workspace.data);
   host::parallel_parts(blocks, [&](std::int64_t block) {
     const std::int64_t row = block * height, first = row * channels;
-    T* const dweight = partial + block * stride;
-    std::fill_n(dweight, stride, T(0));
-    table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<T>() + row,
-                    args.rstd.as<T>() + row, args.dx.as<T>() + first, dweight, dweight + channels, std::min(height, rows - row),
+    Acc<T>* const dweight = partial + block * stride;
+    std::fill_n(dweight, stride, Acc<T>(0));
+    table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<Acc<T>>() + row,
+                    args.rstd.as<Acc<T>>() + row, args.dx.as<T>() + first, dweight, dweight + channels, std::min(height, rows - row),
                     channels, args.add_to_dx});
   });
-  if (blocks == 0 && !args.accumulate) {
-    std::fill_n(args.dweight.as<T>(), channels, T(0));
-    std::fill_n(args.dbias.as<T>(), channels, T(0));
-  }
-  table.fold(partial, blocks, stride, channels, args.dweight.as<T>(), args.accumulate);
-  table.fold(partial + channels, blocks, stride, channels, args.dbias.as<T>(), args.accumulate);
+  const auto fold = [&](const TensorView& out, const Acc<T>* parts) {
+    host::by_gradient<T>(out.dtype, [&](auto zero_gradient) {
+      using G = decltype(zero_gradient);
+      if (blocks == 0 && !args.accumulate) std::fill_n(out.as<G>(), channels, G(0));
+      if (blocks == 0) return;
+      host::in_acc(out.as<G>(), channels, args.accumulate ? host::Old::keep : host::Old::ignore,
+                   [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                     table.fold(parts + begin, blocks, stride, end - begin, sums, args.accumulate);
+                   });
+    });
+  };
+  fold(args.dweight, partial);
+  fold(args.dbias, partial + channels);
 }
 
 }  // namespace
@@ -120,7 +128,7 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype), "workspace of %zu bytes",
                  args.workspace.nbytes());
-  host::by_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
+  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
 }
 
 }  // namespace tessera::kernels

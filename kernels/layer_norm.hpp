@@ -10,7 +10,7 @@ struct LayerNormForwardArgs {
   TensorView x;             // (N, C)
   TensorView weight, bias;  // (C)
   TensorView y;             // (N, C); may be x
-  TensorView mean, rstd;    // (N), written for backward; absent: not wanted
+  TensorView mean, rstd;    // (N) of stat_dtype, written for backward; absent: not wanted
   double eps = 1e-5;
 };
 void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream);
@@ -28,7 +28,7 @@ struct LayerNormBackwardArgs {
   TensorView mean, rstd;  // (N)
   TensorView dx;          // (N, C); may be dy; with add_to_dx the residual's gradient is already there
   bool add_to_dx = false;
-  TensorView dweight, dbias;  // (C)
+  TensorView dweight, dbias;  // (C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
   bool accumulate = false;    // add to dweight, dbias, or overwrite them
   TensorView workspace;       // layer_norm_backward_workspace bytes
 };

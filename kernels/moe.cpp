@@ -5,6 +5,7 @@
 
 #include "kernels/host/moe.hpp"
 #include "kernels/host/parallel.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -84,18 +85,19 @@ void route_backward(const RouteBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.dweights.shape == args.weights.shape && args.dlogits.shape == args.probs.shape);
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
-  host::by_dtype(args.probs.dtype, [&](auto zero) {
+  host::by_storage(args.dlogits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T *probs = args.probs.as<T>(), *weights = args.weights.as<T>(), *dweights = args.dweights.as<T>();
+    using A = Acc<T>;
+    const A *probs = args.probs.as<A>(), *weights = args.weights.as<A>(), *dweights = args.dweights.as<A>();
     const auto* chosen = args.experts.as<std::int32_t>();
     T* const dlogits = args.dlogits.as<T>();
     const auto& kernel = host::moe<T>();
     host::parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      T dp[most_experts];
+      A dp[most_experts];
       for (std::int64_t t = begin; t < end; ++t) {
-        const T *p = probs + t * experts, *w = weights + t * k, *dw = dweights + t * k;
-        for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<T>(balance[e]) : T(0);
-        T sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w
+        const A *p = probs + t * experts, *w = weights + t * k, *dw = dweights + t * k;
+        for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<A>(balance[e]) : A(0);
+        A sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w
         for (std::int64_t i = 0; i < k; ++i) sum += p[chosen[t * k + i]], mean += dw[i] * w[i];
         for (std::int64_t i = 0; i < k; ++i) dp[chosen[t * k + i]] += args.normalise ? (dw[i] - mean) / sum : dw[i];
         kernel.softmax_backward(p, dp, dlogits + t * experts, experts);
@@ -125,7 +127,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
   TESSERA_ASSERT(x.shape.rank() == 2 && y.shape.rank() == 2 && x.shape[1] == y.shape[1] && y.shape[0] == dispatch.slots.numel());
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
   const auto* slot_of = dispatch.slots.as<std::int32_t>();
-  host::by_dtype(x.dtype, [&](auto zero) {
+  host::by_storage(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = x.as<T>();
     T* to = y.as<T>();
@@ -140,16 +142,20 @@ void combine_rows(const CombineArgs& args, StreamView) {
                  args.x.shape[0] == args.dispatch.rows.numel() && (!args.weights || args.weights.numel() == args.x.shape[0]));
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
   const auto* row_of = args.dispatch.rows.as<std::int32_t>();
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T *x = args.x.as<T>(), *weights = args.weights ? args.weights.as<T>() : nullptr;
+    const T* x = args.x.as<T>();
+    const Acc<T>* weights = args.weights ? args.weights.as<Acc<T>>() : nullptr;
     T* y = args.y.as<T>();
     const auto& kernel = host::moe<T>();
-    host::parallel_ranges(args.y.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t t = begin; t < end; ++t)
-        for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
-          kernel.scale(x + row_of[slot] * columns, weights ? weights[slot] : T(1), y + t * columns, columns,
-                       args.accumulate || slot > t * k);
+    host::parallel_ranges(args.y.shape[0], grain, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t t = first; t < last; ++t)
+        host::in_acc(y + t * columns, columns, args.accumulate ? host::Old::keep : host::Old::ignore,
+                     [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                       for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
+                         kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums, end - begin,
+                                      args.accumulate || slot > t * k);
+                     });
     });
   });
 }
@@ -159,17 +165,18 @@ void weigh_rows(const WeighRowsArgs& args, StreamView) {
                  args.weights.numel() == args.a.shape[0] && args.dweights.numel() == args.a.shape[0]);
   const std::int64_t columns = args.a.shape[1];
   const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
-  host::by_dtype(args.a.dtype, [&](auto zero) {
+  host::by_storage(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    T *a = args.a.as<T>(), *b = args.b.as<T>(), *dweights = args.dweights.as<T>();
-    const T* weights = args.weights.as<T>();
+    T *a = args.a.as<T>(), *b = args.b.as<T>();
+    auto* dweights = args.dweights.as<Acc<T>>();
+    const auto* weights = args.weights.as<Acc<T>>();
     const auto& kernel = host::moe<T>();
     host::parallel_ranges(args.a.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         T *x = a + row * columns, *y = b + row * columns;
         dweights[slot_of[row]] = kernel.dot(x, y, columns);
-        kernel.scale(x, weights[slot_of[row]], x, columns, /*add=*/false);
-        kernel.scale(y, weights[slot_of[row]], y, columns, /*add=*/false);
+        kernel.multiply(x, weights[slot_of[row]], columns);
+        kernel.multiply(y, weights[slot_of[row]], columns);
       }
     });
   });

@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 
 struct RouteArgs {
-  TensorView logits;        // (N, E)
+  TensorView logits;        // (N, E), as probs and weights of stat_dtype: fp32 beside activations of halves
   TensorView probs;         // (N, E): softmax, written; may be logits
   TensorView experts;       // (N, K) int32: the K largest, descending; of equals the lowest index
   TensorView weights;       // (N, K): their probabilities
@@ -24,7 +24,7 @@ struct RouteBackwardArgs {
   TensorView probs, experts, weights;
   bool normalise = true;
   TensorView balance;           // (E) f64: gradient that every token's probabilities have besides; absent: none
-  TensorView dlogits;           // (N, E), overwritten; may be probs
+  TensorView dlogits;           // (N, E) of the activations' type, overwritten; may be probs where types agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);
 
@@ -42,17 +42,17 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
 
 struct CombineArgs {
   TensorView x;             // (N·K, C), rows
-  TensorView weights;       // (N, K); absent: 1
+  TensorView weights;       // (N, K) of stat_dtype; absent: 1
   Dispatch dispatch;
   TensorView y;             // (N, C)
-  bool accumulate = false;  // y += Σ over k, in order, of weight·x[row]; or overwrites
+  bool accumulate = false;  // y += Σ over k, in order, of weight·x[row]; or overwrites; rounded once
 };
 void combine_rows(const CombineArgs& args, StreamView stream);
 
 /// Backward of weighing: dweights[slot] = a[row]·b[row], then both times the slot's weight.
 struct WeighRowsArgs {
   TensorView a, b;     // (N·K, C), in place
-  TensorView weights;  // (N, K)
+  TensorView weights;  // (N, K), as dweights of stat_dtype
   Dispatch dispatch;
   TensorView dweights;  // (N, K)
 };

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/host/convert.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/reduce.hpp"
 
@@ -17,10 +18,42 @@ constexpr std::size_t most_parts = std::size_t{1} << 20;
 constexpr std::size_t block_numel = 512;
 constexpr int levels = std::bit_width(most_parts);
 
+using Block = std::array<float, block_numel>;
+
+/// fp32 parts, read where they lie.
+class FloatParts {
+ public:
+  explicit FloatParts(std::span<const float* const> parts) : parts_(parts) {}
+  [[nodiscard]] std::size_t size() const { return parts_.size(); }
+  /// `count` floats of part i; slot: below 5, parts in use at once have different ones.
+  const float* get(std::size_t i, int /*slot*/, std::size_t offset, std::int64_t /*count*/) { return parts_[i] + offset; }
+
+ private:
+  std::span<const float* const> parts_;
+};
+
+/// Parts of T, widened into a slot.
+template <class T>
+class HalfParts {
+ public:
+  explicit HalfParts(std::span<const void* const> parts) : parts_(parts) {}
+  [[nodiscard]] std::size_t size() const { return parts_.size(); }
+  const float* get(std::size_t i, int slot, std::size_t offset, std::int64_t count) {
+    float* const to = slots_[static_cast<std::size_t>(slot)].data();
+    host::convert().widen(static_cast<const T*>(parts_[i]) + offset, to, count);
+    return to;
+  }
+
+ private:
+  std::span<const void* const> parts_;
+  alignas(64) std::array<Block, 5> slots_;
+};
+
 /// The tree over one block of elements. Scratch holds the two halves of each level.
+template <class Parts>
 class BlockTree {
  public:
-  BlockTree(std::span<const float* const> parts, const host::Reduce& table) : parts_(parts), table_(table) {}
+  BlockTree(Parts parts, const host::Reduce& table) : parts_(parts), table_(table) {}
 
   void sum(std::size_t offset, std::size_t count, float* out) {
     offset_ = offset;
@@ -50,15 +83,15 @@ class BlockTree {
   }
 
  private:
-  const float* part(std::size_t i) const { return parts_[i] + offset_; }
+  const float* part(std::size_t i, int slot) { return parts_.get(i, slot, offset_, count_); }
 
   /// The sum of 2^level parts from `first`, in `to`; or where it lies already.
   const float* subtree(std::size_t first, int level, float* to) {
-    if (level == 0) return part(first);
+    if (level == 0) return part(first, 4);  // stays while larger subtrees are summed
     if (level == 1) {
-      table_.sum2(part(first), part(first + 1), to, count_);
+      table_.sum2(part(first, 0), part(first + 1, 1), to, count_);
     } else if (level == 2) {
-      table_.sum4(part(first), part(first + 1), part(first + 2), part(first + 3), to, count_);
+      table_.sum4(part(first, 0), part(first + 1, 1), part(first + 2, 2), part(first + 3, 3), to, count_);
     } else {
       const std::size_t half = std::size_t{1} << (level - 1);
       const auto at = static_cast<std::size_t>(level - 3);
@@ -69,8 +102,7 @@ class BlockTree {
     return to;
   }
 
-  using Block = std::array<float, block_numel>;
-  std::span<const float* const> parts_;
+  Parts parts_;
   const host::Reduce& table_;
   std::size_t offset_ = 0;
   std::int64_t count_ = 0;
@@ -91,9 +123,27 @@ void sum_tree(const SumTreeArgs& args, StreamView) {
   }
   if (parts.size() == 2) return table.sum2(parts[0], parts[1], args.out, n);
   if (parts.size() == 4) return table.sum4(parts[0], parts[1], parts[2], parts[3], args.out, n);
-  BlockTree tree(parts, table);
+  BlockTree tree(FloatParts(parts), table);
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
+}
+
+namespace {
+
+template <class T>
+void sum_halves(const HalfSumTreeArgs& args) {
+  BlockTree tree(HalfParts<T>(args.parts), host::reduce());
+  for (std::size_t offset = 0; offset < args.count; offset += block_numel)
+    tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
+}
+
+}  // namespace
+
+void sum_tree(const HalfSumTreeArgs& args, StreamView) {
+  TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
+  TESSERA_ASSERT(args.dtype == DType::bf16 || args.dtype == DType::f16, "parts of %s", name_of(args.dtype));
+  if (args.dtype == DType::bf16) sum_halves<bf16>(args);
+  else sum_halves<f16>(args);
 }
 
 void add_to(const float* x, float* y, std::size_t count, StreamView) {

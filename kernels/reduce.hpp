@@ -1,5 +1,5 @@
 #pragma once
-// Sums whose order is written down, and norms that have none. fp32.
+// Sums whose order is written down, and norms that have none, in fp32.
 
 #include <span>
 
@@ -21,6 +21,15 @@ struct SumTreeArgs {
   std::size_t count = 0;
 };
 void sum_tree(const SumTreeArgs& args, StreamView stream);
+
+/// The same of parts in bf16 or fp16, each widened and then added in fp32, in the same order; `out` is fp32 and none of the parts.
+struct HalfSumTreeArgs {
+  std::span<const void* const> parts;
+  DType dtype = DType::bf16;  // or f16
+  float* out = nullptr;
+  std::size_t count = 0;
+};
+void sum_tree(const HalfSumTreeArgs& args, StreamView stream);
 
 /// y = x + y, fp32, on the calling thread alone (a step of the counter).
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);

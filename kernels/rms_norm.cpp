@@ -6,6 +6,7 @@
 #include "kernels/host/bias.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rms_norm.hpp"
+#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -51,16 +52,21 @@ void backward(const RmsNormBackwardArgs& args, const Extent& e) {
   const std::int64_t blocks = (e.rows + height - 1) / height;
   const std::int64_t stride_dy = row_stride(args.dy, args.stride_dy), stride_x = row_stride(args.x, args.stride_x),
                      stride_dx = row_stride(args.dx, args.stride_dx);
-  T* const partial = static_cast<T*>(args.workspace.data);
+  auto* const partial = static_cast<Acc<T>*>(args.workspace.data);
   host::parallel_parts(blocks, [&](std::int64_t block) {
     const std::int64_t row = block * height;
-    T* const dweight = partial + block * e.channels;
-    std::fill_n(dweight, e.channels, T(0));
+    Acc<T>* const dweight = partial + block * e.channels;
+    std::fill_n(dweight, e.channels, Acc<T>(0));
     table.backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
-                    args.rstd.as<T>() + row * e.groups, args.dx.as<T>() + row * stride_dx, dweight,
+                    args.rstd.as<Acc<T>>() + row * e.groups, args.dx.as<T>() + row * stride_dx, dweight,
                     std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
   });
-  host::bias<T>().column_sums(partial, blocks, e.channels, e.channels, args.dweight.as<T>(), args.accumulate);
+  host::by_gradient<T>(args.dweight.dtype, [&](auto zero_gradient) {
+    host::in_acc(args.dweight.as<decltype(zero_gradient)>(), e.channels, args.accumulate ? host::Old::keep : host::Old::ignore,
+                 [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                   host::bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums, args.accumulate);
+                 });
+  });
 }
 
 }  // namespace
@@ -68,11 +74,11 @@ void backward(const RmsNormBackwardArgs& args, const Extent& e) {
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView) {
   const Extent e = extent(args.x, args.weight);
   TESSERA_ASSERT(args.y.shape == args.x.shape && (!args.rstd || args.rstd.numel() == e.rows * e.groups));
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd ? args.rstd.as<T>() : nullptr,
+    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
                                      e.rows, e.groups, e.channels, row_stride(args.x, args.stride_x),
-                                     row_stride(args.y, args.stride_y), static_cast<T>(args.eps)};
+                                     row_stride(args.y, args.stride_y), static_cast<Acc<T>>(args.eps)};
     by_ranges(whole, host::rms_norm<T>().forward);
   });
 }
@@ -80,16 +86,16 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView) {
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView) {
   const Extent e = extent(args.x, args.weight);
   TESSERA_ASSERT(args.y.shape == args.x.shape && args.rstd.numel() == e.rows * e.groups);
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd.as<T>(),
-                                     e.rows, e.groups, e.channels, args.x.shape[1], args.y.shape[1], T(0)};
+    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd.as<Acc<T>>(),
+                                     e.rows, e.groups, e.channels, args.x.shape[1], args.y.shape[1], Acc<T>(0)};
     by_ranges(whole, host::rms_norm<T>().apply);
   });
 }
 
 std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype) {
-  return static_cast<std::size_t>(most_blocks * channels) * size_of(dtype);
+  return static_cast<std::size_t>(most_blocks * channels) * size_of(stat_dtype(dtype));
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView) {
@@ -98,7 +104,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView) {
                  args.dweight.numel() == e.channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= rms_norm_backward_workspace(e.channels, args.x.dtype), "workspace of %zu bytes",
                  args.workspace.nbytes());
-  host::by_dtype(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });
+  host::by_storage(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });
 }
 
 }  // namespace tessera::kernels

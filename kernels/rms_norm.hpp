@@ -11,7 +11,7 @@ struct RmsNormForwardArgs {
   TensorView x;       // (N, G·C): each of the N·G groups of C has its own norm
   TensorView weight;  // (C)
   TensorView y;       // (N, G·C); may be x
-  TensorView rstd;    // (N·G), written for backward; absent: not wanted
+  TensorView rstd;    // (N·G) of stat_dtype, written for backward; absent: not wanted
   double eps = 1e-6;
   std::int64_t stride_x = 0, stride_y = 0;
 };
@@ -30,7 +30,7 @@ struct RmsNormBackwardArgs {
   TensorView rstd;    // (N·G)
   TensorView dx;      // (N, G·C); may be dy; with add_to_dx the residual's gradient is already there
   bool add_to_dx = false;
-  TensorView dweight;       // (C)
+  TensorView dweight;       // (C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
   bool accumulate = false;  // add to dweight, or overwrite it
   TensorView workspace;     // rms_norm_backward_workspace bytes
   std::int64_t stride_dy = 0, stride_x = 0, stride_dx = 0;

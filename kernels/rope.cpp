@@ -32,21 +32,21 @@ void rope_table(const RopeTableArgs& args, StreamView) {
 void rope(const RopeArgs& args, StreamView) {
   const std::int64_t d = args.head_dim, half = d / 2;
   TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 && args.table.shape.rank() == 2 &&
-                     args.table.shape[1] == d && args.table.dtype == args.x.dtype,
+                     args.table.shape[1] == d && args.table.dtype == stat_dtype(args.x.dtype),
                  "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(), static_cast<long long>(d));
   const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, places = args.table.shape[0];
   const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
   TESSERA_ASSERT(places > 0 && (!args.positions || args.positions.numel() == rows));
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  host::by_dtype(args.x.dtype, [&](auto zero) {
+  host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const x = args.x.as<T>();
-    const T* const table = args.table.as<T>();
+    const Acc<T>* const table = args.table.as<Acc<T>>();
     const auto& kernel = host::rope<T>();
-    const T sign = args.rotation == Rotation::forward ? T(1) : T(-1);
+    const Acc<T> sign = args.rotation == Rotation::forward ? 1 : -1;
     host::parallel_ranges(rows, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const T* const turn = table + (positions ? positions[row] : row % places) * d;
+        const Acc<T>* const turn = table + (positions ? positions[row] : row % places) * d;
         kernel.rotate(x + row * stride, turn, turn + half, heads, half, sign);
       }
     });

@@ -24,7 +24,7 @@ struct RopeArgs {
   TensorView x;               // (N, heads·d), rotated in place
   std::int64_t head_dim = 0;  // d, even
   std::int64_t stride = 0;    // elements from one row of x to the next; 0: heads·d
-  TensorView table;           // (P, d), of rope_table
+  TensorView table;           // (P, d), of rope_table; of stat_dtype: fp32 beside halves
   TensorView positions;       // (N) int32: row r takes table row positions[r]; absent: table row r mod P
   Rotation rotation = Rotation::forward;
 };

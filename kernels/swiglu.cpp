@@ -13,7 +13,7 @@ constexpr std::int64_t grain = 4096;  // elements
 void swiglu_forward(const SwigluForwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.gate.shape == args.up.shape && args.gate.shape == args.y.shape, "gate %s, up %s, y %s",
                  args.gate.shape.str().c_str(), args.up.shape.str().c_str(), args.y.shape.str().c_str());
-  host::by_dtype(args.gate.dtype, [&](auto zero) {
+  host::by_storage(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>();
     T* y = args.y.as<T>();
@@ -29,7 +29,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
                  "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
-  host::by_dtype(args.gate.dtype, [&](auto zero) {
+  host::by_storage(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>(), *dy = args.dy.as<T>();
     T *dgate = args.dgate.as<T>(), *dup = args.dup.as<T>();

@@ -1,6 +1,7 @@
 #pragma once
 // How many threads a rank computes with, and which instruction set its kernels use.
 
+#include <cstdint>
 #include <string>
 
 namespace tessera::kernels {
@@ -20,5 +21,10 @@ void set_isa(Isa isa);
 
 /// GFLOP/s of sgemm on this rank's threads: best of `repeats` at m×n×k. About 2·m·n·k·repeats FLOPs of time.
 [[nodiscard]] double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
+/// The same of bf16, C included.
+[[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
+/// How bf16 is multiplied here: "avx512-bf16" (by vdpbf16ps, where the CPU has it and the instruction set in use is avx512), or "up-cast"
+/// (panels widened to fp32, then CBLAS).
+[[nodiscard]] const char* bf16_gemm_name();
 
 }  // namespace tessera::kernels

@@ -15,12 +15,12 @@ inline constexpr std::int64_t attention_q_block = 48, attention_kv_tile = 96;
 template <class T>
 struct AttentionProblem {
   std::int64_t batch, tokens, heads, kv_heads, head_dim;
-  T scale;
+  Acc<T> scale;
   const T* qkv;   // (B, T, (nh + 2·nk)·d)
   const T* out;   // (B, T, nh·d); backward
   const T* dout;  // (B, T, nh·d); backward
   T* out_w;       // (B, T, nh·d), written by forward
-  T* lse;         // (B, nh, T); null: not wanted
+  Acc<T>* lse;    // (B, nh, T); null: not wanted
   T* dqkv;        // (B, T, (nh + 2·nk)·d), written by backward
   std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
@@ -29,12 +29,12 @@ template <class T>
 struct Attention {
   /// Query blocks [first, last) of the group's heads, counted head by head.
   void (*forward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
-                  T* workspace);
-  void (*backward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, T* workspace);
+                  Acc<T>* workspace);
+  void (*backward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, Acc<T>* workspace);
 };
 TESSERA_TABLE(Attention, attention)
 
-/// Elements of the workspace of one task, the same for every instruction set.
+/// Elements of Acc<T>, of `element` bytes, of the workspace of one task, the same for every instruction set.
 struct AttentionWorkspace {
   std::int64_t forward = 0, backward = 0;
 };

@@ -13,9 +13,9 @@ struct CachedAttentionGroup {
   const T* q;                // (group, d)
   const T *keys, *values;    // (count, d) each
   std::int64_t group, head_dim, count;
-  T scale;
+  Acc<T> scale;
   T* out;                    // (group, d)
-  T* scratch;                // cached_attention_scratch(group)
+  Acc<T>* scratch;           // cached_attention_scratch
 };
 
 template <class T>
@@ -24,8 +24,11 @@ struct CachedAttention {
 };
 TESSERA_TABLE(CachedAttention, cached_attention)
 
-/// Keys that are looked at before the softmax goes on; elements of scratch (their scores, a maximum and a sum for each query).
+/// Keys that are looked at before the softmax goes on; elements of scratch (their scores, a maximum and a sum for each query, and of halves
+/// the output, until it is rounded).
 inline constexpr std::int64_t cached_tile = 128;
-[[nodiscard]] constexpr std::int64_t cached_attention_scratch(std::int64_t group) { return (group * (cached_tile + 2) + 15) / 16 * 16; }
+[[nodiscard]] constexpr std::int64_t cached_attention_scratch(std::int64_t group, std::int64_t head_dim, std::size_t element) {
+  return (group * (cached_tile + 2 + (element == 2 ? head_dim : 0)) + 15) / 16 * 16;
+}
 
 }  // namespace tessera::kernels::host

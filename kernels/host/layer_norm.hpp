@@ -10,16 +10,18 @@ namespace tessera::kernels::host {
 template <class T>
 struct LayerNormRows {
   const T *x, *weight, *bias;
-  T *y, *mean, *rstd;  // forward: mean and rstd may be null; apply: read
+  T* y;
+  Acc<T> *mean, *rstd;  // forward: may be null; apply: read
   std::int64_t rows, channels;
-  T eps;
+  Acc<T> eps;
 };
 
 template <class T>
 struct LayerNormGradRows {
-  const T *dy, *x, *weight, *mean, *rstd;
+  const T *dy, *x, *weight;
+  const Acc<T> *mean, *rstd;
   T* dx;
-  T *dweight, *dbias;  // added to
+  Acc<T> *dweight, *dbias;  // added to
   std::int64_t rows, channels;
   bool add_to_dx;
 };
@@ -30,7 +32,7 @@ struct LayerNorm {
   void (*apply)(const LayerNormRows<T>&);
   void (*backward)(const LayerNormGradRows<T>&);
   /// out[c] (+)= parts[0·stride + c] + parts[1·stride + c] + …, in order; `from_out`: starts with out.
-  void (*fold)(const T* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, T* out, bool from_out);
+  void (*fold)(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out, bool from_out);
 };
 TESSERA_TABLE(LayerNorm, layer_norm)
 

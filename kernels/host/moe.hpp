@@ -9,12 +9,13 @@ namespace tessera::kernels::host {
 
 template <class T>
 struct Moe {
-  void (*softmax)(const T* x, T* y, std::int64_t n);  // y may be x
+  void (*softmax)(const Acc<T>* x, Acc<T>* y, std::int64_t n);  // y may be x
   /// y = scale·x, or y += scale·x.
-  void (*scale)(const T* x, T scale, T* y, std::int64_t n, bool add);
-  T (*dot)(const T* a, const T* b, std::int64_t n);
+  void (*scale)(const T* x, Acc<T> scale, Acc<T>* y, std::int64_t n, bool add);
+  void (*multiply)(T* x, Acc<T> scale, std::int64_t n);  // x *= scale
+  Acc<T> (*dot)(const T* a, const T* b, std::int64_t n);
   /// dlogits = p·(dp - Σ dp·p); dlogits may be p, never dp.
-  void (*softmax_backward)(const T* p, const T* dp, T* dlogits, std::int64_t n);
+  void (*softmax_backward)(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_t n);
 };
 TESSERA_TABLE(Moe, moe)
 

@@ -10,15 +10,18 @@ namespace tessera::kernels::host {
 template <class T>
 struct RmsNormRows {
   const T *x, *weight;
-  T *y, *rstd;  // forward: rstd may be null; apply: read
+  T* y;
+  Acc<T>* rstd;  // forward: may be null; apply: read
   std::int64_t rows, groups, channels, stride_x, stride_y;
-  T eps;
+  Acc<T> eps;
 };
 
 template <class T>
 struct RmsNormGradRows {
-  const T *dy, *x, *weight, *rstd;
-  T *dx, *dweight;  // dweight: added to
+  const T *dy, *x, *weight;
+  const Acc<T>* rstd;
+  T* dx;
+  Acc<T>* dweight;  // added to
   std::int64_t rows, groups, channels, stride_dy, stride_x, stride_dx;
   bool add_to_dx;
 };

@@ -15,7 +15,7 @@ inline constexpr std::int64_t thin_rows = 8;
 template <class T>
 struct ThinProduct {
   const T *a, *b;
-  T* c;
+  Acc<T>* c;
   std::int64_t m, k, lda, ldb, ldc, first, last;
 };
 

@@ -1,5 +1,6 @@
 // Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles. Keys and
 // values are packed once per task; the upper triangle is skipped by register tiles, so little more than the causal half is computed.
+// Of halves, P and dS are rounded before they are multiplied, as tensor cores need it; everything else is fp32 up to the outputs.
 
 #include "kernels/host/attention.hpp"
 #include "kernels/host/isa/attention_tiles.hpp"
@@ -12,7 +13,7 @@ constexpr std::int64_t q_block = attention_q_block, kv_tile = attention_kv_tile;
 static_assert(kv_tile % q_block == 0 && q_block % tile_rows == 0 && kv_tile % tile_rows == 0);
 static_assert(kv_tile % tile_cols<float> == 0 && kv_tile % tile_cols<double> == 0);
 template <class T>
-constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(T));  // off a power of two
+constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(Acc<T>));  // off a power of two
 
 /// Where the heads of one sequence lie, and how wide they are when padded to register tiles.
 template <class T>
@@ -68,68 +69,71 @@ inline T largest(const T* x, std::int64_t n) {  // n: whole registers
 
 /// S -> exp(S - running max), the running maxima and sums, and the output so far brought to the new maximum.
 template <class T>
-[[gnu::noinline]] inline void online_softmax(const CausalTile& tile, T* s, T* max, T* sum, T* o, std::int64_t width) {
+[[gnu::noinline]] inline void online_softmax(const CausalTile& tile, Acc<T>* s, Acc<T>* max, Acc<T>* sum, Acc<T>* o, std::int64_t width) {
+  using A = Acc<T>;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    T* const x = s + r * score_stride<T>;
+    A* const x = s + r * score_stride<T>;
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
-    for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = -infinity<T>;
-    const T tile_max = largest(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
-    T row_sum = 0;
+    for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = -infinity<A>;
+    const A tile_max = largest(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
+    A row_sum = 0;
 #pragma omp simd reduction(+ : row_sum)
     for (std::int64_t c = 0; c < end; ++c) {
-      x[c] = exp(x[c] - new_max);
-      row_sum += x[c];
+      const A p = exp(x[c] - new_max);
+      x[c] = widen(T(p));
+      row_sum += p;
     }
-    const T shrink = exp(old_max - new_max);
+    const A shrink = exp(old_max - new_max);
     sum[r] = sum[r] * shrink + row_sum;
     max[r] = new_max;
-    if (shrink == 1 || old_max == -infinity<T>) continue;
-    T* const row = o + r * width;
+    if (shrink == 1 || old_max == -infinity<A>) continue;
+    A* const row = o + r * width;
 #pragma omp simd
     for (std::int64_t c = 0; c < width; ++c) row[c] *= shrink;
   }
 }
 
 template <class T>
-void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const T* keys, const T* values, Pieces<T> pieces) {
+void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Acc<T>* keys, const Acc<T>* values, Pieces<Acc<T>> pieces) {
+  using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
-  T* const q = pieces.take(q_block * h.width);
-  T* const o = pieces.take(q_block * h.width);
-  T* const s = pieces.take(q_block * score_stride<T>);
-  T* const max = pieces.take(64);
-  T* const sum = pieces.take(64);
-  for (std::int64_t r = 0; r < q_block; ++r) max[r] = -infinity<T>, sum[r] = 0;
+  A* const q = pieces.take(q_block * h.width);
+  A* const o = pieces.take(q_block * h.width);
+  A* const s = pieces.take(q_block * score_stride<T>);
+  A* const max = pieces.take(64);
+  A* const sum = pieces.take(64);
+  for (std::int64_t r = 0; r < q_block; ++r) max[r] = -infinity<A>, sum[r] = 0;
   pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q);
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores<T>(tile, {q, h.width}, keys + key * d, d, s, score_stride<T>);
-    online_softmax(tile, s, max, sum, o, h.width);
-    const T* const v = values + key * tile_cols<T>;
+    multiply_scores<A>(tile, {q, h.width}, keys + key * d, d, s, score_stride<T>);
+    online_softmax<T>(tile, s, max, sum, o, h.width);
+    const A* const v = values + key * tile_cols<T>;
     if (key == 0) multiply_rows<false>(tile, s, score_stride<T>, v, h.keys, o, h.width);
     else multiply_rows<true>(tile, s, score_stride<T>, v, h.keys, o, h.width);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.out_w + h.out(g, row + r);
-    const T* const from = o + r * h.width;
-    const T inverse = 1 / sum[r];
+    const A* const from = o + r * h.width;
+    const A inverse = 1 / sum[r];
 #pragma omp simd
-    for (std::int64_t c = 0; c < d; ++c) to[c] = from[c] * inverse;
+    for (std::int64_t c = 0; c < d; ++c) to[c] = T(from[c] * inverse);
     if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log is not made for NaN
   }
 }
 
 template <class T>
 void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
-             T* workspace) {
+             Acc<T>* workspace) {
   const Heads<T> h{p, b, kv_head};
   // A slice within one head needs no keys behind its last row.
   const std::int64_t head = first / h.blocks;
   const bool one_head = (last - 1) / h.blocks == head;
   const std::int64_t used = one_head ? smaller(p.tokens, (last - head * h.blocks) * q_block) : p.tokens;
-  Pieces<T> pieces{workspace};
-  T* const keys = pieces.take(h.keys * p.head_dim);
-  T* const values = pieces.take(h.keys * h.width);
+  Pieces<Acc<T>> pieces{workspace};
+  Acc<T>* const keys = pieces.take(h.keys * p.head_dim);
+  Acc<T>* const values = pieces.take(h.keys * h.width);
   pack_panels_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
   pack_panels<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, h.keys, values);
   for (std::int64_t i = first; i < last; ++i) forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
@@ -138,68 +142,71 @@ void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head,
 /// What the backward pass packs once per task, and what it sums up there.
 template <class T>
 struct KeySide {
-  T *keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
-  T *dk, *dv;                   // (keys, width)
+  Acc<T> *keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
+  Acc<T> *dk, *dv;                   // (keys, width)
 };
 
 /// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
 template <class T>
-[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const T* lse, const T* delta, T* s, T* dp) {
+[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta, Acc<T>* s, Acc<T>* dp) {
+  using A = Acc<T>;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    T* const x = s + r * score_stride<T>;
-    T* const y = dp + r * score_stride<T>;
+    A* const x = s + r * score_stride<T>;
+    A* const y = dp + r * score_stride<T>;
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
-    const T row_lse = lse[r], row_delta = delta[r];
+    const A row_lse = lse[r], row_delta = delta[r];
 #pragma omp simd
     for (std::int64_t c = 0; c < end; ++c) {
-      x[c] = exp(x[c] - row_lse);
-      y[c] = x[c] * (y[c] - row_delta);
+      const A p = exp(x[c] - row_lse);
+      x[c] = widen(T(p));
+      y[c] = widen(T(p * (y[c] - row_delta)));
     }
     for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = y[c] = 0;
   }
 }
 
 template <class T>
-void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side, Pieces<T> pieces) {
+void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side, Pieces<Acc<T>> pieces) {
+  using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
-  T* const q_rows = pieces.take(q_block * h.width);
-  T* const do_rows = pieces.take(q_block * h.width);
-  T* const dq = pieces.take(q_block * h.width);
-  T* const s = pieces.take(q_block * score_stride<T>);
-  T* const dp = pieces.take(q_block * score_stride<T>);
-  T* const delta = pieces.take(64);
+  A* const q_rows = pieces.take(q_block * h.width);
+  A* const do_rows = pieces.take(q_block * h.width);
+  A* const dq = pieces.take(q_block * h.width);
+  A* const s = pieces.take(q_block * score_stride<T>);
+  A* const dp = pieces.take(q_block * score_stride<T>);
+  A* const delta = pieces.take(64);
   pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q_rows);
-  pack_rows<T>({p.dout + h.out(g, row), h.ld_out, rows, d}, T(1), h.width, do_rows);
+  pack_rows<T>({p.dout + h.out(g, row), h.ld_out, rows, d}, A(1), h.width, do_rows);
   for (std::int64_t r = 0; r < rows; ++r) {
     const T *x = p.out + h.out(g, row + r), *y = p.dout + h.out(g, row + r);
-    T dot = 0;
+    A dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (std::int64_t c = 0; c < d; ++c) dot += x[c] * y[c];
+    for (std::int64_t c = 0; c < d; ++c) dot += widen(x[c]) * widen(y[c]);
     delta[r] = dot;
   }
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores<T>(tile, {q_rows, h.width}, key_side.keys_t + key * d, d, s, score_stride<T>);
-    multiply_scores<T>(tile, {do_rows, h.width}, key_side.values_t + key * d, d, dp, score_stride<T>);
-    softmax_backward(tile, p.lse + h.lse(g) + row, delta, s, dp);
+    multiply_scores<A>(tile, {q_rows, h.width}, key_side.keys_t + key * d, d, s, score_stride<T>);
+    multiply_scores<A>(tile, {do_rows, h.width}, key_side.values_t + key * d, d, dp, score_stride<T>);
+    softmax_backward<T>(tile, p.lse + h.lse(g) + row, delta, s, dp);
     multiply_columns(tile, s, score_stride<T>, do_rows, key_side.dv + key * h.width, h.width);
     multiply_columns(tile, dp, score_stride<T>, q_rows, key_side.dk + key * h.width, h.width);
-    const T* const k = key_side.keys + key * tile_cols<T>;
+    const A* const k = key_side.keys + key * tile_cols<T>;
     if (key == 0) multiply_rows<false>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
     else multiply_rows<true>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.dqkv + h.q(g, row + r);
-    for (std::int64_t c = 0; c < d; ++c) to[c] = p.scale * dq[r * h.width + c];
+    for (std::int64_t c = 0; c < d; ++c) to[c] = T(p.scale * dq[r * h.width + c]);
   }
 }
 
 template <class T>
-void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, T* workspace) {
+void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, Acc<T>* workspace) {
   const Heads<T> h{p, b, kv_head};
   const std::int64_t d = p.head_dim, sums = h.keys * h.width;
-  Pieces<T> pieces{workspace};
+  Pieces<Acc<T>> pieces{workspace};
   const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d), .values_t = pieces.take(h.keys * d), .keys = pieces.take(sums),
                             .dk = pieces.take(sums), .dv = pieces.take(sums)};
   const Source<T> k{p.qkv + h.k(0), h.ld, p.tokens, d}, v{p.qkv + h.v(0), h.ld, p.tokens, d};
@@ -213,8 +220,8 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   }
   for (std::int64_t t = 0; t < p.tokens; ++t) {
     T *dk = p.dqkv + h.k(t), *dv = p.dqkv + h.v(t);
-    for (std::int64_t c = 0; c < d; ++c) dk[c] = key_side.dk[t * h.width + c];
-    for (std::int64_t c = 0; c < d; ++c) dv[c] = key_side.dv[t * h.width + c];
+    for (std::int64_t c = 0; c < d; ++c) dk[c] = T(key_side.dk[t * h.width + c]);
+    for (std::int64_t c = 0; c < d; ++c) dv[c] = T(key_side.dv[t * h.width + c]);
   }
 }
 
@@ -222,5 +229,7 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
 
 const Attention<float> attention_f32 = {forward<float>, backward<float>};
 const Attention<double> attention_f64 = {forward<double>, backward<double>};
+const Attention<bf16> attention_bf16 = {forward<bf16>, backward<bf16>};
+const Attention<f16> attention_f16 = {forward<f16>, backward<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -10,15 +10,15 @@ namespace {
 constexpr std::int64_t keys_at_once = 4;  // independent sums hide each other's latency
 
 template <class T>
-inline T sum_of(const Vec<T>& v) {
-  T sum = v[0];
+inline Acc<T> sum_of(const Vec<T>& v) {
+  Acc<T> sum = v[0];
   for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
   return sum;
 }
 
 /// scores[j] = scale · q·k[j] for j in [0, N).
 template <class T, int N>
-inline void dots(const T* q, const T* keys, std::int64_t d, T scale, T* scores) {
+inline void dots(const T* q, const T* keys, std::int64_t d, Acc<T> scale, Acc<T>* scores) {
   constexpr std::int64_t w = vec_width<T>;
   Vec<T> sums[N];
 #pragma GCC unroll 4
@@ -30,8 +30,8 @@ inline void dots(const T* q, const T* keys, std::int64_t d, T scale, T* scores) 
     for (int j = 0; j < N; ++j) sums[j] = multiply_add<T>(x, load<T>(keys + j * d + c), sums[j]);
   }
   for (int j = 0; j < N; ++j) {
-    T sum = sum_of<T>(sums[j]);
-    for (std::int64_t rest = c; rest < d; ++rest) sum += q[rest] * keys[j * d + rest];
+    Acc<T> sum = sum_of<T>(sums[j]);
+    for (std::int64_t rest = c; rest < d; ++rest) sum += widen(q[rest]) * widen(keys[j * d + rest]);
     scores[j] = scale * sum;
   }
 }
@@ -60,18 +60,27 @@ inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out
   largest = now;
 }
 
+/// Where the output is summed: in its place, or of halves in scratch.
+template <class T>
+inline Acc<T>* output(const CachedAttentionGroup<T>& g, Acc<T>* scratch) {
+  if constexpr (is_half<T>) return scratch;
+  else return (void)scratch, g.out;
+}
+
 template <class T>
 void run(const CachedAttentionGroup<T>& g) {
   const std::int64_t d = g.head_dim;
-  T *const largest = g.scratch + g.group * cached_tile, *const sums = largest + g.group;
+  using A = Acc<T>;
+  A *const largest = g.scratch + g.group * cached_tile, *const sums = largest + g.group;
+  A* const outs = output<T>(g, sums + g.group);  // (group, d)
   for (std::int64_t i = 0; i < g.group; ++i) largest[i] = sums[i] = 0;
-  for (std::int64_t c = 0; c < g.group * d; ++c) g.out[c] = 0;
+  for (std::int64_t c = 0; c < g.group * d; ++c) outs[c] = 0;
   for (std::int64_t first = 0; first < g.count; first += cached_tile) {
     const std::int64_t n = g.count - first < cached_tile ? g.count - first : cached_tile;
     for (std::int64_t j = 0; j < n; j += keys_at_once) {
       const T* const keys = g.keys + (first + j) * d;
       for (std::int64_t i = 0; i < g.group; ++i) {
-        T* const scores = g.scratch + i * cached_tile + j;
+        A* const scores = g.scratch + i * cached_tile + j;
         const T* const q = g.q + i * d;
         if (j + keys_at_once <= n) dots<T, keys_at_once>(q, keys, d, g.scale, scores);
         else
@@ -79,20 +88,20 @@ void run(const CachedAttentionGroup<T>& g) {
       }
     }
     for (std::int64_t i = 0; i < g.group; ++i)
-      online_softmax(g.scratch + i * cached_tile, n, largest[i], sums[i], g.out + i * d, d);
+      online_softmax(g.scratch + i * cached_tile, n, largest[i], sums[i], outs + i * d, d);
     for (std::int64_t j = 0; j < n; ++j) {
       const T* const value = g.values + (first + j) * d;
       for (std::int64_t i = 0; i < g.group; ++i) {
-        T* const out = g.out + i * d;
-        const T p = g.scratch[i * cached_tile + j];
+        A* const out = outs + i * d;
+        const A p = widen(T(g.scratch[i * cached_tile + j]));  // rounded, as where tensor cores multiply it
 #pragma omp simd
-        for (std::int64_t c = 0; c < d; ++c) out[c] = madd(p, value[c], out[c]);
+        for (std::int64_t c = 0; c < d; ++c) out[c] = madd(p, widen(value[c]), out[c]);
       }
     }
   }
   for (std::int64_t i = 0; i < g.group; ++i) {
-    const T inverse = 1 / sums[i];
-    for (std::int64_t c = 0; c < d; ++c) g.out[i * d + c] *= inverse;
+    const A inverse = 1 / sums[i];
+    for (std::int64_t c = 0; c < d; ++c) g.out[i * d + c] = T(outs[i * d + c] * inverse);
   }
 }
 
@@ -100,5 +109,7 @@ void run(const CachedAttentionGroup<T>& g) {
 
 const CachedAttention<float> cached_attention_f32 = {run<float>};
 const CachedAttention<double> cached_attention_f64 = {run<double>};
+const CachedAttention<bf16> cached_attention_bf16 = {run<bf16>};
+const CachedAttention<f16> cached_attention_f16 = {run<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

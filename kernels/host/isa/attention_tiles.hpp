@@ -3,7 +3,7 @@
 //
 // The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of tile_cols columns:
 // panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c. Both are padded with zeros to
-// whole strips and panels.
+// whole strips and panels. Halves are widened when they are packed: products are of floats.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -21,51 +21,51 @@ struct Source {
 
 /// Packs factor·x row by row, `width` numbers each, up to a whole strip.
 template <class T>
-[[gnu::noinline]] inline void pack_rows(const Source<T>& x, T factor, std::int64_t width, T* to) {
+[[gnu::noinline]] inline void pack_rows(const Source<T>& x, Acc<T> factor, std::int64_t width, Acc<T>* to) {
   const std::int64_t rows = round_up(x.rows, tile_rows);
   for (std::int64_t r = 0; r < rows; ++r, to += width) {
     const T* const from = x.data + r * x.ld;
     const std::int64_t columns = r < x.rows ? x.columns : 0;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * from[c];
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * widen(from[c]);
     for (std::int64_t c = columns; c < width; ++c) to[c] = 0;
   }
 }
 
 /// Packs x in panels of `panel_rows` rows, of which x fills the first.
 template <class T>
-[[gnu::noinline]] inline void pack_panels(const Source<T>& x, std::int64_t panel_rows, T* to) {
+[[gnu::noinline]] inline void pack_panels(const Source<T>& x, std::int64_t panel_rows, Acc<T>* to) {
   constexpr std::int64_t n = tile_cols<T>;
   for (std::int64_t r = 0; r < x.rows; ++r, to += n) {
     const T* const from = x.data + r * x.ld;
     std::int64_t c = 0;
-    T* out = to;
+    Acc<T>* out = to;
     for (; c + n <= x.columns; c += n, out += panel_rows * n) {
-      store<T>(out, load<T>(from + c));
-      store<T>(out + n / 2, load<T>(from + c + n / 2));
+      store<Acc<T>>(out, load<T>(from + c));
+      store<Acc<T>>(out + n / 2, load<T>(from + c + n / 2));
     }
     if (c == x.columns) continue;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = c + i < x.columns ? from[c + i] : T(0);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = c + i < x.columns ? widen(from[c + i]) : Acc<T>(0);
   }
 }
 
 /// Packs the transpose of x in panels: x.columns rows deep, x.rows rounded up to whole panels wide.
 template <class T>
-[[gnu::noinline]] inline void pack_panels_transposed(const Source<T>& x, T* to) {
+[[gnu::noinline]] inline void pack_panels_transposed(const Source<T>& x, Acc<T>* to) {
   constexpr std::int64_t w = vec_width<T>, n = tile_cols<T>;
   for (std::int64_t first = 0; first < round_up(x.rows, n); first += w) {
-    T* const out = to + first / n * n * x.columns + first % n;
+    Acc<T>* const out = to + first / n * n * x.columns + first % n;
     const std::int64_t whole = first + w <= x.rows ? x.columns / w * w : 0;
     for (std::int64_t c = 0; c < whole; c += w) {
       Vec<T> square[w];
 #pragma GCC unroll 16
       for (int r = 0; r < w; ++r) square[r] = load<T>(x.data + (first + r) * x.ld + c);
-      transpose<T>(square);
+      transpose<Acc<T>>(square);
 #pragma GCC unroll 16
-      for (int r = 0; r < w; ++r) store<T>(out + (c + r) * n, square[r]);
+      for (int r = 0; r < w; ++r) store<Acc<T>>(out + (c + r) * n, square[r]);
     }
     for (std::int64_t c = whole; c < x.columns; ++c) {
-      for (std::int64_t r = 0; r < w; ++r) out[c * n + r] = first + r < x.rows ? x.data[(first + r) * x.ld + c] : T(0);
+      for (std::int64_t r = 0; r < w; ++r) out[c * n + r] = first + r < x.rows ? widen(x.data[(first + r) * x.ld + c]) : Acc<T>(0);
     }
   }
 }

@@ -7,7 +7,7 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
-void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, T* out, bool from_out) {
+void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, Acc<T>* out, bool from_out) {
   if (!from_out)
     for (std::int64_t c = 0; c < columns; ++c) out[c] = 0;
   std::int64_t row = 0;
@@ -15,34 +15,36 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
     const T* p = x + row * stride;
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) {
-      T sum = out[c];
-      sum += p[c];
-      sum += p[c + stride];
-      sum += p[c + 2 * stride];
-      sum += p[c + 3 * stride];
-      sum += p[c + 4 * stride];
-      sum += p[c + 5 * stride];
-      sum += p[c + 6 * stride];
-      sum += p[c + 7 * stride];
+      Acc<T> sum = out[c];
+      sum += widen(p[c]);
+      sum += widen(p[c + stride]);
+      sum += widen(p[c + 2 * stride]);
+      sum += widen(p[c + 3 * stride]);
+      sum += widen(p[c + 4 * stride]);
+      sum += widen(p[c + 5 * stride]);
+      sum += widen(p[c + 6 * stride]);
+      sum += widen(p[c + 7 * stride]);
       out[c] = sum;
     }
   }
   for (; row < rows; ++row) {
     const T* p = x + row * stride;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) out[c] += p[c];
+    for (std::int64_t c = 0; c < columns; ++c) out[c] += widen(p[c]);
   }
 }
 
 template <class T>
 void add(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(y[i]) + widen(x[i]));
 }
 
 }  // namespace
 
 const Bias<float> bias_f32 = {column_sums<float>, add<float>};
 const Bias<double> bias_f64 = {column_sums<double>, add<double>};
+const Bias<bf16> bias_bf16 = {column_sums<bf16>, add<bf16>};
+const Bias<f16> bias_f16 = {column_sums<f16>, add<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -7,18 +7,18 @@ namespace {
 template <class T>
 void sum(const T* a, const T* b, T* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(a[i]) + widen(b[i]));
 }
 
 template <class T>
 void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int64_t rows, std::int64_t channels,
-             std::int64_t columns, T* table) {
+             std::int64_t columns, Acc<T>* table) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t index = ids ? ids[row] : row % period;
     const T* from = dy + row * channels;
-    T* to = table + index * channels;
+    Acc<T>* to = table + index * channels;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
+    for (std::int64_t c = 0; c < columns; ++c) to[c] += widen(from[c]);
   }
 }
 
@@ -26,5 +26,7 @@ void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int
 
 const Embedding<float> embedding_f32 = {sum<float>, scatter<float>};
 const Embedding<double> embedding_f64 = {sum<double>, scatter<double>};
+const Embedding<bf16> embedding_bf16 = {sum<bf16>, scatter<bf16>};
+const Embedding<f16> embedding_f16 = {sum<f16>, scatter<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

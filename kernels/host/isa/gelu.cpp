@@ -20,8 +20,8 @@ template <class T>
 void forward(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T v = x[i];
-    y[i] = v / (T(1) + exp_minus_2u(v));
+    const Acc<T> v = widen(x[i]);
+    y[i] = T(v / (Acc<T>(1) + exp_minus_2u(v)));
   }
 }
 
@@ -29,11 +29,12 @@ template <class T>
 void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T v = x[i];
-    const T e = exp_minus_2u(v);
-    const T s = T(1) / (T(1) + e);
-    const T slope = static_cast<T>(two_sqrt_2_over_pi) * madd(v * v, static_cast<T>(3 * cubic), T(1));  // d(2u)/dx
-    dx[i] = dy[i] * (s * madd(v * slope, e * s, T(1)));  // s + x·s·(1-s)·(2u)', 1-s = e·s
+    using A = Acc<T>;
+    const A v = widen(x[i]);
+    const A e = exp_minus_2u(v);
+    const A s = A(1) / (A(1) + e);
+    const A slope = static_cast<A>(two_sqrt_2_over_pi) * madd(v * v, static_cast<A>(3 * cubic), A(1));  // d(2u)/dx
+    dx[i] = T(widen(dy[i]) * (s * madd(v * slope, e * s, A(1))));  // s + x·s·(1-s)·(2u)', 1-s = e·s
   }
 }
 
@@ -41,5 +42,7 @@ void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
 
 const Gelu<float> gelu_f32 = {forward<float>, backward<float>};
 const Gelu<double> gelu_f64 = {forward<double>, backward<double>};
+const Gelu<bf16> gelu_bf16 = {forward<bf16>, backward<bf16>};
+const Gelu<f16> gelu_f16 = {forward<f16>, backward<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

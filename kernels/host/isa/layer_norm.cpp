@@ -8,9 +8,9 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
-inline void apply_row(const T* x, const T* weight, const T* bias, T* y, T mean, T rstd, std::int64_t n) {
+inline void apply_row(const T* x, const T* weight, const T* bias, T* y, Acc<T> mean, Acc<T> rstd, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = madd((x[i] - mean) * rstd, weight[i], bias[i]);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = T(madd((widen(x[i]) - mean) * rstd, widen(weight[i]), widen(bias[i])));
 }
 
 template <class T>
@@ -18,9 +18,9 @@ void forward(const LayerNormRows<T>& args) {
   const std::int64_t n = args.channels;
   for (std::int64_t row = 0; row < args.rows; ++row) {
     const T* x = args.x + row * n;
-    const T mean = sum_of<T>(x, n, [](auto v) { return v; }) / static_cast<T>(n);
-    const T variance = sum_of<T>(x, n, [=](auto v) { return (v - mean) * (v - mean); }) / static_cast<T>(n);
-    const T rstd = T(1) / square_root(variance + args.eps);
+    const Acc<T> mean = sum_of<T>(x, n, [](auto v) { return v; }) / static_cast<Acc<T>>(n);
+    const Acc<T> variance = sum_of<T>(x, n, [=](auto v) { return (v - mean) * (v - mean); }) / static_cast<Acc<T>>(n);
+    const Acc<T> rstd = Acc<T>(1) / square_root(variance + args.eps);
     if (args.mean) args.mean[row] = mean;
     if (args.rstd) args.rstd[row] = rstd;
     apply_row(x, args.weight, args.bias, args.y + row * n, mean, rstd, n);
@@ -38,23 +38,25 @@ template <bool Add, class T>
 inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   const std::int64_t n = args.channels;
   const T *x = args.x + row * n, *dy = args.dy + row * n, *weight = args.weight;
-  T *dx = args.dx + row * n, *dweight = args.dweight, *dbias = args.dbias;
-  const T mean = args.mean[row], rstd = args.rstd[row];
-  T sum = 0, sum_hat = 0;
+  T* dx = args.dx + row * n;
+  using A = Acc<T>;
+  A *dweight = args.dweight, *dbias = args.dbias;
+  const A mean = args.mean[row], rstd = args.rstd[row];
+  A sum = 0, sum_hat = 0;
 #pragma omp simd reduction(+ : sum, sum_hat)
   for (std::int64_t i = 0; i < n; ++i) {
-    const T hat = (x[i] - mean) * rstd, d = dy[i], scaled = d * weight[i];
+    const A hat = (widen(x[i]) - mean) * rstd, d = widen(dy[i]), scaled = d * widen(weight[i]);
     dweight[i] = madd(d, hat, dweight[i]);
     dbias[i] += d;
     sum += scaled;
     sum_hat = madd(scaled, hat, sum_hat);
   }
-  const T a = sum / static_cast<T>(n), b = sum_hat / static_cast<T>(n);
+  const A a = sum / static_cast<A>(n), b = sum_hat / static_cast<A>(n);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T hat = (x[i] - mean) * rstd;
-    const T d = rstd * (madd(dy[i], weight[i], -a) - hat * b);
-    dx[i] = Add ? dx[i] + d : d;
+    const A hat = (widen(x[i]) - mean) * rstd;
+    const A d = rstd * (madd(widen(dy[i]), widen(weight[i]), -a) - hat * b);
+    dx[i] = T(Add ? widen(dx[i]) + d : d);
   }
 }
 
@@ -67,9 +69,9 @@ void backward(const LayerNormGradRows<T>& args) {
 }
 
 template <class T>
-void fold(const T* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, T* out, bool from_out) {
+void fold(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out, bool from_out) {
   for (std::int64_t part = 0; part < count; ++part) {
-    const T* p = parts + part * stride;
+    const Acc<T>* p = parts + part * stride;
     const bool start = part == 0 && !from_out;
 #pragma omp simd
     for (std::int64_t i = 0; i < channels; ++i) out[i] = start ? p[i] : out[i] + p[i];
@@ -80,5 +82,7 @@ void fold(const T* parts, std::int64_t count, std::int64_t stride, std::int64_t 
 
 const LayerNorm<float> layer_norm_f32 = {forward<float>, apply<float>, backward<float>, fold<float>};
 const LayerNorm<double> layer_norm_f64 = {forward<double>, apply<double>, backward<double>, fold<double>};
+const LayerNorm<bf16> layer_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>, fold<bf16>};
+const LayerNorm<f16> layer_norm_f16 = {forward<f16>, apply<f16>, backward<f16>, fold<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -6,7 +6,7 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-template <class T>
+template <class T>  // float or double here
 void softmax(const T* x, T* y, std::int64_t n) {
   T max = x[0];
   for (std::int64_t i = 1; i < n; ++i) max = x[i] > max ? x[i] : max;
@@ -22,34 +22,42 @@ void softmax(const T* x, T* y, std::int64_t n) {
 }
 
 template <class T>
-void scale(const T* x, T factor, T* y, std::int64_t n, bool add) {
+void scale(const T* x, Acc<T> factor, Acc<T>* y, std::int64_t n, bool add) {
   if (add) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) y[i] = madd(factor, x[i], y[i]);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = madd(factor, widen(x[i]), y[i]);
   } else {
 #pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) y[i] = factor * x[i];
+    for (std::int64_t i = 0; i < n; ++i) y[i] = factor * widen(x[i]);
   }
 }
 
 template <class T>
-T dot(const T* a, const T* b, std::int64_t n) {
-  T sum = 0;
+void multiply(T* x, Acc<T> factor, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] = T(factor * widen(x[i]));
+}
+
+template <class T>
+Acc<T> dot(const T* a, const T* b, std::int64_t n) {
+  Acc<T> sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < n; ++i) sum = madd(a[i], b[i], sum);
+  for (std::int64_t i = 0; i < n; ++i) sum = madd(widen(a[i]), widen(b[i]), sum);
   return sum;
 }
 
 template <class T>
-void softmax_backward(const T* p, const T* dp, T* dlogits, std::int64_t n) {
-  const T mean = dot(p, dp, n);
+void softmax_backward(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_t n) {
+  const Acc<T> mean = dot(p, dp, n);
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) dlogits[i] = p[i] * (dp[i] - mean);
+  for (std::int64_t i = 0; i < n; ++i) dlogits[i] = T(p[i] * (dp[i] - mean));
 }
 
 }  // namespace
 
-const Moe<float> moe_f32 = {softmax<float>, scale<float>, dot<float>, softmax_backward<float>};
-const Moe<double> moe_f64 = {softmax<double>, scale<double>, dot<double>, softmax_backward<double>};
+const Moe<float> moe_f32 = {softmax<Acc<float>>, scale<float>, multiply<float>, dot<float>, softmax_backward<float>};
+const Moe<double> moe_f64 = {softmax<Acc<double>>, scale<double>, multiply<double>, dot<double>, softmax_backward<double>};
+const Moe<bf16> moe_bf16 = {softmax<Acc<bf16>>, scale<bf16>, multiply<bf16>, dot<bf16>, softmax_backward<bf16>};
+const Moe<f16> moe_f16 = {softmax<Acc<f16>>, scale<f16>, multiply<f16>, dot<f16>, softmax_backward<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

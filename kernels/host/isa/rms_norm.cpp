@@ -8,9 +8,9 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
-inline void apply_group(const T* x, const T* weight, T* y, T rstd, std::int64_t n) {
+inline void apply_group(const T* x, const T* weight, T* y, Acc<T> rstd, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * weight[i];
+  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(x[i]) * rstd * widen(weight[i]));
 }
 
 template <class T>
@@ -19,8 +19,8 @@ void forward(const RmsNormRows<T>& args) {
   for (std::int64_t row = 0; row < args.rows; ++row)
     for (std::int64_t g = 0; g < args.groups; ++g) {
       const T* x = args.x + row * args.stride_x + g * n;
-      const T square = sum_of<T>(x, n, [](auto v) { return v * v; }) / static_cast<T>(n);
-      const T rstd = T(1) / square_root(square + args.eps);
+      const Acc<T> square = sum_of<T>(x, n, [](auto v) { return v * v; }) / static_cast<Acc<T>>(n);
+      const Acc<T> rstd = Acc<T>(1) / square_root(square + args.eps);
       if (args.rstd) args.rstd[row * args.groups + g] = rstd;
       apply_group(x, args.weight, args.y + row * args.stride_y + g * n, rstd, n);
     }
@@ -36,19 +36,20 @@ void apply(const RmsNormRows<T>& args) {
 }
 
 template <bool Add, class T>
-inline void backward_group(const T* dy, const T* x, const T* weight, T rstd, T* dx, T* dweight, std::int64_t n) {
-  T dot = 0;
+inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd, T* dx, Acc<T>* dweight, std::int64_t n) {
+  using A = Acc<T>;
+  A dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (std::int64_t i = 0; i < n; ++i) {
-    const T hat = x[i] * rstd, d = dy[i];
+    const A hat = widen(x[i]) * rstd, d = widen(dy[i]);
     dweight[i] = madd(d, hat, dweight[i]);
-    dot = madd(d * weight[i], hat, dot);
+    dot = madd(d * widen(weight[i]), hat, dot);
   }
-  const T mean = dot / static_cast<T>(n);
+  const A mean = dot / static_cast<A>(n);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T d = rstd * madd(dy[i], weight[i], -(x[i] * rstd * mean));
-    dx[i] = Add ? dx[i] + d : d;
+    const A d = rstd * madd(widen(dy[i]), widen(weight[i]), -(widen(x[i]) * rstd * mean));
+    dx[i] = T(Add ? widen(dx[i]) + d : d);
   }
 }
 
@@ -60,7 +61,7 @@ void backward(const RmsNormGradRows<T>& args) {
       const T* dy = args.dy + row * args.stride_dy + g * n;
       const T* x = args.x + row * args.stride_x + g * n;
       T* dx = args.dx + row * args.stride_dx + g * n;
-      const T rstd = args.rstd[row * args.groups + g];
+      const Acc<T> rstd = args.rstd[row * args.groups + g];
       if (args.add_to_dx) backward_group<true>(dy, x, args.weight, rstd, dx, args.dweight, n);
       else backward_group<false>(dy, x, args.weight, rstd, dx, args.dweight, n);
     }
@@ -70,5 +71,7 @@ void backward(const RmsNormGradRows<T>& args) {
 
 const RmsNorm<float> rms_norm_f32 = {forward<float>, apply<float>, backward<float>};
 const RmsNorm<double> rms_norm_f64 = {forward<double>, apply<double>, backward<double>};
+const RmsNorm<bf16> rms_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>};
+const RmsNorm<f16> rms_norm_f16 = {forward<f16>, apply<f16>, backward<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

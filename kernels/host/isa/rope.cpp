@@ -7,14 +7,14 @@ namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 template <class T>
-void rotate(T* x, const T* cosines, const T* sines, std::int64_t heads, std::int64_t half, T sign) {
+void rotate(T* x, const Acc<T>* cosines, const Acc<T>* sines, std::int64_t heads, std::int64_t half, Acc<T> sign) {
   for (std::int64_t h = 0; h < heads; ++h, x += 2 * half) {
     T *low = x, *high = x + half;
 #pragma omp simd
     for (std::int64_t j = 0; j < half; ++j) {
-      const T a = low[j], b = high[j], c = cosines[j], s = sign * sines[j];
-      low[j] = madd(a, c, -(b * s));
-      high[j] = madd(b, c, a * s);
+      const Acc<T> a = widen(low[j]), b = widen(high[j]), c = cosines[j], s = sign * sines[j];
+      low[j] = T(madd(a, c, -(b * s)));
+      high[j] = T(madd(b, c, a * s));
     }
   }
 }
@@ -23,5 +23,7 @@ void rotate(T* x, const T* cosines, const T* sines, std::int64_t heads, std::int
 
 const Rope<float> rope_f32 = {rotate<float>};
 const Rope<double> rope_f64 = {rotate<double>};
+const Rope<bf16> rope_bf16 = {rotate<bf16>};
+const Rope<f16> rope_f16 = {rotate<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -11,7 +11,7 @@ inline double square_root(double x) { return __builtin_sqrt(x); }
 
 /// Σ f(x[i]) in four registers of sums: one would wait for its own additions.
 template <class T, class F>
-inline T sum_of(const T* x, std::int64_t n, const F& f) {
+inline Acc<T> sum_of(const T* x, std::int64_t n, const F& f) {
   constexpr int w = vec_width<T>;
   Vec<T> sums[4] = {};
   std::int64_t i = 0;
@@ -21,9 +21,9 @@ inline T sum_of(const T* x, std::int64_t n, const F& f) {
   }
   for (; i + w <= n; i += w) sums[0] += f(load<T>(x + i));
   const Vec<T> all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  T sum = 0;
+  Acc<T> sum = 0;
   for (int j = 0; j < w; ++j) sum += all[j];
-  for (; i < n; ++i) sum += f(x[i]);
+  for (; i < n; ++i) sum += f(widen(x[i]));
   return sum;
 }
 

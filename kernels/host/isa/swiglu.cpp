@@ -16,8 +16,8 @@ template <class T>
 void forward(const T* gate, const T* up, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T v = gate[i];
-    y[i] = v / (T(1) + exp_minus(v)) * up[i];
+    const Acc<T> v = widen(gate[i]);
+    y[i] = T(v / (Acc<T>(1) + exp_minus(v)) * widen(up[i]));
   }
 }
 
@@ -25,11 +25,12 @@ template <class T>
 void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const T v = gate[i], u = up[i], d = dy[i];
-    const T e = exp_minus(v);
-    const T s = T(1) / (T(1) + e);
-    dgate[i] = d * u * (s * madd(v, e * s, T(1)));
-    dup[i] = d * (v * s);
+    using A = Acc<T>;
+    const A v = widen(gate[i]), u = widen(up[i]), d = widen(dy[i]);
+    const A e = exp_minus(v);
+    const A s = A(1) / (A(1) + e);
+    dgate[i] = T(d * u * (s * madd(v, e * s, A(1))));
+    dup[i] = T(d * (v * s));
   }
 }
 
@@ -37,5 +38,7 @@ void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::in
 
 const Swiglu<float> swiglu_f32 = {forward<float>, backward<float>};
 const Swiglu<double> swiglu_f64 = {forward<double>, backward<double>};
+const Swiglu<bf16> swiglu_bf16 = {forward<bf16>, backward<bf16>};
+const Swiglu<f16> swiglu_f16 = {forward<f16>, backward<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

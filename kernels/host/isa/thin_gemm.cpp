@@ -14,15 +14,15 @@ constexpr std::int64_t depth = 8;        // plain: rows of B together
 constexpr std::int64_t stretch = 512;    // plain: columns of C together
 
 template <class T>
-inline T sum_of(const Vec<T>& v) {
-  T sum = v[0];
+inline Acc<T> sum_of(const Vec<T>& v) {
+  Acc<T> sum = v[0];
   for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
   return sum;
 }
 
 /// c[j] += a·b[j] for N rows b[j] of B.
 template <class T, int N>
-inline void dots(const T* a, const T* b, std::int64_t ldb, std::int64_t k, T* c) {
+inline void dots(const T* a, const T* b, std::int64_t ldb, std::int64_t k, Acc<T>* c) {
   constexpr std::int64_t w = vec_width<T>;
   Vec<T> low[N], high[N];
 #pragma GCC unroll 4
@@ -37,8 +37,8 @@ inline void dots(const T* a, const T* b, std::int64_t ldb, std::int64_t k, T* c)
     }
   }
   for (int j = 0; j < N; ++j) {
-    T sum = sum_of<T>(low[j] + high[j]);
-    for (std::int64_t rest = i; rest < k; ++rest) sum = madd(a[rest], b[j * ldb + rest], sum);
+    Acc<T> sum = sum_of<T>(low[j] + high[j]);
+    for (std::int64_t rest = i; rest < k; ++rest) sum = madd(widen(a[rest]), widen(b[j * ldb + rest]), sum);
     c[j] += sum;
   }
 }
@@ -49,7 +49,7 @@ void transposed(const ThinProduct<T>& p) {
     const T* const b = p.b + j * p.ldb;
     for (std::int64_t r = 0; r < p.m; ++r) {  // the rows of B are in the inner cache from the second time on
       const T* const a = p.a + r * p.lda;
-      T* const c = p.c + r * p.ldc + j;
+      Acc<T>* const c = p.c + r * p.ldc + j;
       if (j + b_rows <= p.last) dots<T, b_rows>(a, b, p.ldb, p.k, c);
       else
         for (std::int64_t one = 0; one < p.last - j; ++one) dots<T, 1>(a, b + one * p.ldb, p.ldb, p.k, c + one);
@@ -59,12 +59,12 @@ void transposed(const ThinProduct<T>& p) {
 
 /// c[0, n) += Σ over `count` rows of B of a[i]·b[i][0, n).
 template <class T, int N>
-inline void add_rows(const T* a, const T* b, std::int64_t ldb, std::int64_t n, T* c) {
+inline void add_rows(const T* a, const T* b, std::int64_t ldb, std::int64_t n, Acc<T>* c) {
 #pragma omp simd
   for (std::int64_t j = 0; j < n; ++j) {
-    T sum = c[j];
+    Acc<T> sum = c[j];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) sum = madd(a[i], b[i * ldb + j], sum);
+    for (int i = 0; i < N; ++i) sum = madd(widen(a[i]), widen(b[i * ldb + j]), sum);
     c[j] = sum;
   }
 }
@@ -77,7 +77,7 @@ void plain(const ThinProduct<T>& p) {
       const T* const b = p.b + i * p.ldb + j;
       for (std::int64_t r = 0; r < p.m; ++r) {
         const T* const a = p.a + r * p.lda + i;
-        T* const c = p.c + r * p.ldc + j;
+        Acc<T>* const c = p.c + r * p.ldc + j;
         if (i + depth <= p.k) add_rows<T, depth>(a, b, p.ldb, n, c);
         else
           for (std::int64_t one = 0; one < p.k - i; ++one) add_rows<T, 1>(a + one, b + one * p.ldb, p.ldb, n, c);
@@ -90,5 +90,7 @@ void plain(const ThinProduct<T>& p) {
 
 const ThinGemm<float> thin_gemm_f32 = {plain<float>, transposed<float>};
 const ThinGemm<double> thin_gemm_f64 = {plain<double>, transposed<double>};
+const ThinGemm<bf16> thin_gemm_bf16 = {plain<bf16>, transposed<bf16>};
+const ThinGemm<f16> thin_gemm_f16 = {plain<f16>, transposed<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

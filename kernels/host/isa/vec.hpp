@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/base/half.hpp"
+
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
@@ -22,9 +24,10 @@ inline constexpr int vec_bytes = 16;
 inline constexpr int tile_rows = 6;
 #endif
 
+/// Numbers of T, in the type they are computed in: halves are floats in a register.
 template <class T>
 struct VecOf {
-  typedef T type __attribute__((vector_size(vec_bytes)));
+  typedef Acc<T> type __attribute__((vector_size(vec_bytes)));
 };
 template <class T>
 using Vec = typename VecOf<T>::type;
@@ -33,15 +36,39 @@ using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
 /// Numbers in a register, and columns of a register tile.
 template <class T>
-inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(T));
+inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(Acc<T>));
 template <class T>
 inline constexpr int tile_cols = 2 * vec_width<T>;
 
+/// As many floats from halves in memory.
+[[gnu::always_inline]] inline Vec<float> load_half(const bf16* p) {
+  typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
+  typedef std::uint32_t Bits __attribute__((vector_size(vec_bytes)));
+  Stored stored;
+  __builtin_memcpy(&stored, p, sizeof stored);
+  return reinterpret_cast<Vec<float>>(__builtin_convertvector(stored, Bits) << 16);
+}
+[[gnu::always_inline]] inline Vec<float> load_half(const f16* p) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));  // plain: g++ 12 warns of its header
+#elif defined(__AVX2__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  Vec<float> v;
+  for (int i = 0; i < vec_width<float>; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+
 template <class T>
 [[gnu::always_inline]] inline Vec<T> load(const T* p) {
-  Vec<T> v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
+  if constexpr (is_half<T>) {
+    return load_half(p);
+  } else {
+    Vec<T> v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
 }
 template <class T>
 [[gnu::always_inline]] inline void store(T* p, const Vec<T>& v) {
@@ -56,10 +83,10 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline Vec<T> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<T>& c) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (sizeof(Acc<T>) == 4) return _mm512_fmadd_ps(a, b, c);
   else return _mm512_fmadd_pd(a, b, c);
 #elif defined(__AVX2__)
-  if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (sizeof(Acc<T>) == 4) return _mm256_fmadd_ps(a, b, c);
   else return _mm256_fmadd_pd(a, b, c);
 #else
   return a * b + c;

@@ -1,0 +1,194 @@
+// GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value, one rounding. Both
+// ways of multiplying (up-cast panels; packed pairs with the tile in plain C++), shapes beyond one block, thin products, NaN.
+#include "kernels/gemm.hpp"
+
+#include <array>
+
+#include "half_reference.hpp"
+#include "kernels/host/half_gemm.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+TYPED_TEST_SUITE(OfHalves, HalfTypes);
+
+/// A way of multiplying, for a scope.
+class Way {
+ public:
+  explicit Way(host::HalfGemm way) { host::set_half_gemm(way); }
+  ~Way() { host::set_half_gemm(host::HalfGemm::automatic); }
+  Way(const Way&) = delete;
+  Way& operator=(const Way&) = delete;
+};
+
+struct Case {
+  std::int64_t m, n, k;
+  bool trans_a, trans_b;
+  double alpha = 1, beta = 0;
+  bool with_bias = false;
+};
+
+/// Whole numbers in [-3, 3], a function of (seed, index).
+template <class T>
+std::vector<T> integers(std::int64_t n, std::uint64_t seed) {
+  std::vector<T> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = T(static_cast<float>(static_cast<int>((i * 2654435761U + seed * 40503U) >> 7) % 4));
+  for (std::size_t i = 0; i < v.size(); i += 3) v[i] = T(-static_cast<float>(v[i]));
+  return v;
+}
+
+/// The product in fp32, which is exact here; by loops over lines, fast enough for shapes beyond a block.
+template <class T>
+std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vector<T>& b, const std::vector<float>& c, const std::vector<T>& bias) {
+  const auto wide_a = widened(a), wide_b = widened(b);
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  std::vector<float> result(at(s.m * s.n)), line(at(s.n));
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    std::fill(line.begin(), line.end(), 0.0F);
+    for (std::int64_t l = 0; l < s.k; ++l) {
+      const float x = wide_a[at(s.trans_a ? l * s.m + i : i * s.k + l)];
+      const float* y = wide_b.data() + (s.trans_b ? l : l * s.n);
+      for (std::int64_t j = 0; j < s.n; ++j) line[at(j)] += x * y[s.trans_b ? j * s.k : j];
+    }
+    for (std::int64_t j = 0; j < s.n; ++j)
+      result[at(i * s.n + j)] = static_cast<float>(s.alpha) * line[at(j)] + (s.beta == 0 ? 0 : static_cast<float>(s.beta) * c[at(i * s.n + j)]) +
+                                (s.with_bias ? static_cast<float>(bias[at(j)]) : 0);
+  }
+  return result;
+}
+
+template <class T>
+void is_exact(const Case& s) {
+  SCOPED_TRACE(strfmt("%lld %lld %lld, transposed %d %d, alpha %g, beta %g, bias %d", static_cast<long long>(s.m), static_cast<long long>(s.n),
+                      static_cast<long long>(s.k), s.trans_a, s.trans_b, s.alpha, s.beta, s.with_bias));
+  auto a = integers<T>(s.m * s.k, 1), b = integers<T>(s.k * s.n, 2), c = integers<T>(s.m * s.n, 3), bias = integers<T>(s.n, 4);
+  auto wide = widened(c);
+  const std::vector<float> exact = truth(s, a, b, wide, bias);
+  if (s.beta == 0) {  // must not be read
+    c.assign(c.size(), T(NAN));
+    wide.assign(wide.size(), NAN);
+  }
+  GemmArgs args{.a = view(a, s.trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}), .b = view(b, s.trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}),
+                .c = view(c, {s.m, s.n}), .trans_a = s.trans_a, .trans_b = s.trans_b, .alpha = s.alpha, .beta = s.beta,
+                .bias = s.with_bias ? view(bias) : TensorView{}};
+  gemm(args, host_stream);
+  expect_rounded(c, exact);
+  args.c = view(wide, {s.m, s.n});  // fp32 beside halves: not rounded
+  gemm(args, host_stream);
+  EXPECT_EQ(wide, exact);
+}
+
+template <class T>
+void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k) {
+  for (int mask = 0; mask < 16; ++mask)
+    is_exact<T>({m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0, mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0, (mask & 8) != 0});
+}
+
+TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
+  for (const host::HalfGemm kind : {host::HalfGemm::upcast, host::HalfGemm::pairs_portable})
+    for (const int num : {1, 3}) {
+      const Way way(kind);
+      const Setting setting(num);
+      for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {33, 1, 5}, {3, 5, 200}, {13, 33, 7}, {70, 90, 33}, {129, 90, 60}, {5, 9, 0}})
+        all_kinds<TypeParam>(m, n, k);
+    }
+}
+
+TYPED_TEST(OfHalves, BeyondOneBlock) {
+  {
+    const Way way(host::HalfGemm::upcast);
+    is_exact<TypeParam>({1030, 1029, 390, false, true, 1, 1, true});
+    is_exact<TypeParam>({1027, 40, 790, true, false});
+  }
+  if (std::is_same_v<TypeParam, f16>) return;  // pairs are bf16's
+  const Way way(host::HalfGemm::pairs_portable);
+  is_exact<TypeParam>({485, 1030, 515, false, false, 1, 1, true});
+  is_exact<TypeParam>({490, 50, 1029, true, true, 2, 0, false});
+}
+
+TYPED_TEST(OfHalves, AFewRowsByALargeMatrix) {
+  for (const Isa isa : instruction_sets())
+    for (const int num : {1, 2}) {
+      const Setting setting(num, isa);
+      for (const std::int64_t m : {1, 3, 8})
+        for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{129, 131}, {523, 35}, {20, 1021}, {1100, 17}})
+          for (const bool trans_b : {false, true}) {
+            is_exact<TypeParam>({m, n, k, false, trans_b, 1, 0, true});
+            is_exact<TypeParam>({m, n, k, false, trans_b, 1, -0.5, false});
+          }
+    }
+}
+
+TYPED_TEST(OfHalves, GemmOfAnyNumbersIsNearItsFp32) {
+  for (const host::HalfGemm kind : {host::HalfGemm::upcast, host::HalfGemm::pairs_portable}) {
+    const Way way(kind);
+    const std::int64_t m = 61, n = 75, k = 333;
+    auto a = random_halves<TypeParam>(m * k, 1), b = random_halves<TypeParam>(k * n, 2);
+    auto wa = widened(a), wb = widened(b);
+    std::vector<TypeParam> c(static_cast<std::size_t>(m * n));
+    std::vector<float> wc(c.size());
+    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n})}, host_stream);
+    gemm({.a = view(wa, {m, k}), .b = view(wb, {k, n}), .c = view(wc, {m, n})}, host_stream);
+    expect_near_rounded(c, wc, 2e-6);  // some k·2^-24 of Σ|a·b|
+  }
+}
+
+TYPED_TEST(OfHalves, GemmOfNaNAndInfinity) {
+  for (const host::HalfGemm kind : {host::HalfGemm::upcast, host::HalfGemm::pairs_portable}) {
+    const Way way(kind);
+    const std::int64_t m = 14, n = 35, k = 9;  // edges of every tile
+    std::vector<TypeParam> a(static_cast<std::size_t>(m * k), TypeParam(1.0F)), b(static_cast<std::size_t>(k * n), TypeParam(1.0F)),
+        c(static_cast<std::size_t>(m * n));
+    a[static_cast<std::size_t>(3 * k + 8)] = TypeParam(NAN);
+    a[static_cast<std::size_t>(13 * k + 8)] = TypeParam(-INFINITY);
+    gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n})}, host_stream);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float x = c[static_cast<std::size_t>(i * n + j)];
+        if (i == 3) ASSERT_TRUE(std::isnan(x));
+        else ASSERT_EQ(x, i == 13 ? -INFINITY : 9.0F) << i << " " << j;
+      }
+  }
+}
+
+TYPED_TEST(OfHalves, ColumnsOfWiderMatrices) {
+  const std::int64_t m = 20, n = 23, k = 17, wide = 50;
+  auto a = integers<TypeParam>(m * wide, 1), b = integers<TypeParam>(n * wide, 2), c = integers<TypeParam>(m * wide, 3);
+  for (const host::HalfGemm kind : {host::HalfGemm::upcast, host::HalfGemm::pairs_portable}) {
+    const Way way(kind);
+    auto out = c;
+    gemm({.a = {a.data() + 3, {m, k}}, .b = {b.data() + 5, {n, k}}, .c = {out.data() + 7, {m, n}}, .trans_b = true, .stride_a = wide,
+          .stride_b = wide, .stride_c = wide}, host_stream);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < wide; ++j) {
+        const auto at = static_cast<std::size_t>(i * wide + j);
+        float sum = c[at];
+        if (j >= 7 && j < 7 + n) {
+          sum = 0;
+          for (std::int64_t l = 0; l < k; ++l)
+            sum += static_cast<float>(a[static_cast<std::size_t>(i * wide + 3 + l)]) * static_cast<float>(b[static_cast<std::size_t>((j - 7) * wide + 5 + l)]);
+        }
+        ASSERT_EQ(out[at].bits, TypeParam(sum).bits) << i << " " << j;
+      }
+  }
+}
+
+TYPED_TEST(OfHalves, TypesOfGemmAreChecked) {
+  auto a = integers<TypeParam>(4, 1);
+  std::vector<float> wide(4);
+  std::vector<double> wider(4);
+  const TensorView half{a.data(), {2, 2}}, f32{wide.data(), {2, 2}}, f64{wider.data(), {2, 2}};
+  EXPECT_NO_THROW(gemm({.a = half, .b = half, .c = f32}, host_stream));
+  EXPECT_THROW(gemm({.a = half, .b = f32, .c = f32}, host_stream), std::logic_error);
+  EXPECT_THROW(gemm({.a = f32, .b = f32, .c = half}, host_stream), std::logic_error);
+  EXPECT_THROW(gemm({.a = half, .b = half, .c = f64}, host_stream), std::logic_error);
+  EXPECT_THROW(gemm({.a = half, .b = half, .c = half, .bias = {wide.data(), {2}}}, host_stream), std::logic_error);
+}
+
+TEST(HalfGemm, SaysWhatItIs) {
+  EXPECT_TRUE(std::string(bf16_gemm_name()) == "up-cast" || std::string(bf16_gemm_name()) == "avx512-bf16");
+  EXPECT_GT(measure_bf16_gemm(64, 64, 64, 3), 0.01);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

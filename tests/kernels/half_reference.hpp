@@ -1,0 +1,52 @@
+#pragma once
+// What kernels of halves are held against: the same kernel in fp32 on the same numbers, rounded once.
+
+#include "reference.hpp"
+#include "runtime/base/half.hpp"
+
+namespace tessera::kernels {
+
+/// n numbers that T holds exactly, as random_vector's.
+template <class T>
+std::vector<T> random_halves(std::int64_t n, std::uint64_t seed, double spread = 1) {
+  std::vector<T> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = T(static_cast<float>(spread * normal(seed, i)));
+  return v;
+}
+
+template <class T>
+std::vector<float> widened(const std::vector<T>& v) {
+  return {v.begin(), v.end()};
+}
+
+/// Every element is the fp32 result rounded once: equal bits, a NaN for a NaN.
+template <class T>
+void expect_rounded(const std::vector<T>& halves, const std::vector<float>& wide) {
+  ASSERT_EQ(halves.size(), wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    if (std::isnan(wide[i])) ASSERT_TRUE(std::isnan(static_cast<float>(halves[i]))) << i;
+    else ASSERT_EQ(halves[i].bits, T(wide[i]).bits) << i << ": " << static_cast<float>(halves[i]) << " of " << wide[i];
+  }
+}
+
+/// The distance of T's numbers around x, relative to it.
+template <class T>
+inline constexpr double half_epsilon = std::is_same_v<T, bf16> ? 1.0 / 128 : 1.0 / 1024;
+
+/// Every element is within half a unit of the last place of the fp32 result, plus `slack` of the largest: where sums have another order.
+template <class T>
+void expect_near_rounded(const std::vector<T>& halves, const std::vector<float>& wide, double slack) {
+  ASSERT_EQ(halves.size(), wide.size());
+  double size = 0;
+  for (const float x : wide) size = std::max(size, std::abs(static_cast<double>(x)));
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const double error = std::abs(static_cast<double>(halves[i]) - static_cast<double>(wide[i]));
+    ASSERT_LE(error, half_epsilon<T> / 2 * std::abs(static_cast<double>(wide[i])) + slack * size) << i << ": " << wide[i];
+  }
+}
+
+template <class T>
+class OfHalves : public testing::Test {};
+using HalfTypes = testing::Types<bf16, f16>;
+
+}  // namespace tessera::kernels
