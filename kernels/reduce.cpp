@@ -23,20 +23,22 @@ using Block = std::array<float, block_numel>;
 /// fp32 parts, read where they lie.
 class FloatParts {
  public:
-  explicit FloatParts(std::span<const float* const> parts) : parts_(parts) {}
+  using Span = std::span<const float* const>;
+  explicit FloatParts(Span parts) : parts_(parts) {}
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   /// `count` floats of part i; slot: below 5, parts in use at once have different ones.
   const float* get(std::size_t i, int /*slot*/, std::size_t offset, std::int64_t /*count*/) { return parts_[i] + offset; }
 
  private:
-  std::span<const float* const> parts_;
+  Span parts_;
 };
 
 /// Parts of T, widened into a slot.
 template <class T>
 class HalfParts {
  public:
-  explicit HalfParts(std::span<const void* const> parts) : parts_(parts) {}
+  using Span = std::span<const void* const>;
+  explicit HalfParts(Span parts) : parts_(parts) {}
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   const float* get(std::size_t i, int slot, std::size_t offset, std::int64_t count) {
     float* const to = slots_[static_cast<std::size_t>(slot)].data();
@@ -45,7 +47,7 @@ class HalfParts {
   }
 
  private:
-  std::span<const void* const> parts_;
+  Span parts_;
   alignas(64) std::array<Block, 5> slots_;
 };
 
@@ -53,7 +55,7 @@ class HalfParts {
 template <class Parts>
 class BlockTree {
  public:
-  BlockTree(Parts parts, const host::Reduce& table) : parts_(parts), table_(table) {}
+  BlockTree(typename Parts::Span parts, const host::Reduce& table) : parts_(parts), table_(table) {}
 
   void sum(std::size_t offset, std::size_t count, float* out) {
     offset_ = offset;
@@ -123,7 +125,7 @@ void sum_tree(const SumTreeArgs& args, StreamView) {
   }
   if (parts.size() == 2) return table.sum2(parts[0], parts[1], args.out, n);
   if (parts.size() == 4) return table.sum4(parts[0], parts[1], parts[2], parts[3], args.out, n);
-  BlockTree tree(FloatParts(parts), table);
+  BlockTree<FloatParts> tree(parts, table);
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }
@@ -132,7 +134,7 @@ namespace {
 
 template <class T>
 void sum_halves(const HalfSumTreeArgs& args) {
-  BlockTree tree(HalfParts<T>(args.parts), host::reduce());
+  BlockTree<HalfParts<T>> tree(args.parts, host::reduce());
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }

@@ -33,7 +33,7 @@ Attention::Saved Attention::saved(Carver& carver, BatchShape shape, DType dtype)
   Saved s;
   s.qkv = carver.take(dtype, {rows, maker_.width()});
   s.out = carver.take(dtype, {rows, out_.in()});
-  s.lse = carver.take(dtype, {shape.batch, heads_, shape.tokens});
+  s.lse = carver.take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
   return s;
 }
 

@@ -21,11 +21,11 @@ HeadMaker::Scratch HeadMaker::carve(Carver& carver, BatchShape shape, DType dtyp
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
   // A pass of generation brings tokens from anywhere: then every row of x has its own row of the table.
-  if (rope_) s.table = carver.take(dtype, {phase == Phase::logits ? rows : shape.tokens, head_dim_});
+  if (rope_) s.table = carver.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.tokens, head_dim_});
   if (weights_[0] < 0) return s;
   s.heads = carver.take(dtype, {rows, width()});
   if (phase == Phase::train)
-    for (const int which : {0, 1}) s.rstd[which] = carver.take(dtype, {rows * part(which).heads});
+    for (const int which : {0, 1}) s.rstd[which] = carver.take(stat_dtype(dtype), {rows * part(which).heads});
   return s;
 }
 

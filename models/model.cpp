@@ -14,7 +14,8 @@ double Model::train_flops_per_token(std::int64_t tokens) const {
 }
 
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
-  TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64, "no kernels for %s", name_of(dtype));
+  TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16, "no kernels for %s",
+                 name_of(dtype));
   const ConfigReader config(config_json, source);
   const std::string word = config.text("model_type");
   if (const Family* family = find_family(word)) return family->make(config, dtype);

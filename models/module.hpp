@@ -33,7 +33,7 @@ struct Batch {
   TensorView targets;                  // (B, T) int32, ignore_index where no loss; absent in Phase::logits
   const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only
   kernels::LossSums* sums = nullptr;   // added to
-  TensorView logits;                   // (B, V), Phase::logits only: those of the last token of each row
+  TensorView logits;                   // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
   TensorView positions;                // (B, T) int32; absent: 0 … T-1 in every row
   TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
   const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them; null: T in all
@@ -62,7 +62,7 @@ struct ForwardArgs {
 struct BackwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;
-  std::span<const TensorView> dparams;     // in the order of params()
+  std::span<const TensorView> dparams;     // in the order of params(); of the activations' type, or fp32 beside halves
   std::span<const std::uint8_t> accumulate; // per parameter: add to dparams, or overwrite (every element)
   TensorView x;                            // the forward's input, unchanged
   TensorView saved, workspace;
@@ -117,7 +117,7 @@ struct Model {
   std::int64_t hidden = 0;         // C of the activation between modules
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;     // longest sequence
-  DType dtype = DType::f32;        // of parameters and activations; f64 in gradient checks
+  DType dtype = DType::f32;        // of parameters and activations, bf16 and f16 among them; f64 in gradient checks
 
   [[nodiscard]] std::int64_t num_params() const;
   /// Parameters in matrix products per token (norms, biases and lookups do not count; a tied head does): N of 6·N·tokens.

@@ -17,9 +17,9 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
 MoeMlp::Saved MoeMlp::saved(Carver& carver, BatchShape shape, DType dtype) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Saved s;
-  s.probs = carver.take(dtype, {tokens, router_.out()});
+  s.probs = carver.take(stat_dtype(dtype), {tokens, router_.out()});
   s.experts = carver.take(DType::i32, {tokens, chosen_});
-  s.weights = carver.take(dtype, {tokens, chosen_});
+  s.weights = carver.take(stat_dtype(dtype), {tokens, chosen_});
   s.gate = carver.take(dtype, {rows(shape), hidden_});
   s.up = carver.take(dtype, {rows(shape), hidden_});
   return s;
@@ -35,7 +35,7 @@ MoeMlp::Scratch MoeMlp::scratch(Carver& carver, BatchShape shape, DType dtype, P
   w.product = carver.take(dtype, {rows(shape), hidden_});
   w.dproduct = carver.take(dtype, {rows(shape), hidden_});
   w.dlogits = carver.take(dtype, {tokens, router_.out()});
-  w.dweights = carver.take(dtype, {tokens, chosen_});
+  w.dweights = carver.take(stat_dtype(dtype), {tokens, chosen_});
   w.dprobs = carver.take(DType::f64, {router_.out()});
   return w;
 }

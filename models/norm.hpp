@@ -26,8 +26,8 @@ class Norm {
   };
   [[nodiscard]] Saved carve(Carver& carver, std::int64_t rows, DType dtype) const {
     Saved saved;
-    if (kind_ == NormSpec::Kind::layer) saved.mean = carver.take(dtype, {rows});
-    saved.rstd = carver.take(dtype, {rows});
+    if (kind_ == NormSpec::Kind::layer) saved.mean = carver.take(stat_dtype(dtype), {rows});
+    saved.rstd = carver.take(stat_dtype(dtype), {rows});
     return saved;
   }
 

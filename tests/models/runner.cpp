@@ -39,10 +39,16 @@ TensorView Guarded::view(DType dtype, Shape shape) const {
   return {data_, dtype, shape};
 }
 
-double get(const TensorView& t, std::int64_t i) { return t.dtype == DType::f64 ? t.as<double>()[i] : t.as<float>()[i]; }
+double get(const TensorView& t, std::int64_t i) {
+  if (t.dtype == DType::bf16) return static_cast<double>(t.as<bf16>()[i]);
+  if (t.dtype == DType::f16) return static_cast<double>(t.as<f16>()[i]);
+  return t.dtype == DType::f64 ? t.as<double>()[i] : t.as<float>()[i];
+}
 
 void set(const TensorView& t, std::int64_t i, double value) {
   if (t.dtype == DType::f64) t.as<double>()[i] = value;
+  else if (t.dtype == DType::bf16) t.as<bf16>()[i] = bf16(static_cast<float>(value));
+  else if (t.dtype == DType::f16) t.as<f16>()[i] = f16(static_cast<float>(value));
   else t.as<float>()[i] = static_cast<float>(value);
 }
 
@@ -58,12 +64,12 @@ double norm(const TensorView& t) {
   return std::sqrt(sum);
 }
 
-Runner::Runner(const models::Model& model, BatchShape most) : model_(model), most_(most) {
+Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : model_(model), most_(most) {
   const auto add = [&](std::size_t bytes) { return buffers_.emplace_back(std::make_unique<Guarded>(bytes)).get(); };
   for (const ParamSpec& spec : model.params) {
-    const std::size_t bytes = static_cast<std::size_t>(spec.numel()) * size_of(model.dtype);
-    params_.push_back(add(bytes)->view(model.dtype, spec.shape));
-    grads_.push_back(add(bytes)->view(model.dtype, spec.shape));
+    const auto numel = static_cast<std::size_t>(spec.numel());
+    params_.push_back(add(numel * size_of(model.dtype))->view(model.dtype, spec.shape));
+    grads_.push_back(add(numel * size_of(gradients))->view(gradients, spec.shape));
   }
   const std::size_t activation = static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);
   for (const auto& module : model.modules) {

@@ -28,7 +28,7 @@ class Guarded {
   std::byte* data_;
 };
 
-/// Element i of an fp32 or fp64 tensor, as double.
+/// Element i of a tensor of floating numbers, as double; set rounds fp32 to a half.
 double get(const TensorView& tensor, std::int64_t i);
 void set(const TensorView& tensor, std::int64_t i, double value);
 std::vector<double> values(const TensorView& tensor);
@@ -42,8 +42,9 @@ struct Step {
 
 class Runner {
  public:
-  /// Memory for micro-batches of up to `most` rows.
-  Runner(const models::Model& model, models::BatchShape most);
+  /// Memory for micro-batches of up to `most` rows; gradients of parameters of the model's type, or of `gradients`.
+  Runner(const models::Model& model, models::BatchShape most) : Runner(model, most, model.dtype) {}
+  Runner(const models::Model& model, models::BatchShape most, DType gradients);
 
   /// Matrices and tables N(0, 0.3), biases N(0, 0.2), norm weights 1 + N(0, 0.2).
   void randomise(std::uint64_t seed);
