@@ -141,7 +141,7 @@ void sum_halves(const HalfSumTreeArgs& args) {
 
 }  // namespace
 
-void sum_tree(const HalfSumTreeArgs& args, StreamView) {
+void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
   TESSERA_ASSERT(args.dtype == DType::bf16 || args.dtype == DType::f16, "parts of %s", name_of(args.dtype));
   if (args.dtype == DType::bf16) sum_halves<bf16>(args);

@@ -29,7 +29,7 @@ struct HalfSumTreeArgs {
   float* out = nullptr;
   std::size_t count = 0;
 };
-void sum_tree(const HalfSumTreeArgs& args, StreamView stream);
+void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream);
 
 /// y = x + y, fp32, on the calling thread alone (a step of the counter).
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);

@@ -28,19 +28,20 @@ int bench_gemm(const Call& call, World& world) {
     shapes = gemm_shapes(model, batch_of(options, world.size()).micro_batch * sequence_length(options, model));
   }
   nlohmann::ordered_json json;
-  json["ranks"] = world.size(), json["threads_per_rank"] = threads;
+  json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = kernels::bf16_gemm_name();
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("sgemm, %d ranks at once, %d threads each, best of %lld", world.size(), threads,
-                     static_cast<long long>(options.integer("bench_repeats"))));
-    log::info(strfmt("%8s %8s %8s %14s", "m", "n", "k", "GFLOP/s"));
+    log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s", world.size(), threads,
+                     static_cast<long long>(options.integer("bench_repeats")), kernels::bf16_gemm_name(), kernels::blas_version().c_str()));
+    log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
   }
   for (const GemmShape& shape : shapes) {
-    const double speed = measure_together(world, shape, static_cast<int>(options.integer("bench_repeats")));
-    json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}});
+    const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+    const double speed = measure_together(world, shape, repeats), bf16_speed = measure_together(world, shape, repeats, DType::bf16);
+    json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
     if (!options.flag("json")) {
-      log::info(strfmt("%8lld %8lld %8lld %14.1f", static_cast<long long>(shape.m), static_cast<long long>(shape.n),
-                       static_cast<long long>(shape.k), speed));
+      log::info(strfmt("%8lld %8lld %8lld %14.1f %14.1f %10.2f", static_cast<long long>(shape.m), static_cast<long long>(shape.n),
+                       static_cast<long long>(shape.k), speed, bf16_speed, bf16_speed / speed));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));

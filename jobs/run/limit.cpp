@@ -25,9 +25,10 @@ std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows
   return shapes;
 }
 
-double measure_together(World& world, const GemmShape& shape, int repeats) {
+double measure_together(World& world, const GemmShape& shape, int repeats, DType dtype) {
+  const auto measure = dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
   world.barrier();
-  const double mine = kernels::measure_sgemm(shape.m, shape.n, shape.k, repeats);
+  const double mine = measure(shape.m, shape.n, shape.k, repeats);
   world.barrier();
   return static_cast<double>(world.sum(std::llround(mine * 1e6))) / 1e6;
 }

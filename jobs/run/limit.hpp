@@ -1,5 +1,5 @@
 #pragma once
-// What this machine can multiply: the sgemm speed that step times are set against.
+// What this machine can multiply: the sgemm speed that step times are set against, and that of bf16.
 
 #include <cstdint>
 #include <vector>
@@ -17,7 +17,8 @@ struct GemmShape {
 [[nodiscard]] std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows);
 
 /// Collective: GFLOP/s summed over ranks, all at once, each shape best of `repeats` on each rank.
-[[nodiscard]] double measure_together(World& world, const GemmShape& shape, int repeats);
+/// `dtype`: f32 or bf16.
+[[nodiscard]] double measure_together(World& world, const GemmShape& shape, int repeats, DType dtype = DType::f32);
 
 /// Collective: the limit at the start of a run, in about `seconds`: the model's largest product, cut to fit.
 [[nodiscard]] double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds);

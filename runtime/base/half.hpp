@@ -13,20 +13,23 @@ namespace half {
 TESSERA_HALF_INLINE std::uint32_t bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 TESSERA_HALF_INLINE float number(std::uint32_t x) { return __builtin_bit_cast(float, x); }
 
+/// For comparisons: vectors of signed numbers have them.
+TESSERA_HALF_INLINE std::int32_t signed_bits(std::uint32_t x) { return static_cast<std::int32_t>(x); }
+
 TESSERA_HALF_INLINE float from_bf16(std::uint16_t x) { return number(static_cast<std::uint32_t>(x) << 16); }
 
 /// Nearest even; a NaN stays one, made quiet, with its upper payload.
 TESSERA_HALF_INLINE std::uint16_t to_bf16(float x) {
   const std::uint32_t b = bits(x), rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16, nan = (b >> 16) | 0x40;
-  return static_cast<std::uint16_t>((b & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+  return static_cast<std::uint16_t>(signed_bits(b & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
 TESSERA_HALF_INLINE float from_f16(std::uint16_t x) {
   const std::uint32_t h = x, sign = (h & 0x8000) << 16, magnitude = (h & 0x7fff) << 13;
   // The exponent's bias differs by 112; the product is exact, also of subnormal numbers.
   const std::uint32_t finite = bits(number(magnitude) * 0x1p112F);
-  const std::uint32_t special = magnitude | 0x7f800000 | (magnitude > 0x0f800000 ? 0x400000 : 0);
-  return number(sign | (magnitude >= 0x0f800000 ? special : finite));
+  const std::uint32_t special = magnitude | 0x7f800000 | (signed_bits(magnitude) > 0x0f800000 ? 0x400000 : 0);
+  return number(sign | (signed_bits(magnitude) >= 0x0f800000 ? special : finite));
 }
 
 /// Nearest even, subnormal numbers too; from 65520 on infinity; a NaN stays one, made quiet, with its upper payload.
@@ -34,12 +37,13 @@ TESSERA_HALF_INLINE std::uint16_t to_f16(float x) {
   const std::uint32_t b = bits(x), sign = (b >> 16) & 0x8000, magnitude = b & 0x7fffffff;
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
   // Below 2^-14: adding ½, whose last bit is 2^-24, rounds to the subnormal numbers' step.
-  const std::uint32_t small = magnitude < 0x38800000 ? magnitude : 0;
+  const bool is_small = signed_bits(magnitude) < 0x38800000;
+  const std::uint32_t small = is_small ? magnitude : 0;
   const std::uint32_t subnormal = bits(number(small) + 0.5F) - bits(0.5F);
   const std::uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-  const std::uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
-  const std::uint32_t large = magnitude > 0x7f800000 ? nan : 0x7c00;
-  return static_cast<std::uint16_t>(sign | (magnitude < 0x477ff000 ? finite : large));
+  const std::uint32_t finite = is_small ? subnormal : normal;
+  const std::uint32_t large = signed_bits(magnitude) > 0x7f800000 ? nan : 0x7c00;
+  return static_cast<std::uint16_t>(sign | (signed_bits(magnitude) < 0x477ff000 ? finite : large));
 }
 
 }  // namespace half
@@ -85,6 +89,14 @@ inline constexpr bool is_half = sizeof(T) == 2;
 template <class T>
 TESSERA_HALF_INLINE Acc<T> widen(T x) {
   return static_cast<Acc<T>>(x);
+}
+
+/// to = x, rounded to T. Loops of it vectorise; g++ 12 does not vectorise the assignment of a T that has been made of x.
+template <class T>
+TESSERA_HALF_INLINE void put(T& to, Acc<T> x) {
+  if constexpr (__is_same(T, bf16)) to.bits = half::to_bf16(x);
+  else if constexpr (__is_same(T, f16)) to.bits = half::to_f16(x);
+  else to = x;
 }
 
 #undef TESSERA_HALF_INLINE

@@ -168,8 +168,8 @@ TYPED_TEST(OfHalves, TreeSumsAreThoseOfWidenedParts) {
       }
       for (std::size_t i = 0; i < parts; ++i) from.push_back(halves[i].data()), wide_from.push_back(wide[i].data());
       std::vector<float> out(count), truth(count);
-      sum_tree(HalfSumTreeArgs{.parts = from, .dtype = dtype_of<TypeParam>::value, .out = out.data(), .count = count}, host_stream);
-      sum_tree(SumTreeArgs{.parts = wide_from, .out = truth.data(), .count = count}, host_stream);
+      sum_tree_of_halves({.parts = from, .dtype = dtype_of<TypeParam>::value, .out = out.data(), .count = count}, host_stream);
+      sum_tree({.parts = wide_from, .out = truth.data(), .count = count}, host_stream);
       EXPECT_EQ(out, truth) << parts << " parts of " << count;
     }
 }

@@ -115,8 +115,8 @@ TYPED_TEST(OfHalves, AFewRowsByALargeMatrix) {
   for (const Isa isa : instruction_sets())
     for (const int num : {1, 2}) {
       const Setting setting(num, isa);
-      for (const std::int64_t m : {1, 3, 8})
-        for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{129, 131}, {523, 35}, {20, 1021}, {1100, 17}})
+      for (const std::int64_t m : {1, 8})
+        for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{129, 131}, {20, 1021}, {1100, 17}})
           for (const bool trans_b : {false, true}) {
             is_exact<TypeParam>({m, n, k, false, trans_b, 1, 0, true});
             is_exact<TypeParam>({m, n, k, false, trans_b, 1, -0.5, false});

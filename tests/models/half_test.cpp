@@ -84,7 +84,9 @@ TEST_P(HalfModel, LossAndGradientsAreNearThoseOfFp32) {
   for (std::size_t p = 0; p < wide.model.params.size(); ++p) {
     const auto a = half.grad(p), b = wide.grad(p);
     // Rounding of some tens of activations on the way, each half an epsilon at most.
-    if (norm(wide.runner.grad(static_cast<int>(p))) > 1e-5) EXPECT_LT(distance(a, b), 12 * eps) << wide.model.params[p].name;
+    if (norm(wide.runner.grad(static_cast<int>(p))) > 1e-5) {
+      EXPECT_LT(distance(a, b), 12 * eps) << wide.model.params[p].name;
+    }
     for (std::size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
   }
   EXPECT_LT(std::sqrt(difference / size), 3 * eps);

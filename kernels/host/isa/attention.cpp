@@ -118,7 +118,7 @@ void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Ac
     const A* const from = o + r * h.width;
     const A inverse = 1 / sum[r];
 #pragma omp simd
-    for (std::int64_t c = 0; c < d; ++c) to[c] = T(from[c] * inverse);
+    for (std::int64_t c = 0; c < d; ++c) put(to[c], from[c] * inverse);
     if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log is not made for NaN
   }
 }
@@ -198,7 +198,7 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.dqkv + h.q(g, row + r);
-    for (std::int64_t c = 0; c < d; ++c) to[c] = T(p.scale * dq[r * h.width + c]);
+    for (std::int64_t c = 0; c < d; ++c) put(to[c], p.scale * dq[r * h.width + c]);
   }
 }
 
@@ -220,8 +220,8 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   }
   for (std::int64_t t = 0; t < p.tokens; ++t) {
     T *dk = p.dqkv + h.k(t), *dv = p.dqkv + h.v(t);
-    for (std::int64_t c = 0; c < d; ++c) dk[c] = T(key_side.dk[t * h.width + c]);
-    for (std::int64_t c = 0; c < d; ++c) dv[c] = T(key_side.dv[t * h.width + c]);
+    for (std::int64_t c = 0; c < d; ++c) put(dk[c], key_side.dk[t * h.width + c]);
+    for (std::int64_t c = 0; c < d; ++c) put(dv[c], key_side.dv[t * h.width + c]);
   }
 }
 

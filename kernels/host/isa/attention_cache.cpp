@@ -101,7 +101,7 @@ void run(const CachedAttentionGroup<T>& g) {
   }
   for (std::int64_t i = 0; i < g.group; ++i) {
     const A inverse = 1 / sums[i];
-    for (std::int64_t c = 0; c < d; ++c) g.out[i * d + c] = T(outs[i * d + c] * inverse);
+    for (std::int64_t c = 0; c < d; ++c) put(g.out[i * d + c], outs[i * d + c] * inverse);
   }
 }
 

@@ -37,7 +37,7 @@ void column_sums(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
 template <class T>
 void add(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(y[i]) + widen(x[i]));
+  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(y[i]) + widen(x[i]));
 }
 
 }  // namespace

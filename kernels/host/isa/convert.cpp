@@ -1,5 +1,5 @@
-// Casts between float and the halves. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers); f16 by the instruction
-// where there is one, which agrees with the integer form in every bit.
+// Casts between float and the halves, register by register. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers); f16 by
+// the instruction where there is one, which agrees with the integer form in every bit.
 #include "kernels/host/convert.hpp"
 
 #include "kernels/host/isa/vec.hpp"
@@ -7,38 +7,46 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t block = 16;  // read whole before it is written: y may begin where x begins
-
-template <class T>
-void widen_all(const T* x, float* y, std::int64_t n) {
-  std::int64_t i = 0;
-#if defined(__F16C__)
-  if constexpr (std::is_same_v<T, f16>) {
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
-  }
+/// One register of floats as halves, in memory.
+[[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
+  typedef std::int32_t Bits __attribute__((vector_size(vec_bytes)));
+  typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
+  typedef std::uint32_t Unsigned __attribute__((vector_size(vec_bytes)));
+  const auto b = reinterpret_cast<Unsigned>(x), upper = b >> 16;
+  const Unsigned rounded = (b + 0x7fff + (upper & 1)) >> 16, nan = upper | 0x40;
+  const Unsigned chosen = reinterpret_cast<Bits>(b & 0x7fffffff) > 0x7f800000 ? nan : rounded;
+  const Stored out = __builtin_convertvector(chosen, Stored);
+  __builtin_memcpy(to, &out, sizeof out);
+}
+[[gnu::always_inline]] inline void store_half(const Vec<float>& x, f16* to) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtps_ph(0xffff, x, 0));
+#elif defined(__AVX2__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, 0));
+#else
+  f16 out[vec_width<float>];
+  for (int i = 0; i < vec_width<float>; ++i) out[i] = f16(x[i]);
+  __builtin_memcpy(to, out, sizeof out);
 #endif
-#pragma omp simd
-  for (std::int64_t j = i; j < n; ++j) y[j] = widen(x[j]);
 }
 
 template <class T>
-void narrow_all(const float* x, T* y, std::int64_t n) {
+void widen_all(const T* x, float* y, std::int64_t n) {
+  constexpr std::int64_t w = vec_width<float>;
   std::int64_t i = 0;
-  for (; i + block <= n; i += block) {
-    T out[block];
-#if defined(__F16C__)
-    if constexpr (std::is_same_v<T, f16>) {
-      for (int half = 0; half < 2; ++half)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 8 * half), _mm256_cvtps_ph(_mm256_loadu_ps(x + i + 8 * half), 0));
-    } else
-#endif
-    {
-      float in[block];
-      __builtin_memcpy(in, x + i, sizeof in);
-#pragma omp simd
-      for (int j = 0; j < block; ++j) out[j] = T(in[j]);
-    }
-    __builtin_memcpy(y + i, out, sizeof out);
+  for (; i + w <= n; i += w) store<float>(y + i, load<T>(x + i));
+  for (; i < n; ++i) y[i] = widen(x[i]);
+}
+
+/// y may begin where x begins: what is read is never behind what is written.
+template <class T>
+void narrow_all(const float* x, T* y, std::int64_t n) {
+  constexpr std::int64_t w = vec_width<float>;
+  std::int64_t i = 0;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    const Vec<float> low = load<float>(x + i), high = load<float>(x + i + w);
+    store_half(low, y + i);
+    store_half(high, y + i + w);
   }
   for (; i < n; ++i) {
     float in;

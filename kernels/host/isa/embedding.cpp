@@ -7,7 +7,7 @@ namespace {
 template <class T>
 void sum(const T* a, const T* b, T* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(a[i]) + widen(b[i]));
+  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(a[i]) + widen(b[i]));
 }
 
 template <class T>

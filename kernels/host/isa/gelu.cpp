@@ -21,7 +21,7 @@ void forward(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const Acc<T> v = widen(x[i]);
-    y[i] = T(v / (Acc<T>(1) + exp_minus_2u(v)));
+    put(y[i], v / (Acc<T>(1) + exp_minus_2u(v)));
   }
 }
 
@@ -34,7 +34,7 @@ void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
     const A e = exp_minus_2u(v);
     const A s = A(1) / (A(1) + e);
     const A slope = static_cast<A>(two_sqrt_2_over_pi) * madd(v * v, static_cast<A>(3 * cubic), A(1));  // d(2u)/dx
-    dx[i] = T(widen(dy[i]) * (s * madd(v * slope, e * s, A(1))));  // s + x·s·(1-s)·(2u)', 1-s = e·s
+    put(dx[i], widen(dy[i]) * (s * madd(v * slope, e * s, A(1))));  // s + x·s·(1-s)·(2u)', 1-s = e·s
   }
 }
 

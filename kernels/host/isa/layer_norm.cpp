@@ -10,7 +10,7 @@ namespace {
 template <class T>
 inline void apply_row(const T* x, const T* weight, const T* bias, T* y, Acc<T> mean, Acc<T> rstd, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = T(madd((widen(x[i]) - mean) * rstd, widen(weight[i]), widen(bias[i])));
+  for (std::int64_t i = 0; i < n; ++i) put(y[i], madd((widen(x[i]) - mean) * rstd, widen(weight[i]), widen(bias[i])));
 }
 
 template <class T>
@@ -56,7 +56,7 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   for (std::int64_t i = 0; i < n; ++i) {
     const A hat = (widen(x[i]) - mean) * rstd;
     const A d = rstd * (madd(widen(dy[i]), widen(weight[i]), -a) - hat * b);
-    dx[i] = T(Add ? widen(dx[i]) + d : d);
+    put(dx[i], Add ? widen(dx[i]) + d : d);
   }
 }
 

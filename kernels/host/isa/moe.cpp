@@ -35,7 +35,7 @@ void scale(const T* x, Acc<T> factor, Acc<T>* y, std::int64_t n, bool add) {
 template <class T>
 void multiply(T* x, Acc<T> factor, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) x[i] = T(factor * widen(x[i]));
+  for (std::int64_t i = 0; i < n; ++i) put(x[i], factor * widen(x[i]));
 }
 
 template <class T>
@@ -50,7 +50,7 @@ template <class T>
 void softmax_backward(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_t n) {
   const Acc<T> mean = dot(p, dp, n);
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) dlogits[i] = T(p[i] * (dp[i] - mean));
+  for (std::int64_t i = 0; i < n; ++i) put(dlogits[i], p[i] * (dp[i] - mean));
 }
 
 }  // namespace

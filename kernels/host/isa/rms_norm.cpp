@@ -10,7 +10,7 @@ namespace {
 template <class T>
 inline void apply_group(const T* x, const T* weight, T* y, Acc<T> rstd, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = T(widen(x[i]) * rstd * widen(weight[i]));
+  for (std::int64_t i = 0; i < n; ++i) put(y[i], widen(x[i]) * rstd * widen(weight[i]));
 }
 
 template <class T>
@@ -49,7 +49,7 @@ inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const A d = rstd * madd(widen(dy[i]), widen(weight[i]), -(widen(x[i]) * rstd * mean));
-    dx[i] = T(Add ? widen(dx[i]) + d : d);
+    put(dx[i], Add ? widen(dx[i]) + d : d);
   }
 }
 

@@ -13,8 +13,8 @@ void rotate(T* x, const Acc<T>* cosines, const Acc<T>* sines, std::int64_t heads
 #pragma omp simd
     for (std::int64_t j = 0; j < half; ++j) {
       const Acc<T> a = widen(low[j]), b = widen(high[j]), c = cosines[j], s = sign * sines[j];
-      low[j] = T(madd(a, c, -(b * s)));
-      high[j] = T(madd(b, c, a * s));
+      put(low[j], madd(a, c, -(b * s)));
+      put(high[j], madd(b, c, a * s));
     }
   }
 }

@@ -17,7 +17,7 @@ void forward(const T* gate, const T* up, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const Acc<T> v = widen(gate[i]);
-    y[i] = T(v / (Acc<T>(1) + exp_minus(v)) * widen(up[i]));
+    put(y[i], v / (Acc<T>(1) + exp_minus(v)) * widen(up[i]));
   }
 }
 
@@ -29,8 +29,8 @@ void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::in
     const A v = widen(gate[i]), u = widen(up[i]), d = widen(dy[i]);
     const A e = exp_minus(v);
     const A s = A(1) / (A(1) + e);
-    dgate[i] = T(d * u * (s * madd(v, e * s, A(1))));
-    dup[i] = T(d * (v * s));
+    put(dgate[i], d * u * (s * madd(v, e * s, A(1))));
+    put(dup[i], d * (v * s));
   }
 }
 
