@@ -19,9 +19,12 @@ struct Place {
   Watch* watch = nullptr;    // outlives the communicator
 };
 
+/// When a collective has ended: when its call returns, or later, which the transport says by completed().
+enum class Completion : unsigned char { on_return, later };
+
 class BaseCommunicator : public Communicator {
  public:
-  explicit BaseCommunicator(Place place);
+  explicit BaseCommunicator(Place place, Completion completion = Completion::on_return);
 
   [[nodiscard]] int rank() const final { return place_.rank; }
   [[nodiscard]] int size() const final { return static_cast<int>(place_.members.size()); }
@@ -62,12 +65,18 @@ class BaseCommunicator : public Communicator {
   virtual void gather(const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
   virtual void reduce(Terms full, float* mine, std::size_t chunk) = 0;
 
+  /// Number of collectives issued so far; the one being issued included.
+  [[nodiscard]] std::uint64_t issued() const { return issued_; }
+  /// Completion::later: all up to this one have ended. Any thread.
+  void completed(std::uint64_t sequence) { record_->left.store(sequence, std::memory_order_release); }
+
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const Run& here() const { return place_.runs[node_]; }
   [[nodiscard]] std::size_t node() const { return node_; }
 
  private:
   Place place_;
+  Completion completion_;
   std::size_t node_;
   Record* record_;
   TrafficCount traffic_;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "runtime/comm/cuda/aware.hpp"
+#include "runtime/comm/device/staged.hpp"
+#include "runtime/comm/nccl/communicator.hpp"
 #include "runtime/comm/node/communicator.hpp"
 
 namespace tessera::comm {
@@ -18,7 +21,7 @@ int CommonWorld::node_size() const {
 }
 int CommonWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1) / topology_.ranks_per_node; }
 
-std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis axis) {
+Place CommonWorld::new_place(const Mesh& mesh, Axis axis) {
   TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
   Place place;
   place.watch = &watch();
@@ -26,6 +29,23 @@ std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis a
   place.rank = mesh.coordinate(rank_, axis);
   place.members = mesh.members(rank_, axis);
   place.runs = node_runs(place.members, topology_.ranks_per_node);
+  return place;
+}
+
+std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis axis) {
+  Place place = new_place(mesh, axis);
+  if constexpr (nccl_built)
+    if (topology_.transport == Transport::nccl)  // a group of its own carries the id
+      return nccl_communicator(std::move(place), device_, host_communicator(new_place(mesh, axis), false));
+  auto host = host_communicator(std::move(place), topology_.in_place(mesh, axis));
+  if constexpr (cuda_built)
+    if (device_.kind == Device::Kind::cuda)
+      return staged(std::move(host), {.device = device_,
+                                      .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct : StagedOptions::Gather::staged});
+  return host;
+}
+
+std::unique_ptr<Communicator> CommonWorld::host_communicator(Place place, bool in_place) {
   const auto node = run_of(place.runs, place.rank);
   const Run run = place.runs[node];
   const bool shares = topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
@@ -38,8 +58,7 @@ std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis a
   auto shelf = split_shelf(together ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
   if (levels) return two_level_communicator(std::move(place), std::move(shelf), std::move(wire));
   if (!together) return wire_communicator(std::move(place), std::move(wire));
-  const auto sharing = topology_.in_place(mesh, axis) ? Sharing::in_place : Sharing::copies;
-  return node_communicator(std::move(place), std::move(shelf), sharing);
+  return node_communicator(std::move(place), std::move(shelf), in_place ? Sharing::in_place : Sharing::copies);
 }
 
 void CommonWorld::open_control() {

@@ -17,6 +17,7 @@ class CommonWorld : public World {
   [[nodiscard]] int node_size() const final;
   [[nodiscard]] int node_count() const final;
   [[nodiscard]] Topology topology() const final { return topology_; }
+  [[nodiscard]] Device device() const final { return device_; }
   [[nodiscard]] std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) final;
 
   [[nodiscard]] std::int64_t sum(std::int64_t value) final;
@@ -39,8 +40,11 @@ class CommonWorld : public World {
 
   int rank_, size_;
   Topology topology_;
+  Device device_;
 
  private:
+  [[nodiscard]] Place new_place(const Mesh& mesh, Axis axis);
+  [[nodiscard]] std::unique_ptr<Communicator> host_communicator(Place place, bool in_place);
   std::unique_ptr<Communicator> control_;
 };
 

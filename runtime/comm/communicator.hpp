@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/device.hpp"
 #include "runtime/base/dtype.hpp"
+#include "runtime/base/stream.hpp"
 
 namespace tessera {
 
@@ -58,6 +60,12 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
   /// True if peers read each other's share()d memory, so that a gathered buffer can be the master shards themselves.
   [[nodiscard]] virtual bool shares_memory() const = 0;
+  /// Where the memory lies that the calls take. On a device a call works in the order of run_on's stream, and its contract is met there, not on
+  /// return: what the stream is given later sees the result. `words` and `bytes` below lie there too.
+  [[nodiscard]] virtual Device device() const { return host_device; }
+  /// Start-up, where device() is not the host: the stream in whose order all calls work. The axes of a rank share one, so that no two of their
+  /// collectives are in flight at a time.
+  virtual void run_on(StreamView stream) { (void)stream; }
 
   /// Collective, start-up only. Parts are `bytes_per_rank` each, in member order, without gaps; each owner touches its own part
   /// first. Zero-filled. Lives as long as the communicator. Returns a null region where shares_memory() is false.

@@ -15,6 +15,8 @@ class Delayed final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   bool shares_memory() const override { return inner_->shares_memory(); }
+  Device device() const override { return inner_->device(); }
+  void run_on(StreamView stream) override { inner_->run_on(stream); }
   SharedRegion share(std::size_t bytes_per_rank) override { return inner_->share(bytes_per_rank); }
   void set_staging(std::span<std::byte> staging) override { inner_->set_staging(staging); }
   TrafficCount traffic() const override { return inner_->traffic(); }

@@ -12,7 +12,7 @@ namespace tessera::comm {
 
 namespace {
 
-constexpr std::size_t block = 512;
+constexpr std::size_t tile = 512;
 constexpr std::size_t levels = 21;
 
 TensorView view(const void* data, DType dtype, std::size_t count) {
@@ -20,10 +20,10 @@ TensorView view(const void* data, DType dtype, std::size_t count) {
 }
 
 /// The counter's digits: the sum of 2^level terms each.
-using Digits = std::array<std::array<float, block>, levels>;
+using Digits = std::array<std::array<float, tile>, levels>;
 
 void sum_block(std::span<const void* const> parts, DType dtype, std::size_t first, std::size_t count, Digits& digits, float* out) {
-  std::array<float, block> term;
+  std::array<float, tile> term;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     widen(Terms(parts[i], dtype).from(first), term.data(), count);
     std::size_t level = 0;
@@ -54,8 +54,8 @@ void sum_terms(std::span<const void* const> parts, DType dtype, float* out, std:
   }
   TESSERA_ASSERT(!parts.empty() && parts.size() < std::size_t{1} << levels, "%zu terms", parts.size());
   Digits digits;
-  for (std::size_t first = 0; first < count; first += block)
-    sum_block(parts, dtype, first, std::min(block, count - first), digits, out + first);
+  for (std::size_t first = 0; first < count; first += tile)
+    sum_block(parts, dtype, first, std::min(tile, count - first), digits, out + first);
 }
 
 }  // namespace tessera::comm

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/comm/device/staged.hpp"
 #include "runtime/comm/runs.hpp"
 
 namespace tessera {
@@ -58,6 +59,7 @@ const char* name_of(Transport transport) {
     case Transport::mpi: return "mpi";
     case Transport::node: return "node";
     case Transport::local: return "local";
+    case Transport::nccl: return "nccl";
   }
   return "?";
 }
@@ -65,7 +67,7 @@ const char* name_of(Transport transport) {
 static bool shared(const Topology& t) { return t.transport == Transport::node || (t.transport == Transport::local && !t.local_copies); }
 
 bool Topology::in_place(const Mesh& mesh, Axis axis) const {
-  if (!shared(*this)) return false;
+  if (!shared(*this) || staged) return false;
   const int width = std::max(1, ranks_per_node);
   // Members ascend, so a group is on one node if its ends are.
   for (int rank = 0; rank < mesh.world(); ++rank) {
@@ -86,6 +88,14 @@ TrafficCount direct(const std::vector<int>& members, int me, int width, std::uin
     where += bytes;
   }
   return count;
+}
+
+/// `bytes` in all to the next member.
+TrafficCount ring(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
+  const int next = members[(static_cast<std::size_t>(me) + 1) % members.size()];
+  const bool same_node = next / width == members[static_cast<std::size_t>(me)] / width;
+  if (members.size() == 1) return {};
+  return same_node ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
 }
 
 TrafficCount two_level(const std::vector<comm::Run>& runs, int me, std::uint64_t chunk, CollectiveKind kind) {
@@ -127,8 +137,10 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
     count += traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, bytes);
     // Not in place even where memory is shared: everybody has a whole result of its own.
     Topology copying = topology;
-    if (runs.size() == 1) copying.transport = Transport::mpi;
+    if (runs.size() == 1 && shared(topology)) copying.transport = Transport::mpi;
     count += traffic(copying, mesh, axis, rank, CollectiveKind::all_gather, bytes);
+  } else if (topology.transport == Transport::nccl) {
+    count = ring(members, me, width, (members.size() - 1) * chunk);
   } else if (!shared(topology) || runs.size() == members.size()) {
     count = direct(members, me, width, chunk);
   } else if (runs.size() > 1) {
@@ -160,7 +172,9 @@ TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis
   const auto runs = node_runs(members, width);
   const std::uint64_t bytes = words * sizeof(std::int64_t);
   TrafficCount count;
-  if (!shared(topology) || runs.size() == members.size()) {
+  if (topology.transport == Transport::nccl) {
+    count = ring(members, me, width, bytes);
+  } else if (!shared(topology) || runs.size() == members.size()) {
     count = direct(members, me, width, bytes);
   } else {
     const auto& run = runs[comm::run_of(runs, me)];
@@ -174,7 +188,14 @@ TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis
 
 std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t bytes) {
   const auto members = mesh.members(rank, axis);
-  if (members.size() == 1) return 0;
+  if (members.size() == 1 || topology.transport == Transport::nccl) return 0;
+  if (topology.staged) {
+    Topology host = topology;
+    host.staged = false;
+    const auto size = static_cast<int>(members.size());
+    // The pieces are what the transport of the host sees.
+    return staged_bytes(size, staged_piece(size)) + staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
+  }
   if (shared(topology) && node_runs(members, topology.ranks_per_node).size() < members.size()) return 0;
   // One piece of every peer's chunk, or two pieces in turns so that one arrives while the other is added.
   constexpr std::size_t budget = std::size_t{8} << 20, least_piece = 4096;

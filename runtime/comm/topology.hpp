@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-enum class Transport : unsigned char { mpi, node, local };
+enum class Transport : unsigned char { mpi, node, local, nccl };
 [[nodiscard]] const char* name_of(Transport transport);
 
 /// Which transport serves the run, and how many consecutive ranks make a node.
@@ -18,6 +18,7 @@ struct Topology {
   Transport transport = Transport::mpi;
   int ranks_per_node = 1;
   bool local_copies = false;  // local transport only: behave as mpi does (no shared memory), for tests
+  bool staged = false;        // device memory over a transport of the host: through pinned staging (device/staged.hpp)
 
   /// True if the whole group of `rank` along `axis` shares memory, so that gathered buffers are the master shards.
   [[nodiscard]] bool in_place(const Mesh& mesh, Axis axis) const;
@@ -31,6 +32,7 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 /// - two-level, L ranks of the axis on this node: across nodes only the leader sends, L·chunk to each other node in a gather, and
 ///   in a reduce-scatter for every rank elsewhere one sum (L a subtree of the counter tree) or L terms; within the node each
 ///   rank moves its peers' (L-1)·chunk, and those who are not the leader what they give it to send and take of what it received.
+/// - nccl: what a ring sends, (S-1)·chunk to the next member, whatever algorithm it takes.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);
 /// The same of a reduce_scatter or all_reduce of `numel` terms of a type. Their sums are fp32: a two-level transport, which sends sums,
 /// widens before; and what an all_reduce gathers is fp32.

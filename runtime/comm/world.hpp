@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/device.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/mesh.hpp"
@@ -13,8 +14,10 @@
 namespace tessera {
 
 struct WorldOptions {
-  enum class Comm : unsigned char { automatic, mpi, node };
-  Comm comm = Comm::automatic;   // automatic: node, unless /dev/shm is too small (says so)
+  enum class Comm : unsigned char { automatic, mpi, node, nccl };
+  Comm comm = Comm::automatic;   // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
+  enum class Backend : unsigned char { cpu, cuda };
+  Backend backend = Backend::cpu;  // cuda: each rank takes a device, by its number on its host
   double comm_timeout_s = 600;   // a peer later than this ends the run
   int ranks_per_node = 0;        // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)
   std::uint64_t shared_bytes = 0;  // /dev/shm that the node's windows will take in all, for the check; 0: not known yet
@@ -30,6 +33,8 @@ class World {
   [[nodiscard]] virtual int node_count() const = 0;
   [[nodiscard]] virtual std::string host() const = 0;
   [[nodiscard]] virtual Topology topology() const = 0;
+  /// Where this rank computes, and its communicators' memory lies.
+  [[nodiscard]] virtual Device device() const { return host_device; }
 
   /// Collective: the communicator of this rank's group along `axis`.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) = 0;

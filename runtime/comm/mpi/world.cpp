@@ -11,10 +11,12 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/comm/common_world.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 #include "runtime/comm/mpi/watch.hpp"
+#include "runtime/comm/nccl/communicator.hpp"
 
 namespace tessera {
 
@@ -25,24 +27,25 @@ using namespace comm;
 /// How the ranks of the launcher are numbered here: by host, so that consecutive ones share a node.
 struct Hosts {
   int rank = 0, size = 1;     // in the new order
+  int host_rank = 0;          // among the ranks of this host
   std::vector<int> sizes;     // ranks per host, in the new order
   MPI_Comm world = MPI_COMM_NULL;
 };
 
 Hosts find_hosts() {
   Hosts hosts;
-  int old_rank = 0, host_rank = 0;
+  int old_rank = 0;
   TESSERA_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &old_rank));
   TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &hosts.size));
   MPI_Comm host = MPI_COMM_NULL;
   TESSERA_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, old_rank, MPI_INFO_NULL, &host));
-  TESSERA_MPI(MPI_Comm_rank(host, &host_rank));
+  TESSERA_MPI(MPI_Comm_rank(host, &hosts.host_rank));
   int leader = old_rank;
   TESSERA_MPI(MPI_Bcast(&leader, 1, MPI_INT, 0, host));
   TESSERA_MPI(MPI_Comm_free(&host));
   std::vector<int> leaders(static_cast<std::size_t>(hosts.size));
   TESSERA_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) + host_rank;
+  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) + hosts.host_rank;
   std::sort(leaders.begin(), leaders.end());
   for (std::size_t i = 0; i < leaders.size(); ++i) {
     if (i == 0 || leaders[i] != leaders[i - 1]) hosts.sizes.push_back(0);
@@ -91,6 +94,7 @@ class MpiWorld final : public CommonWorld {
     open_board();
     watch_->start();
     open_control();
+    if (options.backend == WorldOptions::Backend::cuda) take_device(hosts);
   }
 
   ~MpiWorld() override {
@@ -122,6 +126,9 @@ class MpiWorld final : public CommonWorld {
   Watch& watch() override { return *watch_; }
 
   Transport choose(const WorldOptions& options) {
+    if (options.backend == WorldOptions::Backend::cuda) return choose_on_devices(options);
+    if (options.comm == WorldOptions::Comm::nccl)
+      throw Error(ExitCode::usage, "--comm nccl moves the memory of devices, and the run is on the CPU", "--backend", "Use --comm auto");
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
     // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own /dev/shm.
     unsigned long long room = size_ > 1 ? shared_memory_room() : ~0ULL;
@@ -133,6 +140,36 @@ class MpiWorld final : public CommonWorld {
       throw Error(ExitCode::data, what, "--comm node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     log::warn(20, what + ": falling back to --comm mpi");
     return Transport::mpi;
+  }
+
+  static Transport choose_on_devices(const WorldOptions& options) {
+    if (!cuda_built) throw Error(ExitCode::usage, "this program was built without CUDA", "--backend cuda", "Build it where nvcc is (docs/cuda.md)");
+    if (options.comm == WorldOptions::Comm::node)
+      throw Error(ExitCode::usage, "--comm node shares host memory, and the run is on devices", "--backend cuda", "Use --comm auto");
+    if (options.comm == WorldOptions::Comm::nccl && !nccl_built)
+      throw Error(ExitCode::usage, "this program was built without NCCL", "--comm nccl", "Build it where nccl.h is, or use --comm mpi");
+    return nccl_built && options.comm != WorldOptions::Comm::mpi ? Transport::nccl : Transport::mpi;
+  }
+
+  /// By the number among the ranks of this host, never of the world; all ranks or none.
+  void take_device([[maybe_unused]] const Hosts& hosts) {
+    if constexpr (cuda_built) {
+      topology_.staged = topology_.transport != Transport::nccl;
+      together([&] {
+        const int on_host = ranks_on_host(hosts);
+        device_ = cuda::choose(cuda::survey(), hosts.host_rank, on_host, topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
+        cuda::use(device_);
+      });
+    }
+  }
+  /// Ranks on this rank's host.
+  static int ranks_on_host(const Hosts& hosts) {
+    int begin = 0;
+    for (const int n : hosts.sizes) {
+      if (hosts.rank < begin + n) return n;
+      begin += n;
+    }
+    return 1;
   }
 
   std::vector<std::string> names() const {

@@ -1,0 +1,50 @@
+#pragma once
+// Copies: a buffer's way between a device and pinned memory of the host, both directions at once, in two turns. On the host the same with plain copies.
+
+#include <cstddef>
+
+#include "runtime/base/device.hpp"
+#include "runtime/base/stream.hpp"
+
+namespace tessera::comm {
+
+/// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
+struct Block {
+  void* to = nullptr;
+  std::size_t to_pitch = 0;
+  const void* from = nullptr;
+  std::size_t from_pitch = 0;
+  std::size_t width = 0, rows = 0;
+};
+
+/// Used by one thread, which has the device current. Waiting sleeps.
+class Copies {
+ public:
+  explicit Copies(Device device);
+  ~Copies();
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  /// What copies up, and work of others, run in the order of.
+  void run_on(StreamView stream) { stream_ = stream; }
+  /// Copies down see what the stream has been given so far.
+  void begin();
+  /// To the host, beside the stream; waits until the last copy up of this turn has passed, since it uses the same buffer.
+  void down(std::size_t turn, const Block& block);
+  void wait_down(std::size_t turn);
+  /// To the device, in stream order.
+  void up(std::size_t turn, const Block& block);
+  /// On the device, in stream order.
+  void within(void* to, const void* from, std::size_t bytes);
+  /// The host waits for what the stream has been given so far.
+  void settle();
+
+ private:
+  [[nodiscard]] bool on_device() const { return device_.kind == Device::Kind::cuda; }
+  Device device_;
+  StreamView stream_{nullptr};
+  void* down_ = nullptr;                                 // a stream of its own: the directions have engines of their own
+  void *given_ = nullptr, *arrived_[2] = {}, *left_[2] = {};  // events
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,144 @@
+// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the exchange of this one, and the copy up of
+// the one before.
+#include "runtime/comm/device/staged.hpp"
+
+#include <algorithm>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/device/copies.hpp"
+
+namespace tessera {
+
+using comm::Block;
+using comm::Copies;
+
+namespace {
+
+class Staged final : public Communicator {
+ public:
+  Staged(std::unique_ptr<Communicator> inner, const StagedOptions& options)
+      : inner_(std::move(inner)), options_(options), copies_(options.device), members_(static_cast<std::size_t>(inner_->size())),
+        piece_(options.piece_bytes > 0 ? options.piece_bytes : staged_piece(inner_->size())) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  bool shares_memory() const override { return false; }
+  SharedRegion share(std::size_t) override { return {}; }
+  TrafficCount traffic() const override { return inner_->traffic(); }
+  Device device() const override { return options_.device; }
+  void run_on(StreamView stream) override { copies_.run_on(stream); }
+
+  void set_staging(std::span<std::byte> staging) override {
+    const std::size_t own = staged_bytes(size(), piece_);
+    TESSERA_ASSERT(staging.size() >= own, "%zu bytes of staging, %zu needed", staging.size(), own);
+    for (std::size_t turn = 0; turn < 2; ++turn) slots_[turn] = staging.subspan(turn * own / 2, own / 2);
+    inner_->set_staging(staging.subspan(own));
+  }
+
+  void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    const std::size_t me = static_cast<std::size_t>(rank()) * chunk;
+    if (options_.gather == StagedOptions::Gather::direct) {
+      if (mine != full + me) copies_.within(full + me, mine, chunk);
+      copies_.settle();
+      return inner_->all_gather(label, full + me, full, chunk);
+    }
+    const auto own = [&](std::size_t turn, std::size_t width) { return slots_[turn].data() + static_cast<std::size_t>(rank()) * width; };
+    pieces(
+        chunk, piece_,
+        [&](std::size_t turn, std::size_t first, std::size_t width) { return Block{own(turn, width), width, mine + first, width, width, 1}; },
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          std::byte* const host = slots_[turn].data();
+          inner_->all_gather(label, own(turn, width), host, width);
+          return Block{full + first, chunk, host, width, width, members_};
+        });
+  }
+
+  void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) override {
+    const std::size_t element = size_of(full.dtype);
+    const auto* const from = static_cast<const std::byte*>(full.data);
+    auto* const to = reinterpret_cast<std::byte*>(mine);
+    pieces(
+        chunk, piece_ / sizeof(float),
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          return Block{slots_[turn].data(), width * element, from + first * element, chunk * element, width * element, members_};
+        },
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          std::byte* const sum = slots_[turn].data() + members_ * piece_;
+          inner_->reduce_scatter(label, Terms(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum), width);
+          return Block{to + first * sizeof(float), width * sizeof(float), sum, width * sizeof(float), width * sizeof(float), 1};
+        });
+  }
+
+  using Communicator::all_reduce;
+  void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) override {
+    TESSERA_ASSERT(count % members_ == 0, "%zu elements over %zu members", count, members_);
+    const std::size_t chunk = count / members_;
+    float* const own = sums + static_cast<std::size_t>(rank()) * chunk;
+    reduce_scatter(label, terms, own, chunk);
+    all_gather(label, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
+  }
+
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    auto* const device = reinterpret_cast<std::byte*>(words.data());
+    through_host({device, words.size_bytes()}, [&](std::span<std::byte> host) {
+      inner_->all_reduce(label, std::span(reinterpret_cast<std::int64_t*>(host.data()), host.size() / sizeof(std::int64_t)));
+    });
+  }
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    through_host(bytes, [&](std::span<std::byte> host) { inner_->broadcast(label, host, root); });
+  }
+  void barrier(CollectiveLabel label) override {
+    copies_.settle();
+    inner_->barrier(label);
+  }
+
+ private:
+  /// `count` elements, `step` at a time: down(turn, first, width) says what to copy to the host, exchange(…) what to copy back.
+  template <class Down, class Exchange>
+  void pieces(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
+    TESSERA_ASSERT(!slots_[0].empty(), "set_staging() comes before the first collective");
+    copies_.begin();
+    const auto width = [&](std::size_t first) { return std::min(step, count - first); };
+    if (count > 0) copies_.down(0, down(0, 0, width(0)));
+    for (std::size_t first = 0, turn = 0; first < count; first += step, turn = 1 - turn) {
+      const std::size_t next = first + step;
+      if (next < count) copies_.down(1 - turn, down(1 - turn, next, width(next)));
+      copies_.wait_down(turn);
+      copies_.up(turn, exchange(turn, first, width(first)));
+    }
+  }
+
+  template <class Exchange>
+  void through_host(std::span<std::byte> device, const Exchange& exchange) {
+    const std::size_t room = slots_[0].size() / sizeof(std::int64_t) * sizeof(std::int64_t);
+    for (std::size_t first = 0; first < device.size(); first += room) {
+      const auto part = device.subspan(first, std::min(room, device.size() - first));
+      copies_.begin();
+      copies_.down(0, {slots_[0].data(), part.size(), part.data(), part.size(), part.size(), 1});
+      copies_.wait_down(0);
+      exchange(slots_[0].first(part.size()));
+      copies_.up(0, {part.data(), part.size(), slots_[0].data(), part.size(), part.size(), 1});
+    }
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  StagedOptions options_;
+  Copies copies_;
+  std::size_t members_, piece_;
+  std::span<std::byte> slots_[2];
+};
+
+}  // namespace
+
+std::size_t staged_piece(int size) {
+  constexpr std::size_t budget = std::size_t{8} << 20, least = 4096;
+  return std::max(least, budget / static_cast<std::size_t>(size) / 512 * 512);
+}
+
+std::size_t staged_bytes(int size, std::size_t piece_bytes) { return 2 * (static_cast<std::size_t>(size) + 1) * piece_bytes; }
+
+std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner, const StagedOptions& options) {
+  return std::make_unique<Staged>(std::move(inner), options);
+}
+
+}  // namespace tessera

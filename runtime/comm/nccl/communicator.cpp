@@ -1,0 +1,186 @@
+// Collectives as NCCL calls on one stream, each followed by an event that says when it has ended on the device.
+#include "runtime/comm/nccl/communicator.hpp"
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/memory.hpp"
+#include "runtime/base/cuda/stream.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/nccl/handle.hpp"
+
+namespace tessera::comm {
+
+namespace {
+
+constexpr auto glance = std::chrono::milliseconds(20);
+
+/// What has been issued and has not ended, oldest first: one thread puts in, another takes out. No allocation.
+class UnderWay {
+ public:
+  static constexpr std::size_t room = 256;
+
+  explicit UnderWay(Device device) {
+    for (Entry& entry : ring_) entry.event = cuda::make_event(device, cuda::EventKind::order);
+  }
+  ~UnderWay() {
+    for (const Entry& entry : ring_)
+      if (entry.event != nullptr) cuda::destroy_event(entry.event);
+  }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+  [[nodiscard]] bool full() const { return issued_.load() - ended_.load() == room; }
+  void put(const char* operation, std::uint64_t sequence, StreamView stream) {
+    Entry& entry = ring_[issued_.load() % room];
+    entry.operation = operation;
+    entry.sequence = sequence;
+    cuda::record(entry.event, stream.handle);
+    issued_.fetch_add(1);
+  }
+
+  /// Forgets what has ended; returns its last sequence number, 0 if nothing has.
+  [[nodiscard]] std::uint64_t take() {
+    std::uint64_t last = 0;
+    while (ended_.load() < issued_.load() && cuda::passed(oldest().event)) {
+      last = oldest().sequence;
+      ended_.fetch_add(1);
+    }
+    return last;
+  }
+  /// Null if there is none.
+  [[nodiscard]] const char* oldest_operation() const { return ended_.load() < issued_.load() ? oldest().operation : nullptr; }
+
+ private:
+  struct Entry {
+    void* event = nullptr;
+    const char* operation = "";
+    std::uint64_t sequence = 0;
+  };
+  [[nodiscard]] const Entry& oldest() const { return ring_[ended_.load() % room]; }
+  std::array<Entry, room> ring_{};
+  std::atomic<std::uint64_t> issued_{0}, ended_{0};
+};
+
+class NcclCommunicator final : public BaseCommunicator {
+ public:
+  NcclCommunicator(Place place, Device device, const NcclId& id)
+      : BaseCommunicator(std::move(place), Completion::later),
+        device_(device),
+        handle_(id, size(), rank(), device, [this] { poll(); }),
+        under_way_(device),
+        nothing_(cuda::allocate(device, sizeof(std::int64_t))),
+        watcher_([this] { look(); }) {}
+  ~NcclCommunicator() override {
+    stopping_.store(true);
+    watcher_.join();
+    cuda::release(device_, nothing_);
+  }
+
+  bool shares_memory() const override { return false; }
+  SharedRegion share(std::size_t) override { return {}; }
+  void set_staging(std::span<std::byte>) override {}
+  Device device() const override { return device_; }
+  void run_on(StreamView stream) override { stream_ = stream; }
+
+  using BaseCommunicator::all_reduce;
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
+    Issue issue(*this, label, words.size_bytes());
+    begin();
+    handle_.sum(words.data(), words.size(), stream_);
+    count_round(words.size_bytes());
+    end(label.operation);
+  }
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    Issue issue(*this, label, bytes.size());
+    begin();
+    handle_.broadcast(bytes.data(), bytes.size(), root, stream_);
+    if ((rank() + 1) % size() != root) count_sent((rank() + 1) % size(), size() > 1 ? bytes.size() : 0);
+    end(label.operation);
+  }
+  void barrier(CollectiveLabel label) override {
+    Issue issue(*this, label, 0);
+    begin();
+    handle_.sum(reinterpret_cast<std::int64_t*>(nothing_), 1, stream_);
+    end(label.operation);
+  }
+
+ private:
+  void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
+    begin();
+    if (chunk > 0) handle_.all_gather(mine, full, chunk, stream_);
+    count_round(chunk * static_cast<std::size_t>(size() - 1));
+    end("gather");
+  }
+  void reduce(Terms full, float* mine, std::size_t chunk) override {
+    if (full.dtype != DType::f32)
+      throw Error(ExitCode::usage, strfmt("NCCL sums %s terms in %s, not in fp32", name_of(full.dtype), name_of(full.dtype)), "--comm nccl",
+                  "Use --reduce_dtype fp32, or --comm mpi");
+    begin();
+    if (chunk > 0) handle_.reduce_scatter(static_cast<const float*>(full.data), mine, chunk, stream_);
+    count_round(chunk * sizeof(float) * static_cast<std::size_t>(size() - 1));
+    end("reduce");
+  }
+
+  /// What a ring sends: to the next member, whatever NCCL chooses.
+  void count_round(std::size_t bytes) {
+    if (size() > 1) count_sent((rank() + 1) % size(), bytes);
+  }
+
+  void begin() {
+    TESSERA_ASSERT(stream_.handle != nullptr, "run_on() comes before the first collective");
+    progress();
+    while (under_way_.full()) {
+      poll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  void end(const char* operation) { under_way_.put(operation, issued(), stream_); }
+
+  /// The watcher's thread.
+  void look() {
+    auto waiting_since = Watch::Clock::now();
+    const auto watch = place().watch;
+    try {
+      cuda::use(device_);
+      while (!stopping_.load()) {
+        handle_.check();
+        if (const auto ended = under_way_.take(); ended > 0) {
+          completed(ended);
+          waiting_since = Watch::Clock::now();
+        }
+        const char* const operation = under_way_.oldest_operation();
+        if (operation == nullptr) waiting_since = Watch::Clock::now();
+        else watch->poll({operation, waiting_since});
+        std::this_thread::sleep_for(glance);
+      }
+    } catch (const Error& error) {
+      watch->fail(error);
+      handle_.abort();  // whoever waits for the device on this rank goes on, into the failure
+    } catch (const std::exception& error) {
+      watch->fail(Error(ExitCode::internal, error.what()));
+      handle_.abort();
+    }
+  }
+
+  Device device_;
+  StreamView stream_{nullptr};
+  NcclHandle handle_;
+  UnderWay under_way_;
+  std::byte* nothing_;
+  std::atomic<bool> stopping_{false};
+  std::thread watcher_;  // last: it sees the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> nccl_communicator(Place place, Device device, std::unique_ptr<Communicator> host) {
+  NcclId id{};
+  if (place.rank == 0) id = make_nccl_id();
+  host->broadcast({"nccl", "id", -1}, id, 0);
+  return std::make_unique<NcclCommunicator>(std::move(place), device, id);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,143 @@
+#include "runtime/comm/nccl/handle.hpp"
+
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/library.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::comm {
+
+namespace {
+
+/// The functions in use, looked up once.
+struct Table {
+#define TESSERA_NCCL(name, function) decltype(&::function) name = TESSERA_SYMBOL(cuda::Library::nccl(), function)
+  TESSERA_NCCL(get_unique_id, ncclGetUniqueId);
+  TESSERA_NCCL(init, ncclCommInitRankConfig);
+  TESSERA_NCCL(async_error, ncclCommGetAsyncError);
+  TESSERA_NCCL(finalize, ncclCommFinalize);
+  TESSERA_NCCL(destroy, ncclCommDestroy);
+  TESSERA_NCCL(abort, ncclCommAbort);
+  TESSERA_NCCL(error_string, ncclGetErrorString);
+  TESSERA_NCCL(last_error, ncclGetLastError);
+  TESSERA_NCCL(all_gather, ncclAllGather);
+  TESSERA_NCCL(reduce_scatter, ncclReduceScatter);
+  TESSERA_NCCL(all_reduce, ncclAllReduce);
+  TESSERA_NCCL(broadcast, ncclBroadcast);
+#undef TESSERA_NCCL
+};
+
+const Table& nccl() {
+  static const Table table;
+  return table;
+}
+
+ncclComm_t comm_of(void* handle) { return static_cast<ncclComm_t>(handle); }
+cudaStream_t stream_of(StreamView stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+[[noreturn]] void refuse(int result, const char* call, void* comm) {
+  const char* const more = nccl().last_error(comm_of(comm));
+  throw Error(ExitCode::communication,
+              strfmt("%s: %s%s%s", call, nccl().error_string(static_cast<ncclResult_t>(result)), more != nullptr && *more != '\0' ? ": " : "",
+                     more != nullptr ? more : ""),
+              "nccl", "NCCL_DEBUG=WARN says more; --comm mpi does without NCCL");
+}
+
+}  // namespace
+
+NcclId make_nccl_id() {
+  static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
+  ncclUniqueId made;
+  if (const ncclResult_t result = nccl().get_unique_id(&made); result != ncclSuccess) refuse(result, "ncclGetUniqueId", nullptr);
+  NcclId id;
+  std::memcpy(id.data(), &made, sizeof made);
+  return id;
+}
+
+NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll poll) : poll_(std::move(poll)), device_(device) {
+  cuda::use(device_);
+  ncclUniqueId common;
+  std::memcpy(&common, id.data(), sizeof common);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t made = nullptr;
+  const ncclResult_t result = nccl().init(&made, size, common, rank, &config);
+  comm_ = made;
+  try {
+    settle(result, "ncclCommInitRankConfig");
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclHandle::~NcclHandle() {
+  if (aborted_.load() || comm_ == nullptr) return;
+  if (std::uncaught_exceptions() > 0) {
+    abort();
+    return;
+  }
+  try {
+    cuda::use(device_);
+    // The others may have failed: their absence must not keep this rank.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    poll_ = [end] {
+      if (std::chrono::steady_clock::now() > end) throw Error(ExitCode::communication, "NCCL does not end");
+    };
+    settle(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
+    (void)nccl().destroy(comm_of(comm_));
+  } catch (const std::exception&) {
+    abort();
+  }
+}
+
+void NcclHandle::settle(int result, const char* call) {
+  for (int tries = 0; result == ncclInProgress; ++tries) {
+    poll_();
+    if (aborted_.load()) break;
+    if (tries < 64) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+    ncclResult_t state = ncclInProgress;
+    const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
+    result = asked != ncclSuccess ? asked : state;
+  }
+  if (aborted_.load()) throw Error(ExitCode::communication, strfmt("%s: given up, the run has failed", call), "nccl");
+  if (result != ncclSuccess) refuse(result, call, comm_);
+}
+
+void NcclHandle::all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream) {
+  settle(nccl().all_gather(mine, full, bytes, ncclInt8, comm_of(comm_), stream_of(stream)), "ncclAllGather");
+}
+
+void NcclHandle::reduce_scatter(const float* full, float* mine, std::size_t count, StreamView stream) {
+  settle(nccl().reduce_scatter(full, mine, count, ncclFloat32, ncclSum, comm_of(comm_), stream_of(stream)), "ncclReduceScatter");
+}
+
+void NcclHandle::sum(std::int64_t* words, std::size_t count, StreamView stream) {
+  settle(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)), "ncclAllReduce");
+}
+
+void NcclHandle::broadcast(void* data, std::size_t bytes, int root, StreamView stream) {
+  settle(nccl().broadcast(data, data, bytes, ncclInt8, root, comm_of(comm_), stream_of(stream)), "ncclBroadcast");
+}
+
+void NcclHandle::check() const {
+  if (aborted_.load()) return;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
+  const ncclResult_t result = asked != ncclSuccess ? asked : state;
+  if (result != ncclSuccess && result != ncclInProgress) refuse(result, "NCCL, while a collective was under way", comm_);
+}
+
+void NcclHandle::abort() noexcept {
+  if (aborted_.exchange(true) || comm_ == nullptr) return;
+  (void)nccl().abort(comm_of(comm_));
+}
+
+}  // namespace tessera::comm

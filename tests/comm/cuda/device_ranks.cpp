@@ -1,0 +1,168 @@
+// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there are, and the sums are those of the
+// documented order, bit for bit; over nccl each has its own. Ends 0 if all is right, 77 with a reason where the devices are not there.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/memory.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace {
+
+using namespace tessera;
+using Floats = std::vector<float>;
+
+Floats values(int member, std::size_t count) {
+  Floats all(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto bits = philox(11, k, static_cast<std::uint64_t>(member));
+    all[k] = static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
+  }
+  return all;
+}
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+/// A vector's copy on the device.
+template <class T>
+class OnDevice {
+ public:
+  OnDevice(Device device, const std::vector<T>& values) : device_(device), count_(values.size()) {
+    data_ = cuda::allocate(device_, bytes() + 1);
+    cuda::copy_now(device_, data_, values.data(), bytes());
+  }
+  ~OnDevice() { cuda::release(device_, data_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  [[nodiscard]] T* data() const { return reinterpret_cast<T*>(data_); }
+  [[nodiscard]] std::vector<T> read() const {
+    std::vector<T> values(count_);
+    cuda::copy_now(device_, values.data(), data_, bytes());
+    return values;
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(T); }
+  Device device_;
+  std::size_t count_;
+  std::byte* data_ = nullptr;
+};
+
+class Check {
+ public:
+  Check(World& world, const Mesh& mesh, Axis axis)
+      : world_(world), members_(mesh.members(world.rank(), axis)), n_(members_.size()),
+        me_(static_cast<std::size_t>(mesh.coordinate(world.rank(), axis))), comm_(world.communicator(mesh, axis)),
+        stream_("comm", Stream::Mode::immediate, world.device(), Priority::high) {
+    comm_->run_on(stream_.view());
+    staging_bytes_ = staging_bytes(world.topology(), mesh, axis, world.rank(), std::uint64_t{8} << 20);
+    staging_ = cuda::allocate_pinned(world.device(), staging_bytes_ + 1);
+    comm_->set_staging({staging_, staging_bytes_});
+  }
+  ~Check() {
+    comm_.reset();
+    cuda::release_pinned(staging_);
+  }
+  Check(const Check&) = delete;
+  Check& operator=(const Check&) = delete;
+
+  void run(std::size_t chunk) {
+    const Device device = world_.device();
+    std::vector<Floats> all;
+    for (const int member : members_) all.push_back(values(member, chunk * n_));
+    Floats sums(chunk * n_);
+    std::vector<const float*> parts;
+    for (const Floats& part : all) parts.push_back(part.data());
+    if (chunk > 0) kernels::sum_tree({.parts = parts, .out = sums.data(), .count = sums.size()}, host_stream);
+
+    const OnDevice<float> full(device, all[me_]), gathered(device, Floats(chunk * n_, -1));
+    comm_->reduce_scatter({"reduce", "u", 0}, full.data(), full.data() + me_ * chunk, chunk);
+    comm_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(full.data() + me_ * chunk), reinterpret_cast<std::byte*>(gathered.data()),
+                      chunk * sizeof(float));
+    stream_.synchronize();
+    compare(gathered.read(), sums, "reduce and gather", chunk);
+
+    const OnDevice<float> whole(device, all[me_]);
+    comm_->all_reduce({"reduce", "v", 0}, whole.data(), chunk * n_);
+    stream_.synchronize();
+    compare(whole.read(), sums, "all_reduce", chunk);
+
+    std::vector<std::int64_t> words(chunk + 1, world_.rank());
+    const OnDevice<std::int64_t> device_words(device, words);
+    comm_->all_reduce({"norm"}, std::span(device_words.data(), words.size()));
+    const OnDevice<std::int64_t> told(device, words);
+    comm_->broadcast({"broadcast", "w", -1}, std::as_writable_bytes(std::span(told.data(), words.size())), static_cast<int>(n_) - 1);
+    comm_->barrier({"barrier", "w", -1});
+    stream_.synchronize();
+    std::int64_t total = 0;
+    for (const int member : members_) total += member;
+    for (const std::int64_t word : device_words.read()) require(word == total, "words");
+    for (const std::int64_t word : told.read()) require(word == members_.back(), "broadcast");
+  }
+
+ private:
+  void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
+    const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own
+    for (std::size_t k = 0; k < wanted.size(); ++k) {
+      const bool good = exact ? std::memcmp(&got[k], &wanted[k], 4) == 0 : std::abs(got[k] - wanted[k]) <= 1e-6F * 0x1p20F;
+      require(good, strfmt("%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]), static_cast<double>(wanted[k])));
+    }
+  }
+
+  World& world_;
+  std::vector<int> members_;
+  std::size_t n_, me_;
+  std::unique_ptr<Communicator> comm_;
+  Stream stream_;
+  std::byte* staging_ = nullptr;
+  std::size_t staging_bytes_ = 0;
+};
+
+void check(World& world) {
+  for (int shard = 1; shard <= world.size(); ++shard) {
+    if (world.size() % shard != 0) continue;
+    for (const Axis axis : {Axis::shard, Axis::replicate}) {
+      Check one(world, Mesh(world.size() / shard, shard), axis);
+      for (const std::size_t chunk : {std::size_t{1}, std::size_t{0}, std::size_t{1001}, std::size_t{3'000'001}}) one.run(chunk);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const bool nccl = std::strcmp(argv[1], "nccl") == 0;
+  const auto& survey = cuda::survey();
+  const char* ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const std::size_t wanted = nccl && ranks != nullptr ? static_cast<std::size_t>(std::atoi(ranks)) : 1;
+  if (survey.devices.size() < wanted) {
+    std::printf("skipped: %zu devices, %zu wanted. %s\n", survey.devices.size(), wanted, survey.why_none.c_str());
+    return 77;
+  }
+  try {
+    const auto world = bootstrap({.comm = nccl ? WorldOptions::Comm::nccl : WorldOptions::Comm::mpi,
+                                  .backend = WorldOptions::Backend::cuda,
+                                  .comm_timeout_s = 60});
+    try {
+      check(*world);
+    } catch (const Error& error) {
+      world->abort(error);
+    } catch (const std::exception& error) {
+      world->abort(Error(ExitCode::internal, error.what()));
+    }
+    log::info(strfmt("%d ranks over %s on %zu devices: all as it should be", world->size(), name_of(world->topology().transport), survey.devices.size()));
+  } catch (const Error& error) {
+    log::error(error.line());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}

@@ -1,0 +1,126 @@
+// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no kernel of NCCL's: rings, their
+// order and their overlap stay unproven here.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "runtime/base/cuda/library.hpp"
+#include "runtime/base/cuda/memory.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/nccl/handle.hpp"
+#include "runtime/comm/world.hpp"
+#include "tests/base/cuda/needs_device.hpp"
+
+namespace tessera {
+namespace {
+
+/// The world of this process; MPI starts once.
+World& world() {
+  static const auto made = bootstrap({.comm = WorldOptions::Comm::nccl, .backend = WorldOptions::Backend::cuda});
+  return *made;
+}
+
+template <class T>
+struct OnDevice {
+  explicit OnDevice(const std::vector<T>& values) : count(values.size()) {
+    data = reinterpret_cast<T*>(cuda::allocate(test_device(), count * sizeof(T)));
+    cuda::copy_now(test_device(), data, values.data(), count * sizeof(T));
+  }
+  ~OnDevice() { cuda::release(test_device(), reinterpret_cast<std::byte*>(data)); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  [[nodiscard]] std::vector<T> read() const {
+    std::vector<T> values(count);
+    cuda::copy_now(test_device(), values.data(), data, count * sizeof(T));
+    return values;
+  }
+  T* data;
+  std::size_t count;
+};
+
+TEST(Nccl, does_every_collective_of_one_rank) {
+  TESSERA_NEEDS_DEVICE();
+  EXPECT_EQ(world().device(), test_device());
+  EXPECT_EQ(world().topology().transport, Transport::nccl);
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
+  const auto comm = world().communicator(Mesh(1, 1), Axis::shard);
+  EXPECT_EQ(comm->device(), test_device());
+  EXPECT_FALSE(comm->shares_memory());
+  comm->run_on(stream.view());
+  const OnDevice<float> from({1, 2, 3}), to({0, 0, 0});
+  const OnDevice<std::int64_t> words({5, -6});
+  comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data), reinterpret_cast<std::byte*>(to.data), 12);
+  stream.synchronize();
+  EXPECT_EQ(to.read(), from.read());
+  cuda::fill_now(test_device(), to.data, 0, 12);
+  comm->reduce_scatter({"reduce", "u", 0}, from.data, to.data, 3);
+  comm->all_reduce({"reduce", "u", 0}, to.data, 3);
+  comm->all_reduce({"norm"}, std::span(words.data, 2));
+  comm->broadcast({"broadcast", "u", -1}, {reinterpret_cast<std::byte*>(to.data), 12}, 0);
+  comm->barrier({"barrier", "u", -1});
+  stream.synchronize();
+  EXPECT_EQ(to.read(), from.read());
+  EXPECT_EQ(words.read(), (std::vector<std::int64_t>{5, -6}));
+  EXPECT_EQ(comm->traffic().collectives, 6u);
+}
+
+TEST(Nccl, more_collectives_than_are_watched_at_a_time) {
+  TESSERA_NEEDS_DEVICE();
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
+  const auto comm = world().communicator(Mesh(1, 1), Axis::shard);
+  comm->run_on(stream.view());
+  const OnDevice<std::int64_t> word({1});
+  for (int i = 0; i < 2000; ++i) comm->all_reduce({"norm"}, std::span(word.data, 1));
+  stream.synchronize();
+  EXPECT_EQ(word.read(), std::vector<std::int64_t>{1});
+}
+
+TEST(Nccl, refuses_terms_that_it_would_round) {
+  TESSERA_NEEDS_DEVICE();
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
+  const auto comm = world().communicator(Mesh(1, 1), Axis::shard);
+  comm->run_on(stream.view());
+  const OnDevice<float> buffer({1, 2});
+  EXPECT_THROW(comm->reduce_scatter({"reduce", "u", 0}, Terms(buffer.data, DType::bf16), buffer.data, 2), Error);
+}
+
+TEST(Nccl, two_axes_live_side_by_side) {
+  TESSERA_NEEDS_DEVICE();
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
+  const auto shard = world().communicator(Mesh(1, 1), Axis::shard), replicate = world().communicator(Mesh(1, 1), Axis::replicate);
+  shard->run_on(stream.view());
+  replicate->run_on(stream.view());
+  const OnDevice<float> buffer({1, 2, 3, 4});
+  shard->reduce_scatter({"reduce", "u", 0}, buffer.data, buffer.data, 4);
+  replicate->all_reduce({"reduce", "u", 0}, buffer.data, 4);
+  stream.synchronize();
+  EXPECT_EQ(buffer.read(), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(NcclHandle, is_aborted_once_and_then_gives_up) {
+  TESSERA_NEEDS_DEVICE();
+  Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
+  comm::NcclHandle handle(comm::make_nccl_id(), 1, 0, test_device(), [] {});
+  EXPECT_NO_THROW(handle.check());
+  handle.abort();
+  handle.abort();
+  EXPECT_TRUE(handle.aborted());
+  EXPECT_NO_THROW(handle.check());
+}
+
+TEST(NcclHandle, that_nobody_joins_ends_when_its_watch_says_so) {
+  TESSERA_NEEDS_DEVICE();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const auto poll = [&] {
+    if (std::chrono::steady_clock::now() > end) throw Error(ExitCode::communication, "rank 1 is late");
+  };
+  try {
+    const comm::NcclHandle handle(comm::make_nccl_id(), 2, 0, test_device(), poll);
+    FAIL() << "two ranks met, and one came";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.line(), testing::HasSubstr("rank 1 is late"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,159 @@
+// Staged collectives with the host for a device: pieces, turns and pitches give what the inner communicator gives at once, bit for bit.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "runtime/base/rng.hpp"
+#include "runtime/comm/device/staged.hpp"
+#include "runtime/comm/world.hpp"
+
+using namespace tessera;
+
+namespace {
+
+using Floats = std::vector<float>;
+using Gather = StagedOptions::Gather;
+
+/// Magnitudes differ by 2^20, so that another order of summation gives other bits.
+Floats values(int rank, std::size_t count) {
+  Floats all(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto bits = philox(7, k, static_cast<std::uint64_t>(rank));
+    all[k] = static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
+  }
+  return all;
+}
+
+/// Two communicators of one group, plain and staged, and the same calls on both.
+class Pair {
+ public:
+  Pair(World& world, std::size_t piece, Gather gather, std::size_t largest)
+      : world_(world), mesh_(1, world.size()), plain_(world.communicator(mesh_, Axis::shard)),
+        staged_(staged(world.communicator(mesh_, Axis::shard), {.device = host_device, .piece_bytes = piece, .gather = gather})),
+        n_(static_cast<std::size_t>(world.size())), me_(static_cast<std::size_t>(world.rank())) {
+    const std::size_t inner = staging_bytes(world.topology(), mesh_, Axis::shard, world.rank(), largest * n_ * 4);
+    plain_staging_.resize(inner);
+    staged_staging_.resize(staged_bytes(world.size(), piece) + inner);
+    plain_->set_staging(plain_staging_);
+    staged_->set_staging(staged_staging_);
+  }
+
+  void run(std::size_t chunk) {
+    const Floats terms = values(world_.rank(), chunk * n_);
+    Floats wanted = terms, got = terms;
+    plain_->reduce_scatter({"reduce", "u", 0}, wanted.data(), wanted.data() + me_ * chunk, chunk);
+    staged_->reduce_scatter({"reduce", "u", 0}, got.data(), got.data() + me_ * chunk, chunk);
+    same(wanted, got, "reduce in place", chunk);
+
+    Floats apart(chunk, -1);
+    staged_->reduce_scatter({"reduce", "v", 0}, terms.data(), apart.data(), chunk);
+    same(Floats(wanted.begin() + static_cast<std::ptrdiff_t>(me_ * chunk), wanted.begin() + static_cast<std::ptrdiff_t>((me_ + 1) * chunk)), apart,
+         "reduce apart", chunk);
+
+    std::vector<std::uint16_t> halves(chunk * n_);
+    for (std::size_t k = 0; k < halves.size(); ++k) halves[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(terms[k]) >> 16);
+    Floats half_wanted(chunk), half_got(chunk);
+    plain_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_wanted.data(), chunk);
+    staged_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_got.data(), chunk);
+    same(half_wanted, half_got, "reduce of bf16", chunk);
+
+    Floats whole(chunk * n_, -1), mine(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(chunk));
+    staged_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(whole.data()), chunk * 4);
+    for (std::size_t r = 0; r < n_; ++r) {
+      const Floats theirs = values(static_cast<int>(r), chunk * n_);
+      if (chunk > 0 && std::memcmp(whole.data() + r * chunk, theirs.data(), chunk * 4) != 0)
+        throw std::runtime_error(strfmt("gather of %zu: part %zu differs on rank %d", chunk, r, world_.rank()));
+    }
+
+    Floats a = terms, b = terms;
+    plain_->all_reduce({"reduce", "w", -1}, a.data(), a.size());
+    staged_->all_reduce({"reduce", "w", -1}, b.data(), b.size());
+    same(a, b, "all_reduce", chunk);
+    small(chunk);
+  }
+
+ private:
+  void same(const Floats& wanted, const Floats& got, const char* what, std::size_t chunk) const {
+    if (wanted.size() != got.size() || (!wanted.empty() && std::memcmp(wanted.data(), got.data(), wanted.size() * 4) != 0))
+      throw std::runtime_error(strfmt("%s of %zu differs on rank %d", what, chunk, world_.rank()));
+  }
+  void small(std::size_t count) {
+    std::vector<std::int64_t> words(count);
+    for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k * 3 + me_);
+    staged_->all_reduce({"norm", "words", -1}, words);
+    for (std::size_t k = 0; k < count; ++k)
+      if (words[k] != static_cast<std::int64_t>(k * 3 * n_ + n_ * (n_ - 1) / 2)) throw std::runtime_error(strfmt("word %zu of %zu", k, count));
+    const int root = world_.size() - 1;
+    std::vector<std::byte> bytes(count * 3, world_.rank() == root ? std::byte{9} : std::byte{1});
+    staged_->broadcast({"broadcast", "test", -1}, bytes, root);
+    for (const std::byte b : bytes)
+      if (b != std::byte{9}) throw std::runtime_error("broadcast");
+    staged_->barrier({"barrier", "test", -1});
+  }
+
+  World& world_;
+  Mesh mesh_;
+  std::unique_ptr<Communicator> plain_, staged_;
+  std::size_t n_, me_;
+  std::vector<std::byte> plain_staging_, staged_staging_;
+};
+
+struct Case {
+  int ranks;
+  bool copies;
+  Gather gather;
+};
+class Staged : public testing::TestWithParam<Case> {};
+
+TEST_P(Staged, gives_the_bits_of_the_inner_communicator) {
+  const Case c = GetParam();
+  run_local(
+      c.ranks,
+      [&](World& world) {
+        constexpr std::size_t piece = 512, floats = piece / 4;  // small pieces: many turns, a short last one
+        Pair pair(world, piece, c.gather, 10 * floats);
+        for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, floats - 1, floats, floats + 1, 2 * floats, 9 * floats + 77}) pair.run(chunk);
+      },
+      c.copies);
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, Staged,
+                         testing::Values(Case{1, true, Gather::staged}, Case{2, true, Gather::staged}, Case{3, true, Gather::staged},
+                                         Case{5, false, Gather::staged}, Case{3, true, Gather::direct}, Case{4, false, Gather::direct}),
+                         [](const auto& test) {
+                           return strfmt("%dranks_%s_%s", test.param.ranks, test.param.copies ? "copies" : "shared",
+                                         test.param.gather == Gather::direct ? "direct" : "staged");
+                         });
+
+TEST(StagedRoom, grows_with_the_members_and_holds_them) {
+  for (const int size : {1, 2, 3, 128, 5000}) {
+    EXPECT_EQ(staged_piece(size) % 512, 0u);
+    EXPECT_GE(staged_piece(size), 4096u);
+    EXPECT_LE(static_cast<std::size_t>(size) * staged_piece(size), std::max(std::size_t{8} << 20, static_cast<std::size_t>(size) * 4096));
+    EXPECT_EQ(staged_bytes(size, 4096), 2u * (static_cast<std::size_t>(size) + 1) * 4096);
+  }
+}
+
+TEST(StagedRoom, is_part_of_what_the_plan_sets_aside) {
+  const Topology plain{Transport::mpi, 4}, device{Transport::mpi, 4, false, true}, ring{Transport::nccl, 4};
+  const Mesh mesh(1, 4);
+  EXPECT_EQ(staging_bytes(device, mesh, Axis::shard, 0, 1 << 20),
+            staged_bytes(4, staged_piece(4)) + staging_bytes(plain, mesh, Axis::shard, 0, 4 * staged_piece(4)));
+  EXPECT_EQ(staging_bytes(device, Mesh(4, 1), Axis::shard, 0, 1 << 20), 0u);
+  EXPECT_EQ(staging_bytes(ring, mesh, Axis::shard, 0, 1 << 20), 0u);
+  EXPECT_FALSE((Topology{Transport::node, 4, false, true}).in_place(mesh, Axis::shard));
+}
+
+TEST(NcclTraffic, is_a_ring) {
+  const Topology ring{Transport::nccl, 2};
+  const Mesh mesh(1, 4);
+  using Kind = CollectiveKind;
+  EXPECT_EQ(traffic(ring, mesh, Axis::shard, 0, Kind::all_gather, 4000), (TrafficCount{3000, 0, 1}));
+  EXPECT_EQ(traffic(ring, mesh, Axis::shard, 1, Kind::reduce_scatter, 4000), (TrafficCount{0, 3000, 1}));
+  EXPECT_EQ(traffic(ring, mesh, Axis::shard, 3, Kind::all_reduce, 4000), (TrafficCount{0, 6000, 1}));
+  EXPECT_EQ(traffic(ring, Mesh(4, 1), Axis::shard, 3, Kind::all_gather, 4000), (TrafficCount{0, 0, 1}));
+  EXPECT_EQ(words_traffic(ring, mesh, Axis::shard, 2, 10), (TrafficCount{80, 0, 1}));
+}
+
+}  // namespace
