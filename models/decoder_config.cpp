@@ -1,7 +1,6 @@
 // What of a Llama-like config.json is read, and what is refused because it would change the mathematics.
 #include "models/decoder.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/log.hpp"
 
 namespace tessera::models {
 namespace {
@@ -29,11 +28,6 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
     if (config.has(key)) config.refuse(key, "is set, which is not supported");
   if (config.has("pruned_heads")) config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
   if (config.has("quantization_config")) config.refuse("quantization_config", "asks for quantized weights, which is not supported");
-}
-
-void warn_of_dropout(const ConfigReader& config) {
-  if (const double p = config.number("attention_dropout", 0.0, 1.0, 0.0); p != 0)
-    log::warn(10, strfmt("dropout is not built: attention_dropout = %g in the model's config.json; training at 0", p));
 }
 
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
@@ -68,7 +62,6 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.tied = config.boolean("tie_word_embeddings", false);
   c.rope = parse_rope(config, {c.head_dim, c.max_tokens, defaults.rope_theta});
   refuse_unsupported_decoder(config);
-  warn_of_dropout(config);
   return c;
 }
 

@@ -1,7 +1,6 @@
 // What of a GPT-2 config.json is read, and what is refused because it would change the mathematics.
 #include "models/gpt2.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/log.hpp"
 
 namespace tessera::models {
 namespace {
@@ -20,13 +19,6 @@ void refuse_unsupported_gpt2(const ConfigReader& config) {
     config.refuse("activation_function", "is \"" + activation + "\", which is not supported (only \"gelu_new\", \"gelu_pytorch_tanh\")");
 }
 
-void warn_of_gpt2_dropout(const ConfigReader& config) {
-  std::string asked;
-  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"})
-    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0) asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
-  if (!asked.empty()) log::warn(10, "dropout is not built: " + asked + " in the model's config.json; training at 0");
-}
-
 }  // namespace
 
 Gpt2Config parse_gpt2(const ConfigReader& config) {
@@ -43,7 +35,6 @@ Gpt2Config parse_gpt2(const ConfigReader& config) {
     config.refuse("n_head", strfmt("is %lld, which does not divide \"n_embd\" = %lld", static_cast<long long>(c.heads),
                                    static_cast<long long>(c.hidden)));
   refuse_unsupported_gpt2(config);
-  warn_of_gpt2_dropout(config);
   return c;
 }
 

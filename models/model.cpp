@@ -13,12 +13,28 @@ double Model::train_flops_per_token(std::int64_t tokens) const {
   return 6.0 * static_cast<double>(matmul_params) + 12.0 * static_cast<double>(attention_width) * static_cast<double>(tokens);
 }
 
+namespace {
+
+/// "resid_pdrop = 0.1, …"; "" if no key asks for dropout.
+std::string dropout_of(const ConfigReader& config) {
+  std::string asked;
+  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout"})
+    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0) asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
+  return asked;
+}
+
+}  // namespace
+
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16, "no kernels for %s",
                  name_of(dtype));
   const ConfigReader config(config_json, source);
   const std::string word = config.text("model_type");
-  if (const Family* family = find_family(word)) return family->make(config, dtype);
+  if (const Family* family = find_family(word)) {
+    Model model = family->make(config, dtype);
+    model.dropout = dropout_of(config);
+    return model;
+  }
   std::string known;
   for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
   config.refuse("model_type", "is \"" + word + "\", which is not supported", "Supported: " + known);

@@ -127,12 +127,12 @@ struct Model {
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
+  std::string dropout;             // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained
   std::map<std::string, TensorUse> aliases;  // tensors of files that are not simply a parameter of their name
 };
 
 /// The model of a Hugging Face config.json (its text). Throws Error (usage) naming the key that is missing, malformed, absurd
 /// or would change the mathematics and is not supported. `source` is the file's name, for messages.
-/// Warns (W010) once where dropout is asked for: it is not built and trains at 0.
 [[nodiscard]] Model make(const std::string& config_json, const std::string& source, DType dtype = DType::f32);
 
 /// Canonical name of a tensor in a model file ("transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight"); "" for one to be ignored.

@@ -3,8 +3,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "io/checkpoint/blocks.hpp"
@@ -20,17 +22,34 @@ constexpr std::uint64_t least_direct = 16384;
 
 bool aligned(const std::byte* p, std::uint64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
-struct Free {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-using Buffer = std::unique_ptr<std::byte, Free>;
-Buffer make_buffer() {
-  auto* p = static_cast<std::byte*>(std::aligned_alloc(page, block_bytes));
-  if (p == nullptr) throw std::bad_alloc();
-  return Buffer(p);
+/// Processor time of the calling thread.
+double thread_seconds() {
+  std::timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 }  // namespace
+
+/// A thread's block of aligned memory, made when first asked for. In huge pages: the system pins a write's memory page by page.
+class BlockWriter::Bounce {
+ public:
+  std::byte* data() {
+    if (!memory_) {
+      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge, block_bytes)));
+      if (!memory_) throw std::bad_alloc();
+      (void)::madvise(memory_.get(), block_bytes, MADV_HUGEPAGE);
+    }
+    return memory_.get();
+  }
+
+ private:
+  static constexpr std::size_t huge = 2u << 20;
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+};
 
 /// One file, opened both ways.
 class BlockWriter::Target {
@@ -39,12 +58,11 @@ class BlockWriter::Target {
       : through_(File::open_to_write(path)), past_(File::open_to_write(path, Cache::direct)), direct_(past_.descriptor() >= 0) {}
 
   /// Past the cache what can go there; ends and small pieces are kept for finish(): through the cache they would wait for every write past it.
-  /// `buffer`: block_bytes, aligned, of the calling thread.
-  void write(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
+  void write(std::uint64_t offset, std::span<const std::byte> bytes, Bounce& bounce) {
     const std::uint64_t head = (page - offset % page) % page;
     if (bytes.size() >= least_direct && direct_) {
       const std::uint64_t middle = (bytes.size() - head) / page * page;
-      if (write_past(offset + head, bytes.subspan(head, middle), buffer)) {
+      if (write_past(offset + head, bytes.subspan(head, middle), bounce)) {
         keep(offset, bytes.first(head));
         keep(offset + head + middle, bytes.subspan(head + middle));
         return;
@@ -72,18 +90,19 @@ class BlockWriter::Target {
     kept_.push_back(std::move(kept));
   }
   /// False if the file system does not take it this way.
-  bool write_past(std::uint64_t offset, std::span<const std::byte> bytes, std::byte* buffer) {
-    if (!aligned(bytes.data(), memory_grain) || copies_) {
-      std::memcpy(buffer, bytes.data(), bytes.size());
-      bytes = {buffer, bytes.size()};
+  bool write_past(std::uint64_t offset, std::span<const std::byte> bytes, Bounce& bounce) {
+    const bool copied = !aligned(bytes.data(), memory_grain) || copies_;
+    if (copied) {
+      std::memcpy(bounce.data(), bytes.data(), bytes.size());
+      bytes = {bounce.data(), bytes.size()};
     }
     ssize_t put = 0;
     do put = ::pwrite(past_.descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     while (put < 0 && errno == EINTR);
     if (put < 0 && errno == EINVAL) {
-      if (bytes.data() == buffer) direct_ = false;
+      if (copied) direct_ = false;
       else copies_ = true;
-      return copies_ && direct_ && write_past(offset, bytes, buffer);
+      return copies_ && direct_ && write_past(offset, bytes, bounce);
     }
     if (put < 0) throw system_error("write", past_.path(), errno);
     // A short write may end anywhere: the rest goes the other way, which says what is wrong.
@@ -97,7 +116,9 @@ class BlockWriter::Target {
   std::vector<Kept> kept_;
 };
 
-BlockWriter::BlockWriter(std::vector<std::string> paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads) {
+BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
+                         std::function<void()> last)
+    : last_(std::move(last)) {
   int units = 0;
   for (const Extent& e : extents) {
     units = std::max(units, e.unit + 1);
@@ -137,7 +158,7 @@ BlockWriter::~BlockWriter() {
 void BlockWriter::work() {
   std::unique_lock lock(mutex_);
   try {
-    const Buffer buffer = make_buffer();
+    Bounce bounce;
     while (!stop_ && done_ < chunks_.size()) {
       while (next_ < chunks_.size() && chunks_[next_].state == State::done) ++next_;
       std::size_t i = next_;
@@ -150,7 +171,7 @@ void BlockWriter::work() {
       lock.unlock();
       std::exception_ptr failed;
       try {
-        write(i, chunks_[i].memory, buffer.get());
+        write(i, chunks_[i].memory, bounce);
       } catch (...) { failed = std::current_exception(); }
       lock.lock();
       chunks_[i].state = State::done;
@@ -163,25 +184,29 @@ void BlockWriter::work() {
     stop_ = true;
     changed_.notify_all();
   }
+  cpu_seconds_ += thread_seconds();
   if (--running_ > 0) return;
   const bool whole = !stop_;
   lock.unlock();
+  const double before = thread_seconds();
   std::exception_ptr failed;
   try {
     for (const auto& target : targets_)
       if (target && whole) target->finish();
+    if (whole && last_) last_();
   } catch (...) { failed = std::current_exception(); }
   lock.lock();
   if (failed && !error_) error_ = failed;
+  cpu_seconds_ += thread_seconds() - before;
   finished_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 
-void BlockWriter::write(std::size_t i, const std::byte* memory, std::byte* buffer) {
+void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
   BlockPiece& piece = pieces_[i];
   const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
   piece.crc = crc32c(0, bytes);
-  targets_[piece.file]->write(piece.offset, bytes, buffer);
+  targets_[piece.file]->write(piece.offset, bytes, bounce);
 }
 
 void BlockWriter::before_update(int unit) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -29,11 +30,14 @@ struct BlockPiece {
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 
 /// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the file system can
-/// (O_DIRECT; straight from memory where it is aligned to 512 bytes, else through a buffer), and syncs. Every byte is read once, checksum included.
+/// (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the file, else through a buffer), and syncs.
+/// Every byte comes from memory once: the checksum is taken just before.
 class BlockWriter {
  public:
-  /// Starts at once. `snapshot`: room that before_update may copy to (the sum of the extents' bytes); empty: it waits instead.
-  BlockWriter(std::vector<std::string> paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads);
+  /// Starts at once. `snapshot`: room that before_update may copy to (the sum of the extents' bytes); empty: it waits instead. `last` runs on
+  /// one of the threads when all is written and synced; what it throws is the writer's error.
+  BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
+              std::function<void()> last = {});
   /// Waits for what is being written, gives up the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
@@ -49,6 +53,8 @@ class BlockWriter {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Bytes that before_update had to copy.
   [[nodiscard]] std::uint64_t copied() const { return copied_; }
+  /// After wait(): processor time of its threads.
+  [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
 
  private:
   enum class State : unsigned char { pending, busy, done };
@@ -58,10 +64,12 @@ class BlockWriter {
     int unit = 0;
     State state = State::pending;
   };
+  class Bounce;
   class Target;
   void work();
-  void write(std::size_t chunk, const std::byte* memory, std::byte* buffer);
+  void write(std::size_t chunk, const std::byte* memory, Bounce& bounce);
 
+  std::function<void()> last_;
   std::vector<std::unique_ptr<Target>> targets_;
   std::vector<BlockPiece> pieces_;  // of the chunk of the same index
   std::vector<Chunk> chunks_;
@@ -70,6 +78,7 @@ class BlockWriter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t next_ = 0, done_ = 0;
+  double cpu_seconds_ = 0;
   int running_ = 0;
   bool stop_ = false;
   std::exception_ptr error_;

@@ -32,6 +32,7 @@ struct SaveReport {
   std::uint64_t bytes = 0;  // of all data sets
   double seconds = 0;       // from the beginning to the commit
   std::uint64_t copied = 0; // by this rank to the snapshot, since training came to them before the disk
+  double cpu_seconds = 0;   // of this rank's threads that wrote: checksums and system calls
 };
 
 /// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).

@@ -17,10 +17,12 @@ namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-void write_whole(const std::string& path, const std::string& text) {
+enum class Durable : unsigned char { now, later };
+
+void write_whole(const std::string& path, const std::string& text, Durable durable) {
   File file = File::create(path);
   file.write_at(0, bytes_of(text));
-  file.sync();
+  if (durable == Durable::now) file.sync();
   file.close();
 }
 
@@ -107,17 +109,23 @@ void CheckpointTransaction::lay_out() {
       if (used != std::string::npos) out.write_at(stretch.offset, bytes_of(stretch.bytes).first(used + 1));
       add_pieces(static_cast<std::uint32_t>(f), stretch.offset, bytes_of(stretch.bytes), headers_);
     }
-    out.sync();
     out.close();
   }
-  for (const auto& a : spec_.attachments) write_whole(temporary() + "/" + a.name, a.text);
-  sync_directory(temporary());
+  for (const auto& a : spec_.attachments) write_whole(temporary() + "/" + a.name, a.text, Durable::later);
+}
+
+void CheckpointTransaction::sync_layout() {
+  if (world_.rank() != 0 || synced_) return;
+  for (const std::string& path : paths()) File::open_to_write(path).sync();
+  for (const auto& a : spec_.attachments) File::open_to_write(temporary() + "/" + a.name).sync();
+  synced_ = true;  // the directory's entries come with the manifest
 }
 
 void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ) {
   const std::vector<std::string> all = world_.to_root(pack_pieces(pieces));
   world_.together([&] {
     if (world_.rank() != 0) return;
+    sync_layout();
     std::vector<BlockPiece> joined = unpack_pieces(all);
     joined.insert(joined.end(), headers_.begin(), headers_.end());
     join_pieces(std::move(joined), spec_.files);
@@ -130,7 +138,7 @@ void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const 
 
 void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
-  write_whole(manifest_path + ".tmp", manifest);
+  write_whole(manifest_path + ".tmp", manifest, Durable::now);
   commit_rename(manifest_path + ".tmp", manifest_path);
   // Atomic also where the name is taken (a damaged checkpoint that training has come to again).
   publish_directory(temporary(), final_name, spec_.aside);

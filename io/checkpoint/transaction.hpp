@@ -27,8 +27,8 @@ class CheckpointTransaction {
     std::vector<AttachmentText> attachments;
     std::string aside = {};           // where a directory that stands there goes; "": it is removed
   };
-  /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files, takes their space and syncs; all
-  /// ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
+  /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes their space; all ranks
+  /// learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
   CheckpointTransaction(World& world, Spec spec);
   /// Rank 0 removes the temporary directory unless committed.
   ~CheckpointTransaction();
@@ -38,6 +38,10 @@ class CheckpointTransaction {
   [[nodiscard]] const std::vector<StateFile>& files() const { return spec_.files; }
   /// Of the files, in their temporary place; all ranks may write data sets there.
   [[nodiscard]] std::vector<std::string> paths() const;
+
+  /// On rank 0: what it has laid out is on stable storage when this returns; elsewhere nothing. Once, on any thread; who does not call it leaves
+  /// it to commit. Throws Error (data).
+  void sync_layout();
 
   /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be there once), writes and
   /// syncs the manifest and the directory, and renames it; a directory of that name steps aside (Spec::aside). `training` and `may_differ` are
@@ -52,7 +56,7 @@ class CheckpointTransaction {
   World& world_;
   Spec spec_;
   std::vector<BlockPiece> headers_;  // rank 0: of the bytes that no data set has
-  bool open_ = true;
+  bool open_ = true, synced_ = false;
 };
 
 }  // namespace tessera::io

@@ -164,6 +164,7 @@ class Beside final : public train::StepGuest {
 struct AsyncSides {
   std::vector<double> plain, beside, now;  // seconds: ten steps; ten steps with a save beside them; a save for which all wait
   std::vector<double> begin, commit;  // of the save beside them: what all wait for
+  std::vector<double> cpu;  // seconds of processor time of the threads that saved beside them, over all ranks
   double bytes = 0, copied = 0;
 };
 
@@ -207,6 +208,7 @@ AsyncSides measure_async(const Call& call, World& world, const models::Model& mo
         sides.commit.push_back(std::chrono::duration<double>(Clock::now() - now).count());
         sides.bytes = static_cast<double>(report_of_save.bytes);
         sides.copied = static_cast<double>(report_of_save.copied);
+        sides.cpu.push_back(1e-6 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e6 * report_of_save.cpu_seconds))));
       }
     }
     world.barrier();
@@ -276,11 +278,14 @@ int bench_io_command(const Call& call, World& world) {
     const double share = added_share(async);
     json["ten_steps_s"] = median(async.plain), json["ten_steps_with_async_save_s"] = median(async.beside);
     json["synchronous_save_s"] = median(async.now), json["added_over_synchronous"] = share;
+    json["async_begin_s"] = median(async.begin), json["async_commit_s"] = median(async.commit), json["async_cpu_s"] = median(async.cpu);
     if (!options.flag("json")) {
       log::info(strfmt("ten steps of %s: %.2f s; with a save of %s beside them %.2f s; a save for which all wait %.2f s", config.path.c_str(),
                        median(async.plain), human_bytes(async.bytes).c_str(), median(async.beside), median(async.now)));
       log::info(strfmt("%-28s %7.1f%% of a synchronous save; all wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s", "async: time added",
                        100 * share, 1e3 * median(async.begin), 1e3 * median(async.commit), human_bytes(async.copied).c_str()));
+      log::info(strfmt("%-28s %7.2f s of processor time over all ranks, of %.2f s that a synchronous save holds them", "async: the save's threads",
+                       median(async.cpu), static_cast<double>(world.size()) * median(async.now)));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));

@@ -20,6 +20,8 @@ void TrainRun::prepare() {
   check_options(options_);
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path);
+  if (!model_.dropout.empty())
+    log::warn(10, "dropout is not built: " + model_.dropout + " in the model's config.json; training at 0");
   threads_ = take_cores(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Saves a second checkpoint while one call on the file system goes wrong on one rank: each call of each rank in turn, as the shim lets it.
 # Afterwards: the job has ended by itself, with the right exit code and one line that names the file and the reason, and a whole checkpoint loads.
-#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]      CASES: all, or how many to draw; SEED=… chooses which
+#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]      CASES: all, or how many to draw; SEED=… chooses which;
+#   PART=K/N the K-th N-th of them, for several at once
 # PROGRAM is faults_save, which saves and nothing else, or tessera: then a run resumes, trains two steps, saves, and ends.
 set -u
 mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 async=${7:-}
@@ -63,8 +64,12 @@ newest=$(check)
 for ((rank = 0; rank < ranks; ++rank)); do
   echo "rank $rank makes $(wc -l < "$work/calls.$rank") calls: $(cut -d' ' -f2 "$work/calls.$rank" | sort | uniq -c | awk '{printf "%s %s  ", $1, $2}')"
   while read -r number call _; do
-    for kind in kill ENOSPC EIO full; do echo "$rank $number $kind $call"; done
-    case $call in *write*) for kind in short short_full; do echo "$rank $number $kind $call"; done ;; esac
+    kinds="kill EIO ENOSPC"
+    case $call in
+      *write*) kinds+=" full short short_full" ;;
+      mkdir | fallocate | open* | creat) kinds+=" full" ;;  # a disk that fills up at another call is one that is full at the next of these
+    esac
+    for kind in $kinds; do echo "$rank $number $kind $call"; done
   done < "$work/calls.$rank" >> "$work/cases"
 done
 # What is renamed into place is on stable storage: each file synced after its last write, the directory after its last entry, its parent after it.
@@ -91,6 +96,10 @@ done
 total=$(wc -l < "$work/cases")
 if [ "$cases" != all ]; then
   awk -v seed="$seed" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' "$work/cases" | sort -g | cut -f2- | head -n "$cases" > "$work/drawn"
+  mv "$work/drawn" "$work/cases"
+fi
+if [ -n "${PART:-}" ]; then
+  awk -v part="${PART%/*}" -v parts="${PART#*/}" 'NR % parts == part % parts' "$work/cases" > "$work/drawn"
   mv "$work/drawn" "$work/cases"
 fi
 

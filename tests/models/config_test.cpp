@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/module.hpp"
-#include "runtime/base/log.hpp"
 
 namespace tessera::test {
 namespace {
@@ -110,24 +109,16 @@ TEST(Config, ReadsTheOtherSpellings) {
   EXPECT_EQ(make(c.dump(), "null").num_params(), make(base().dump(), "base").num_params());
 }
 
-TEST(Config, WarnsOnceOfDropoutAndNamesTheKeys) {
+TEST(Config, NamesTheKeysThatAskForDropout) {
   json c = base();
   c["resid_pdrop"] = 0.1;
   c["attn_pdrop"] = 0.25;
   c["embd_pdrop"] = 0.0;
-  const int before = log::warnings();
-  testing::internal::CaptureStderr();
-  (void)make(c.dump(), "dropout");
-  (void)make(c.dump(), "dropout");
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(log::warnings(), before + 1);
-  EXPECT_THAT(said, HasSubstr("W010"));
-  EXPECT_THAT(said, HasSubstr("attn_pdrop = 0.25, resid_pdrop = 0.1"));
-  EXPECT_EQ(said.find("embd_pdrop"), std::string::npos);
+  EXPECT_EQ(make(c.dump(), "dropout").dropout, "attn_pdrop = 0.25, resid_pdrop = 0.1");
   c["resid_pdrop"] = 0;
   c["attn_pdrop"] = 0.0;
-  (void)make(c.dump(), "none");
-  EXPECT_EQ(log::warnings(), before + 1);
+  EXPECT_EQ(make(c.dump(), "none").dropout, "");
+  EXPECT_THAT(error_with("attn_pdrop", 2), HasSubstr("\"attn_pdrop\""));
 }
 
 }  // namespace
