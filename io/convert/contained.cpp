@@ -134,12 +134,14 @@ Hdf5Catalogue read_hdf5_contained(const std::string& path) {
   }
   ::close(ends[0]);
   int status = 0;
-  if (::waitpid(process, &status, WNOHANG) == 0) {  // still writing, or stuck: it has a moment to end
-    ::usleep(100000);
-    if (::waitpid(process, &status, WNOHANG) == 0) {
-      ::kill(process, SIGKILL);
-      while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {}
-    }
+  pid_t ended = ::waitpid(process, &status, WNOHANG);
+  for (int i = 0; ended == 0 && i < 1000; ++i) {  // still writing, or stuck: it has a moment to end
+    ::usleep(i < 100 ? 200 : 1000);
+    ended = ::waitpid(process, &status, WNOHANG);
+  }
+  if (ended == 0) {
+    ::kill(process, SIGKILL);
+    while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {}
   }
   if (WIFSIGNALED(status))
     throw Error(ExitCode::data, strfmt("E120 %s: the HDF5 library was ended by signal %d while it read it: it is damaged, or made to do harm", path.c_str(),

@@ -1,4 +1,6 @@
 // `tessera convert`: a checkpoint into a model directory of Hugging Face's form, or back. Names and words; the bytes are io/convert's.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -212,6 +214,13 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }
 
+/// The most memory this process has had, program and libraries included.
+std::int64_t peak_bytes() {
+  struct rusage used {};
+  (void)::getrusage(RUSAGE_SELF, &used);
+  return std::int64_t{1024} * used.ru_maxrss;
+}
+
 }  // namespace
 
 int convert_command(const Call& call, World& world) {
@@ -222,13 +231,14 @@ int convert_command(const Call& call, World& world) {
                                    : request.to_native ? hf_to_native(world, request, stream)
                                                        : hf_to_hf(world, request, stream);
   const auto bytes = static_cast<double>(report.bytes);
+  const auto peak = static_cast<double>(world.max(peak_bytes()));
   if (request.target.verify)
     log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(), report.verify_seconds,
                      speed_words(bytes, report.verify_seconds).c_str()));
   if (!report.moved_aside.empty()) log::info("moved     what was there is now " + report.moved_aside);
-  log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s) | %s", static_cast<long long>(report.tensors), report.files,
-                   report.files == 1 ? "" : "s", human_bytes(bytes).c_str(), report.seconds, speed_words(bytes, report.seconds).c_str(),
-                   request.out.c_str()));
+  log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
+                   static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s", human_bytes(bytes).c_str(), report.seconds,
+                   speed_words(bytes, report.seconds).c_str(), human_bytes(peak).c_str(), request.out.c_str()));
   return static_cast<int>(ExitCode::ok);
 }
 

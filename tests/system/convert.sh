@@ -105,5 +105,38 @@ good 2 convert --in run --to hf --out y
 mkdir -p z.tmp/mine
 refused 3 E141 2 convert --in run --to hf --out z
 
+# A tensor larger than what a rank may have in memory: the promise is kept both ways. The source is all holes, but for its header.
+mkdir large
+sed 's/"vocab_size": 256/"vocab_size": 3000000/; s/"n_layer": 2/"n_layer": 1/' config.json > large/config.json
+header= at=0
+tensor() {
+  local bytes=$((2 * $2 * ${3:-1}))
+  header+="${header:+,}\"$1\":{\"dtype\":\"BF16\",\"shape\":[$2${3:+,$3}],\"data_offsets\":[$at,$((at + bytes))]}"
+  at=$((at + bytes))
+}
+tensor wte.weight 3000000 32; tensor wpe.weight 64 32
+for name in ln_1 ln_2; do tensor h.0.$name.weight 32; tensor h.0.$name.bias 32; done
+tensor h.0.attn.c_attn.weight 32 96; tensor h.0.attn.c_attn.bias 96; tensor h.0.attn.c_proj.weight 32 32; tensor h.0.attn.c_proj.bias 32
+tensor h.0.mlp.c_fc.weight 32 128; tensor h.0.mlp.c_fc.bias 128; tensor h.0.mlp.c_proj.weight 128 32; tensor h.0.mlp.c_proj.bias 32
+tensor ln_f.weight 32; tensor ln_f.bias 32
+header="{$header}" size=$((${#header} + 1))
+{ for shift in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> shift & 255)))"; done; printf "%s " "$header"; } > large/model.safetensors
+truncate -s $((8 + size + at)) large/model.safetensors
+# at_most MIB
+at_most() { awk -v most="$1" 'match($0, /memory of a rank at most [0-9.]+ MiB/) { n = substr($0, RSTART + 25) + 0; found = n > 8 && n <= most } END { exit !found }' log; }
+good 2 convert --in large --to native --out large-native
+at_most 256 || fail "too much memory to native: $(grep done log)"
+good 2 convert --in large-native --to hf --out large-back --dtype bf16
+at_most 256 || fail "too much memory to safetensors: $(grep done log)"
+[ "$(stat -c %s large-back/model.safetensors)" -ge $at ] && cmp <(tail -c $at large/model.safetensors) <(tail -c $at large-back/model.safetensors) || fail "the large model does not come back"
+good 1 checkpoint verify large-native
+
+# Dropout is no matter of a conversion, and one of training.
+sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' config.json > whole/config.json
+good 1 convert --in whole --to native --out dropped
+! grep -q W010 log || fail "convert speaks of dropout"
+good 1 "${train[@]}" --model whole/config.json --output_dir dropping
+grep -q 'warning W010: dropout is not built: resid_pdrop = 0.1' log || fail "train does not speak of dropout"
+
 echo "$failures failures"
 [ "$failures" = 0 ]

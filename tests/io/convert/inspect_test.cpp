@@ -1,6 +1,7 @@
 // Looking at what is on disk: figures, comparisons, damage found and named, and files that would crash a reader.
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -146,6 +147,31 @@ TEST(Contained, NoHdf5FileEndsTheProgram) {
   expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_contained(folder.file("short.h5", good.substr(0, 3000))); });
   expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_contained(folder.file("text.h5", "no HDF5 at all")); });
   expect_error(ExitCode::data, "cannot read", [&] { (void)read_hdf5_contained(folder / "nowhere.h5"); });
+}
+
+/// Superblock 0: headers without checksums, which crash the library under damage every now and then.
+TEST(Contained, NorDoesOneOfTheOldestForm) {
+  const Folder folder(Folder::Place::memory);
+  const std::string good = bytes_of(TESSERA_TEST_DATA "/golden/superblock0.h5");
+  EXPECT_EQ(read_hdf5_contained(folder.file("good.h5", good)).datasets.size(), 4u);
+  const char* rounds = std::getenv("TESSERA_ROUNDS");
+  std::mt19937 random(6);
+  int refused = 0;
+  for (int i = 0; i < (rounds == nullptr ? 150 : std::atoi(rounds)); ++i) {
+    std::string bytes = good;
+    for (int k = 0; k <= i % 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
+    const std::string path = folder.file("bad.h5", bytes);
+    try {
+      const StoredTensors stored = stored_hdf5(path, read_hdf5_contained(path).datasets);
+      BlockCache cache(stored.files, 2);
+      for (const StoredTensor& t : stored.tensors)
+        if (measurable(t)) (void)measure(t, cache, 0, t.numel());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data) << error.line();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Recognise, ByNamesAndFirstBytes) {
