@@ -50,7 +50,8 @@ struct CheckpointSave::Parts {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
     const auto extents = extents_of(request.params, *request.layout, request.shards, transaction.files(), request.replica, request.replicas);
-    world.together([&] { writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, [this] { transaction.sync_layout(); }); });
+    const auto last = [this] { transaction.sync_layout(); };
+    world.together([&] { writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last); });
   }
   World& world;
   Clock::time_point begin = Clock::now();
