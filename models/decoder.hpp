@@ -36,7 +36,7 @@ struct DecoderDefaults {
 };
 
 /// The keys that all these families have. Throws Error (usage) by key, also for what would change the mathematics and is not
-/// supported: activations, sliding windows, unknown rotations, quantized weights. Warns W010 where dropout is asked for.
+/// supported: activations, sliding windows, unknown rotations, quantized weights.
 [[nodiscard]] DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults);
 
 /// embed, layers.0 … layers.(L-1), head; a layer with experts is two modules, layers.i and layers.i.experts.

@@ -18,7 +18,7 @@ struct Gpt2Config {
   double initializer_range = 0.02;
 };
 
-/// Throws Error (usage) as models::make does; warns W010 where dropout is asked for.
+/// Throws Error (usage) as models::make does.
 [[nodiscard]] Gpt2Config parse_gpt2(const ConfigReader& config);
 
 /// embed, h.0 … h.(L-1), head; the head's weight is the token table.
