@@ -2,7 +2,7 @@
 # Saves a second checkpoint while one call on the file system goes wrong on one rank: each call of each rank in turn, as the shim lets it.
 # Afterwards: the job has ended by itself, with the right exit code and one line that names the file and the reason, and a whole checkpoint loads.
 #   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]      CASES: all, or how many to draw; SEED=… chooses which;
-#   PART=K/N the K-th N-th of them, for several at once
+#   PART=K/N the K-th N-th of them, for several at once; KINDS="kill EIO" these alone (errors_test.cpp has all but kill in one process)
 # PROGRAM is faults_save, which saves and nothing else, or tessera: then a run resumes, trains two steps, saves, and ends.
 set -u
 mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 async=${7:-}
@@ -69,7 +69,9 @@ for ((rank = 0; rank < ranks; ++rank)); do
       *write*) kinds+=" full short short_full" ;;
       mkdir | fallocate | open* | creat) kinds+=" full" ;;  # a disk that fills up at another call is one that is full at the next of these
     esac
-    for kind in $kinds; do echo "$rank $number $kind $call"; done
+    for kind in $kinds; do
+      case " ${KINDS:-$kinds} " in *" $kind "*) echo "$rank $number $kind $call" ;; esac
+    done
   done < "$work/calls.$rank" >> "$work/cases"
 done
 # What is renamed into place is on stable storage: each file synced after its last write, the directory after its last entry, its parent after it.
