@@ -35,7 +35,7 @@ class MoeMlp final : public Sublayer {
     Linear gate, up, down;
   };
   struct Saved {
-    TensorView probs;    // (N, E)
+    TensorView probs;    // (N, E), as weights and dweights of stat_dtype
     TensorView experts;  // (N, K) int32
     TensorView weights;  // (N, K)
     TensorView gate, up; // (N·K, I)

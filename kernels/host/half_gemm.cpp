@@ -19,7 +19,7 @@ namespace {
 struct Blocks {
   std::int64_t m, n, k;
 };
-constexpr Blocks upcast_blocks{1024, 1024, 384}, pair_blocks{480, 1024, 512};
+constexpr Blocks upcast_blocks{1024, 1024, 512}, pair_blocks{480, 1024, 512};
 static_assert(pair_blocks.m % pair_rows == 0 && pair_blocks.n % pair_columns == 0 && pair_blocks.k % 2 == 0);
 
 constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
@@ -100,8 +100,10 @@ class Run {
     else sums_ = c(0), ld_ = s_.ldc;
     const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
     if (laid) lay_down();
-    for (std::int64_t k = 0; k < s_.k; k += most_k) {
-      k_ = k, depth_ = std::min(most_k, s_.k - k);
+    // Blocks of k about as deep as each other: a thin last one would cost as much per number as it has few products.
+    const std::int64_t steps = (s_.k + most_k - 1) / most_k, step = steps > 0 ? ((s_.k + steps - 1) / steps + 31) / 32 * 32 : 0;
+    for (std::int64_t k = 0; k < s_.k; k += step) {
+      k_ = k, depth_ = std::min(step, s_.k - k);
       const bool add = laid || k > 0;
       if (tile_) multiply_pairs(add);
       else multiply_upcast(add);
