@@ -25,27 +25,26 @@ class Packed : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(Packed, SameBitsAtEveryStageAndWithEveryKnob) {
-  for (const int world : {1, 2, 3, 4})
-    for (const std::int64_t micro : {1, 3}) {
-      const Variant base{.world = world, .strategy = "0", .global_batch = 7, .micro_batch = micro, .tokens = 13};
-      const Outcome first = outcome(base);
-      for (const auto tokens : first.tokens) EXPECT_TRUE(tokens > 0 && tokens < 7 * 13) << tokens;
-      for (const char* stage : {"1", "2", "3"}) {
-        Variant v = base;
-        v.strategy = stage;
-        v.copies = world == 3;
-        EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
-        v.recompute = true;
-        v.prefetch = 2;
-        EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
-      }
+  for (const int world : {1, 3}) {
+    const Variant base{.world = world, .strategy = "0", .global_batch = 7, .micro_batch = 2, .tokens = 13};
+    const Outcome first = outcome(base);
+    for (const auto tokens : first.tokens) EXPECT_TRUE(tokens > 0 && tokens < 7 * 13) << tokens;
+    Variant v = base;
+    for (const char* stage : {"1", "2", "3"}) {
+      v.strategy = stage;
+      v.copies = stage[0] == '2';
+      EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
     }
+    v.recompute = true;
+    v.prefetch = 2;
+    EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
+  }
 }
 
 TEST_P(Packed, WorldAndSplitChangeNothingButRounding) {
   if (model_.router.layers > 0) GTEST_SKIP() << "the balance loss depends on how a batch is cut";
   const Outcome whole = outcome({.world = 1, .global_batch = 7, .micro_batch = 7, .tokens = 13});
-  for (const auto& [world, micro] : {std::pair{1, 2}, {2, 2}, {3, 1}, {5, 2}}) {
+  for (const auto& [world, micro] : {std::pair{1, 2}, {2, 2}, {3, 1}}) {
     const Outcome o = outcome({.world = world, .global_batch = 7, .micro_batch = micro, .tokens = 13});
     EXPECT_EQ(o.tokens, whole.tokens);
     for (std::size_t s = 0; s < o.losses.size(); ++s) {
