@@ -28,7 +28,7 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
     text += strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full", human_count(static_cast<double>(c.tokens)).c_str(),
                    static_cast<long long>(c.documents), static_cast<long long>(c.samples), static_cast<long long>(length),
                    100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
-    if (c.cut > 0) text += strfmt(", %lld longer ones cut", static_cast<long long>(c.cut));
+    if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
     return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
   }
   return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)",
