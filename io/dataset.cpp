@@ -57,12 +57,15 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
   return largest;
 }
 
-/// Decodes all documents of a .jsonl file into one text, a newline between them.
-std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest) {
+/// Decodes all documents of a .jsonl file into one text, a newline between them; `ends`: of each but the last, that newline included.
+std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest, std::vector<std::int64_t>& ends) {
   std::string text;
   bool first = true;
   for_each_jsonl_text(bytes, path, [&](std::string_view document) {
-    if (!first) text += '\n';
+    if (!first) {
+      text += '\n';
+      ends.push_back(static_cast<std::int64_t>(text.size()));
+    }
     first = false;
     text += document;
   });
@@ -78,9 +81,12 @@ class ByteStream final : public TokenStream {
   /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline included.
   std::int32_t open(MappedFile file, DatasetFile& entry) {
     std::int32_t largest = parts_.empty() ? 0 : '\n';
+    if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);
     if (entry.kind == "jsonl") {
-      texts_.push_back(std::make_unique<std::string>(decode_jsonl(file.bytes(), entry.path, largest)));
+      std::vector<std::int64_t> ends;
+      texts_.push_back(std::make_unique<std::string>(decode_jsonl(file.bytes(), entry.path, largest, ends)));
       add(*texts_.back());
+      for (const std::int64_t end : ends) document_ends.push_back(starts_.begin(parts_.size() - 1) + end);
     } else {
       largest = std::max(largest, check_text(file.bytes(), entry.path));
       maps_.push_back(std::move(file));
@@ -90,6 +96,7 @@ class ByteStream final : public TokenStream {
     return largest;
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
+  std::vector<std::int64_t> document_ends;  // but the last one's
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -189,6 +196,10 @@ Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer)
     const std::int32_t largest = is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry);
     dataset.largest_id = std::max(dataset.largest_id, largest);
     dataset.files.push_back(std::move(entry));
+  }
+  if (!is_bin) {
+    bytes_of->document_ends.push_back(bytes_of->size());
+    dataset.document_ends = std::move(bytes_of->document_ends);
   }
   if (is_bin) dataset.tokens = std::move(ids_of);
   else dataset.tokens = std::move(bytes_of);

@@ -8,13 +8,17 @@
 
 namespace tessera::io {
 
-/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs and targets.
+class PackedStream;  // packing.hpp
+
+/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs and targets; unless it is packed.
 class TokenStream {
  public:
   virtual ~TokenStream() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
   virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
+  /// Itself, if its samples are packed documents; else null.
+  [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
 };
 
 enum class Tokenizer : unsigned char { bytes };
@@ -30,6 +34,8 @@ struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
   std::int32_t largest_id = 0;
+  /// Of text and .jsonl: where each document ends in `tokens`, the newline that joins it to the next one included. Empty for .bin files.
+  std::vector<std::int64_t> document_ends;
 };
 
 /// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key) likewise; llm.c
@@ -60,5 +66,7 @@ struct SampleCount {
   std::int64_t samples = 0, dropped_tokens = 0;
 };
 [[nodiscard]] SampleCount count_samples(std::int64_t tokens, std::int64_t T);
+/// The same of a stream, packed or not.
+[[nodiscard]] SampleCount count_samples(const TokenStream& tokens, std::int64_t T);
 
 }  // namespace tessera::io

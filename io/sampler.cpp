@@ -1,6 +1,6 @@
 // Which sample comes when.
 
-#include "io/dataset.hpp"
+#include "io/packing.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -11,6 +11,13 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
                  static_cast<long long>(T));
   const std::int64_t samples = tokens > 0 ? (tokens - 1) / T : 0;
   return {samples, samples > 0 ? tokens - (samples * T + 1) : tokens};
+}
+
+SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
+  const PackedStream* packed = tokens.packed();
+  if (packed == nullptr) return count_samples(tokens.size(), T);
+  TESSERA_ASSERT(packed->tokens() == T, "packed for %lld, not %lld", static_cast<long long>(packed->tokens()), static_cast<long long>(T));
+  return {packed->count().samples, packed->count().dropped};
 }
 
 Sampler::Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed)

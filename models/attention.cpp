@@ -13,6 +13,9 @@ std::vector<Linear> linears(const std::vector<LinearSpec>& specs, ParamList& par
   return made;
 }
 
+/// What tells packed documents apart in training and evaluation.
+TensorView documents(const Batch* batch) { return batch != nullptr ? batch->positions : TensorView{}; }
+
 }  // namespace
 
 Attention::Attention(const AttentionSpec& spec, ParamList& params)
@@ -103,7 +106,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
     return;
   }
   kernels::attention_forward({.shape = shape, .qkv = qkv, .out = out, .lse = args.phase == Phase::train ? s.lse : TensorView{},
-                              .scale = scale_, .workspace = scratch}, args.stream);
+                              .scale = scale_, .workspace = scratch,
+                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch)}, args.stream);
 }
 
 void Attention::forward(const ForwardArgs& args) const {
@@ -143,7 +147,8 @@ void Attention::backward(const BackwardArgs& args) const {
                                .lse = s.lse,
                                .dqkv = w.dqkv.reshape(qkv_shape),
                                .scale = scale_,
-                               .workspace = w.kernel},
+                               .workspace = w.kernel,
+                               .positions = documents(args.batch)},
                               args.stream);
   maker_.backward(heads_args, args.grads, s.qkv, w.dqkv, w.norm);
   backward_projections(args, w.dqkv);

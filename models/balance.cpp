@@ -14,6 +14,12 @@ double total(const TensorView& router, int first, int count, int which, std::int
 
 }  // namespace
 
+std::int64_t choosing_tokens(const Batch& batch) {
+  std::int64_t tokens = batch.ids.numel();
+  for (std::int64_t i = 0; batch.positions && i < batch.ids.numel(); ++i) tokens -= is_padding(batch, i);
+  return tokens;
+}
+
 double balance_loss(const TensorView& router, std::int64_t tokens, int layer) {
   const int layers = static_cast<int>(router.shape[0]), first = layer < 0 ? 0 : layer, count = layer < 0 ? layers : 1;
   const std::int64_t experts = router.shape[2];

@@ -6,7 +6,10 @@
 
 namespace tessera::models {
 
-/// Of one layer, or (layer -1) of all layers' tokens together. `router` is Batch::router as forward has left it, `tokens` its B·T.
+/// Tokens of a micro-batch that choose experts and count: all but padding.
+[[nodiscard]] std::int64_t choosing_tokens(const Batch& batch);
+
+/// Of one layer, or (layer -1) of all layers' tokens together. `router` is Batch::router as forward has left it, `tokens` its choosing_tokens.
 [[nodiscard]] double balance_loss(const TensorView& router, std::int64_t tokens, int layer);
 
 /// What a micro-batch weighs in the step's balance loss: its share of the valid tokens of the global batch.

@@ -101,6 +101,7 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   m.hidden = c.hidden;
   m.vocab = c.vocab;
   m.max_tokens = c.max_tokens;
+  m.packs = true;
   m.dtype = dtype;
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
   m.modules.push_back(std::make_unique<Embedding>(

@@ -30,7 +30,8 @@ void Embedding::backward(const BackwardArgs& args) const {
                                .dtokens_table = grads[tokens_],
                                .accumulate_tokens = grads.adds(tokens_),
                                .dpositions_table = positions_ >= 0 ? grads[positions_] : TensorView{},
-                               .accumulate_positions = positions_ >= 0 && grads.adds(positions_)},
+                               .accumulate_positions = positions_ >= 0 && grads.adds(positions_),
+                               .positions = args.batch->positions},
                               args.stream);
 }
 

@@ -47,6 +47,7 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
   m.hidden = c.hidden;
   m.vocab = c.vocab;
   m.max_tokens = c.max_tokens;
+  m.packs = true;
   m.dtype = dtype;
   m.modules.push_back(std::make_unique<Embedding>(EmbeddingSpec{.tokens = "wte.weight",
                                                                 .positions = "wpe.weight",

@@ -34,10 +34,15 @@ struct Batch {
   const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only
   kernels::LossSums* sums = nullptr;   // added to
   TensorView logits;                   // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
-  TensorView positions;                // (B, T) int32; absent: 0 … T-1 in every row
+  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0, sees
+  /// itself alone, and one of a single token without a target is padding (is_padding).
+  TensorView positions;
   TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
   const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them; null: T in all
 };
+
+/// True of a packed row's token that fills it up: nothing may depend on it.
+[[nodiscard]] bool is_padding(const Batch& batch, std::int64_t token);
 
 /// What a module keeps of the tokens that earlier passes of a generation have shown it (keys and values). A pass is Phase::logits; without
 /// Batch::positions it is the first, with them the tokens of row b stand behind positions[b][0] tokens that the cache holds.
@@ -117,6 +122,7 @@ struct Model {
   std::int64_t hidden = 0;         // C of the activation between modules
   std::int64_t vocab = 0;
   std::int64_t max_tokens = 0;     // longest sequence
+  bool packs = false;              // every module minds Batch::positions in training and evaluation
   DType dtype = DType::f32;        // of parameters and activations, bf16 and f16 among them; f64 in gradient checks
 
   [[nodiscard]] std::int64_t num_params() const;

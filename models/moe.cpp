@@ -1,6 +1,8 @@
 // MoeMlp: saved are the router's choice, gate and up; everything else is made again in backward.
 #include "models/moe.hpp"
 
+#include <cstring>
+
 #include "kernels/swiglu.hpp"
 #include "models/balance.hpp"
 
@@ -67,6 +69,35 @@ TensorView statistic(const Batch* batch, int layer, int which) {
   return row.reshape({2, row.shape[2]}).rows(which, 1).reshape({row.shape[2]});
 }
 
+/// Calls f(first element of its row of E) for every token of padding.
+template <class F>
+void each_padding(const Batch* batch, std::int64_t experts, const F& f) {
+  if (batch == nullptr || !batch->positions) return;
+  for (std::int64_t t = 0; t < batch->ids.numel(); ++t)
+    if (is_padding(*batch, t)) f(t * experts);
+}
+
+/// Takes the choices of padding out of the layer's statistics.
+void forget_padding(const Batch* batch, int layer, const TensorView& probs, const TensorView& chosen) {
+  const TensorView counts = statistic(batch, layer, 0), sums = statistic(batch, layer, 1);
+  const std::int64_t experts = probs.shape[1], each = chosen.shape[1];
+  if (!counts) return;
+  each_padding(batch, experts, [&](std::int64_t first) {
+    for (std::int64_t k = 0; k < each; ++k) counts.as<double>()[chosen.as<std::int32_t>()[first / experts * each + k]] -= 1;
+    for (std::int64_t e = 0; e < experts; ++e)
+      sums.as<double>()[e] -= probs.dtype == DType::f64 ? probs.as<double>()[first + e] : static_cast<double>(probs.as<float>()[first + e]);
+  });
+}
+
+/// The balance loss is no business of padding, and no other loss reaches it: its gradient is zero.
+void clear_padding(const Batch* batch, const TensorView& dlogits) {
+  const std::int64_t experts = dlogits.shape[1];
+  each_padding(batch, experts, [&](std::int64_t first) {
+    std::memset(static_cast<char*>(dlogits.data) + static_cast<std::size_t>(first) * size_of(dlogits.dtype), 0,
+                static_cast<std::size_t>(experts) * size_of(dlogits.dtype));
+  });
+}
+
 }  // namespace
 
 void MoeMlp::forward(const ForwardArgs& args) const {
@@ -78,6 +109,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   router_.forward({.params = args.params, .x = args.x, .y = s.probs, .stream = args.stream});
   kernels::route({.logits = s.probs, .probs = s.probs, .experts = s.experts, .weights = s.weights, .normalise = normalise_,
                   .counts = statistic(args.batch, layer_, 0), .sums = statistic(args.batch, layer_, 1)}, args.stream);
+  forget_padding(args.batch, layer_, s.probs, s.experts);
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   const auto apply = [&](const Linear& linear, std::size_t e, const TensorView& x, const TensorView& y) {
@@ -101,6 +133,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
   backward_experts(args, s, w);  // leaves the gradient of each row's x in w.rows, and dweights
   kernels::route_backward({.dweights = w.dweights, .probs = s.probs, .experts = s.experts, .weights = s.weights,
                            .normalise = normalise_, .balance = balance_gradient(args, w), .dlogits = w.dlogits}, args.stream);
+  clear_padding(args.batch, w.dlogits);
   const Linear::BackwardArgs router{.params = args.params, .grads = args.grads, .x = args.x, .dy = w.dlogits, .dx = args.dx,
                                     .write = Write::add, .stream = args.stream};
   router_.backward_params(router);  // the last to read x, which dx may be
@@ -133,7 +166,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
 TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) const {
   if (balance_ == 0) return {};
   TESSERA_ASSERT(args.batch && args.batch->router, "a balance loss without Batch::router");
-  models::balance_gradient(args.batch->router, args.shape.batch * args.shape.tokens, balance_ * balance_weight(*args.batch), w.dprobs);
+  models::balance_gradient(args.batch->router, choosing_tokens(*args.batch), balance_ * balance_weight(*args.batch), w.dprobs);
   return w.dprobs;
 }
 

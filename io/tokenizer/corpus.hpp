@@ -64,7 +64,8 @@ struct CorpusJob {
 };
 
 /// Collective. Tokenises all documents, special tokens of the template around each, into `job.out`: uint16 ids if the tokenizer has at most
-/// 65536, else uint32. Written beside it and renamed at the end. Throws Error (data) on every rank alike: what Corpus refuses, a zero byte or a
+/// 65536, else uint32. Beside it stands where each document ends
+/// (documents.hpp). Both are written under other names and renamed at the end. Throws Error (data) on every rank alike: what Corpus refuses, a zero byte or a
 /// line that is no document (with its place), a disk that is full. Ranks see one file system.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job);
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "io/data_kind.hpp"
+#include "io/documents.hpp"
 #include "io/jsonl.hpp"
 #include "io/token_file.hpp"
 #include "io/tokenizer/corpus.hpp"
@@ -17,6 +18,12 @@ namespace {
 constexpr std::size_t header_size = 1024;
 constexpr std::size_t parts_a_round = 4;  // of a rank
 
+/// What a rank makes of its parts of a round.
+struct Made {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int64_t> ends;  // of documents, in ids
+};
+
 /// Documents to ids, with what belongs around them.
 class DocumentEncoder {
  public:
@@ -26,23 +33,24 @@ class DocumentEncoder {
     if (!behind.empty() && eos_ == behind.back()) eos_.reset();  // it comes with the template
   }
 
-  void encode(std::string_view text, bool begins, bool ends, std::vector<std::int32_t>& ids) {
+  void encode(std::string_view text, bool begins, bool ends, Made& made) {
+    std::vector<std::int32_t>& ids = made.ids;
     const auto& [before, behind] = tables_.post_processor;
     if (begins) ids.insert(ids.end(), before.begin(), before.end());
     encoder_.encode(text, begins ? Normalizer::Place::beginning : Normalizer::Place::inside, ids);
     if (!ends) return;
     ids.insert(ids.end(), behind.begin(), behind.end());
     if (eos_) ids.push_back(*eos_);
-    ++documents_;
+    made.ends.push_back(static_cast<std::int64_t>(ids.size()));
   }
-  void encode(const Corpus& corpus, const Corpus::Part& part, std::vector<std::int32_t>& ids) {
+  void encode(const Corpus& corpus, const Corpus::Part& part, Made& made) {
     const std::string_view text = corpus.text(part);
     if (!corpus.is_jsonl(part.file)) {
       const std::size_t zero = text.find('\0');
       if (zero != text.npos) throw zero_byte(corpus.path(part.file), part.offset + zero);
-      return encode(text, part.begins, part.ends, ids);
+      return encode(text, part.begins, part.ends, made);
     }
-    const auto document = [&](std::string_view one) { encode(one, true, true, ids); };
+    const auto document = [&](std::string_view one) { encode(one, true, true, made); };
     try {
       for_each_jsonl_text(text, corpus.path(part.file), document);
     } catch (const Error&) {  // the lines before this part are counted only now that a number is wanted
@@ -50,24 +58,32 @@ class DocumentEncoder {
       throw;
     }
   }
-  [[nodiscard]] std::int64_t documents() const { return documents_; }
   [[nodiscard]] std::int64_t repaired() const { return encoder_.repaired(); }
 
  private:
   const TokenizerTables& tables_;
   Encoder encoder_;
   std::optional<std::int32_t> eos_;
-  std::int64_t documents_ = 0;
 };
 
-/// The count of every rank, on every rank. Collective.
-std::vector<std::int64_t> counts_of_all(World& world, std::int64_t mine) {
+struct Counts {
+  std::int64_t tokens = 0, documents = 0;
+  void add(const Counts& more) { tokens += more.tokens, documents += more.documents; }
+};
+
+/// Counts every rank's `mine` into `all`; returns what stood there, with those of the ranks before this one. Collective.
+Counts count_all(World& world, const Counts& mine, Counts& all) {
   std::string joined;
-  for (const std::string& text : world.to_root(std::to_string(mine))) joined += text + " ";
+  for (const std::string& text : world.to_root(std::to_string(mine.tokens) + " " + std::to_string(mine.documents))) joined += text + " ";
   std::istringstream in(world.from_root(joined));
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()));
-  for (std::int64_t& count : counts) in >> count;
-  return counts;
+  Counts before = all;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    Counts one;
+    in >> one.tokens >> one.documents;
+    all.add(one);
+    if (rank < world.rank()) before.add(one);
+  }
+  return before;
 }
 
 void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids, std::vector<std::uint16_t>& room) {
@@ -75,6 +91,13 @@ void write_ids(const File& file, int width, std::int64_t first, std::span<const 
   if (width == 4) return file.write_at(at, std::as_bytes(ids));
   room.assign(ids.begin(), ids.end());
   file.write_at(at, std::as_bytes(std::span(room)));
+}
+
+/// `ends` in the ids of this rank become ends in the file, which has `at` before them.
+void write_ends(const File& file, const Counts& at, std::vector<std::int64_t>& ends) {
+  for (std::int64_t& end : ends) end += at.tokens;
+  const auto place = document_file_header(0, 0).size() + static_cast<std::size_t>(at.documents) * sizeof(std::int64_t);
+  file.write_at(place, std::as_bytes(std::span(ends)));
 }
 
 /// The file while it is written; gone unless committed.
@@ -121,30 +144,32 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   const std::vector<Corpus::Part> parts = corpus.parts(job.part_bytes, cut);
   CorpusReport report{.bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
   DocumentEncoder encoder(tokenizer, job.eos);
-  Output output(world, job.out);
-  std::vector<std::int32_t> ids;
+  Output output(world, job.out), documents(world, document_file_name(job.out));
+  Made made;
+  Counts all;
   std::vector<std::uint16_t> room;
   std::uint64_t bytes_done = 0;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < parts.size(); first += round) {
     const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
-    ids.clear();
+    made.ids.clear();
+    made.ends.clear();
     world.together([&] {
-      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p) encoder.encode(corpus, parts[p], ids);
+      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p) encoder.encode(corpus, parts[p], made);
     });
-    std::int64_t at = report.tokens;
-    const std::vector<std::int64_t> counts = counts_of_all(world, static_cast<std::int64_t>(ids.size()));
-    for (int rank = 0; rank < world.size(); ++rank) {
-      if (rank < world.rank()) at += counts[static_cast<std::size_t>(rank)];
-      report.tokens += counts[static_cast<std::size_t>(rank)];
-    }
-    world.together([&] { write_ids(output.file(), report.width, at, ids, room); });
+    const Counts at = count_all(world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
+    world.together([&] {
+      write_ids(output.file(), report.width, at.tokens, made.ids, room);
+      write_ends(documents.file(), at, made.ends);
+    });
     for (std::size_t p = first; p < std::min(first + round, parts.size()); ++p) bytes_done += parts[p].length;
-    if (job.progress && world.rank() == 0) job.progress({bytes_done, report.bytes, report.tokens});
+    if (job.progress && world.rank() == 0) job.progress({bytes_done, report.bytes, all.tokens});
   }
-  report.documents = world.sum(encoder.documents());
+  report.tokens = all.tokens;
+  report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
   if (report.tokens == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
+  documents.commit(document_file_header(report.tokens, report.documents));  // first: no token file stands without its documents
   output.commit(token_file_header(report.width, report.tokens));
   return report;
 }

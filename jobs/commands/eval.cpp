@@ -41,19 +41,21 @@ class ProgressLines {
 int eval_command(const Call& call, World& world) {
   const Options& options = call.options();
   const bool json = options.flag("json");
+  check_options(options);
   const ModelConfig config = read_model_config(options, &world);
   const models::Model model = models::make(config.text, config.path);
   const ThreadShare threads = take_cores(options, world);
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());
   spec.tokens = options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
+  spec.packed = options.flag("packing");
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
   if (!json)
     for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
   if (!json) announce_inference(call, world, config, *run, threads, data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
 
-  const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch;
+  const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch, all = data.train_count.samples;
   const train::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, ProgressLines(spec.tokens));
   if (json) {
@@ -61,7 +63,7 @@ int eval_command(const Call& call, World& world) {
                                            {"perplexity", std::exp(report.loss)},
                                            {"token_accuracy", report.token_accuracy},
                                            {"tokens", report.tokens},
-                                           {"samples", report.tokens / spec.tokens},
+                                           {"samples", most > 0 ? std::min(most, all) : all},
                                            {"max_length", spec.tokens},
                                            {"seconds", report.seconds},
                                            {"tokens_per_second", tokens_per_second(report)}};

@@ -107,7 +107,7 @@ void TrainRun::lock() {
 }
 
 bool TrainRun::resume() {
-  data_identity_ = identity_of(data_, trainer_options_.run.tokens, data_seed(options_), options_.flag("dataset_shuffle"));
+  data_identity_ = identity_of(data_, options_, trainer_options_.run.tokens);
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     try {

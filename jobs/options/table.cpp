@@ -46,6 +46,13 @@ const OptionSpec model_and_data[] = {
     {.name = "max_length", .aliases = "seq_len seq_length", .type = Type::integer, .words = "T", .group = "Data",
      .help = "tokens of a sample [the model's longest; eval: at most 2048 of them]", .matches = "ms-swift --max_length",
      .commands = for_runs | for_eval, .least = 1},
+    {.name = "packing", .type = Type::flag, .fallback = "false", .group = "Data",
+     .help = "a sample holds whole documents, which do not see one another: attention stays within each, positions begin again, and no token is "
+             "predicted across a border; longer ones are cut",
+     .matches = "ms-swift --packing; TRL packing", .commands = for_train | for_plan | for_eval | for_config},
+    {.name = "packing_strategy", .type = Type::choice, .fallback = "binpack", .words = "binpack|sequential", .group = "Data",
+     .help = "which documents share a sample: binpack fills samples best (of every 1000 documents the longest first), sequential keeps their order",
+     .matches = "ms-swift --packing_strategy; TRL bfd_split", .commands = for_train | for_plan | for_eval | for_config},
 };
 
 const OptionSpec batch_and_optimizer[] = {
@@ -266,7 +273,8 @@ const OptionSpec tool_options[] = {
      .commands = for_bench | for_plan | for_config},
     {.name = "bench_steps", .type = Type::integer, .fallback = "10", .group = "Bench",
      .help = "measured steps of each strategy", .commands = for_bench | for_config, .least = 1, .most = 100000},
-    {.name = "bench_repeats", .type = Type::integer, .fallback = "10", .group = "Bench", .help = "best of N; bench io, convert: turns",
+    {.name = "bench_repeats", .type = Type::integer, .fallback = "10", .group = "Bench",
+     .help = "how often each thing is measured: the best counts; bench io and convert: turns, the median counts [convert: 3]",
      .commands = for_bench | for_config, .least = 1, .most = 100000},
     {.name = "bench_bytes", .type = Type::size, .fallback = "64MiB", .group = "Bench",
      .help = "bench collectives: bytes of the whole buffer", .commands = for_bench | for_config},

@@ -3,6 +3,9 @@
 #include <cmath>
 
 #include "io/data_kind.hpp"
+#include "io/documents.hpp"
+#include "io/packing.hpp"
+#include "io/tokenizer/document_ids.hpp"
 #include "jobs/run/setup.hpp"
 #include "jobs/run/text.hpp"
 
@@ -20,7 +23,9 @@ void check_ids(const io::Dataset& data, const models::Model& model, const char* 
 
 io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what,
                                 const char* option) {
-  const io::SampleCount count = io::count_samples(tokens.size(), length);
+  const io::SampleCount count = io::count_samples(tokens, length);
+  if (count.samples < 1 && tokens.packed() != nullptr)
+    throw Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
   if (count.samples < 1) {
     throw Error(ExitCode::data,
                 strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what,
@@ -45,19 +50,73 @@ std::vector<std::string> prepare_files(const Options& options, World& world, con
   return made.paths;
 }
 
+/// What an option's files hold.
+struct Opened {
+  std::shared_ptr<const io::TokenStream> tokens;
+  std::vector<std::int64_t> ends;  // of documents, for --packing; else empty
+};
+
+/// The token that ends documents in .bin files that say nothing about them themselves.
+std::int32_t separator(const Options& options, const std::string& model_directory) {
+  const std::string to_do = "Give --eos_token TOKEN with a tokenizer, or files that tessera tokenize has written";
+  if (options.text("eos_token") == "none")
+    throw options.refuse("eos_token", "--packing needs to know where the documents of a .bin file end", to_do);
+  if (const auto tokenizer = read_tokenizer(options, model_directory)) return document_end(options, *tokenizer).value();
+  if (options.given("eos_token")) throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
+  const io::DocumentIds ids = model_directory.empty()
+                                  ? io::DocumentIds{}
+                                  : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
+  if (ids.eos.empty())
+    throw Error(ExitCode::usage, "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model", "--packing",
+                to_do);
+  return ids.eos.front();
+}
+
 /// The stream of `paths`; `files` are those of the option, whose tokens they hold.
-std::shared_ptr<const io::TokenStream> open_checked(const Options& options, const std::vector<std::string>& paths,
-                                                    const models::Model& model, const char* option,
-                                                    std::vector<io::DatasetFile>& files) {
+Opened open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model, const char* option,
+                    const std::string& model_directory, std::vector<io::DatasetFile>& files) {
   io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
   check_ids(data, model, option);
+  Opened opened;
+  if (options.flag("packing")) opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
   files = std::move(data.files);
   const std::vector<std::string>& named = options.list(option);
   if (named != paths) {
     files.clear();
     for (const std::string& path : named) files.push_back({.path = path, .kind = io::data_kind(path)});
   }
-  return std::move(data.tokens);
+  opened.tokens = std::move(data.tokens);
+  return opened;
+}
+
+/// The documents of the stream as samples, if they are to be packed; else the stream.
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& data, std::int64_t tokens) {
+  if (!options.flag("packing")) return data.tokens;
+  return std::make_shared<io::PackedStream>(data.tokens, io::Documents{0, data.ends}, tokens,
+                                            io::packing_of(options.text("packing_strategy")));
+}
+
+/// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data whole documents, as many as fit.
+void split(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+  const std::int64_t size = whole.tokens->size();
+  const auto held_out = static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
+  if (!options.flag("packing")) {
+    data.validation = io::slice(whole.tokens, size - held_out, held_out);
+    data.train = io::slice(whole.tokens, 0, size - held_out);
+    return;
+  }
+  const std::span<const std::int64_t> ends(whole.ends);
+  const auto kept = static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
+  const io::Packing packing = io::packing_of(options.text("packing_strategy"));
+  data.train = std::make_shared<io::PackedStream>(whole.tokens, io::Documents{0, ends.first(kept)}, tokens, packing);
+  data.validation = std::make_shared<io::PackedStream>(whole.tokens, io::Documents{ends[kept - 1], ends.subspan(kept)}, tokens, packing);
+}
+
+void agree_on_samples(World& world, const RunData& data) {
+  std::string text;
+  for (const auto* stream : {data.train.get(), data.validation.get()})
+    if (stream != nullptr && stream->packed() != nullptr) text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
+  if (!text.empty()) world.agree("the packed samples", text);
 }
 
 }  // namespace
@@ -71,17 +130,14 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   const std::vector<std::string> train_paths = prepare_files(options, world, "dataset", data);
   const std::vector<std::string> val_paths = prepare_files(options, world, "val_dataset", data);
   world.together([&] {
-    std::shared_ptr<const io::TokenStream> whole = open_checked(options, train_paths, model, "dataset", data.train_files);
-    const double ratio = options.real("split_dataset_ratio");
+    const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
-      data.validation = open_checked(options, val_paths, model, "val_dataset", data.val_files);
-      data.train = whole;
-    } else if (ratio > 0) {
-      const auto held_out = static_cast<std::int64_t>(std::floor(ratio * static_cast<double>(whole->size())));
-      data.validation = io::slice(whole, whole->size() - held_out, held_out);
-      data.train = io::slice(whole, 0, whole->size() - held_out);
+      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files), tokens);
+      data.train = packed(options, whole, tokens);
+    } else if (options.real("split_dataset_ratio") > 0) {
+      split(options, whole, tokens, data);
     } else {
-      data.train = whole;
+      data.train = packed(options, whole, tokens);
     }
     data.train_count = count_or_refuse(*data.train, tokens, "training data", "--dataset");
     if (data.validation != nullptr) {
@@ -89,6 +145,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
                                        options.has("val_dataset") ? "--val_dataset" : "--split_dataset_ratio");
     }
   });
+  agree_on_samples(world, data);
   return data;
 }
 
@@ -100,9 +157,10 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
   world.together([&] {
-    data.train = open_checked(options, paths, model, "dataset", data.train_files);
+    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens);
     data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
   });
+  agree_on_samples(world, data);
   return data;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/packing.hpp"
 #include "jobs/run/versions.hpp"
 
 namespace tessera::jobs {
@@ -22,6 +23,14 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
                       const io::SampleCount& count, std::int64_t length) {
   std::string text = strfmt("%s: ", what);
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
+  if (const io::PackedStream* packed = tokens.packed()) {
+    const io::PackingCount& c = packed->count();
+    text += strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full", human_count(static_cast<double>(c.tokens)).c_str(),
+                   static_cast<long long>(c.documents), static_cast<long long>(c.samples), static_cast<long long>(length),
+                   100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
+    if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
+    return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
+  }
   return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)",
                        human_count(static_cast<double>(tokens.size())).c_str(), static_cast<long long>(count.samples),
                        static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));

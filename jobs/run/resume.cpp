@@ -16,9 +16,10 @@ namespace tessera::jobs {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-DataIdentity identity_of(const RunData& data, std::int64_t max_length, std::uint64_t seed, bool shuffle) {
+DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
   constexpr std::int64_t most = 65536;
-  DataIdentity id{data.train->size(), data.train_count.samples, max_length, seed, shuffle, 0};
+  DataIdentity id{data.train->size(), data.train_count.samples, max_length, data_seed(options), options.flag("dataset_shuffle"), 0,
+                  data.train->packed() != nullptr ? options.text("packing_strategy") : "none"};
   const std::int64_t n = std::min(most, id.tokens);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
   for (const std::int64_t first : {std::int64_t{0}, (id.tokens - n) / 2, id.tokens - n}) {
@@ -36,6 +37,7 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
+  if (data.packing != "none") json["data"]["packing"] = data.packing;
   json["optimizer"] = {{"name", "adamw"},
                        {"adam_beta1", options.real("adam_beta1")},
                        {"adam_beta2", options.real("adam_beta2")},
@@ -56,6 +58,7 @@ std::string differences(const Json& then, const DataIdentity& now) {
   compare("max_length", word("max_length"), std::to_string(now.max_length));
   compare("data seed", word("seed"), std::to_string(now.seed));
   compare("dataset_shuffle", word("shuffle"), now.shuffle ? "true" : "false");
+  compare("packing", then.contains("packing") ? word("packing") : "\"none\"", "\"" + now.packing + "\"");
   compare("tokens of the data", word("tokens"), std::to_string(now.tokens));
   compare("samples", word("samples"), std::to_string(now.samples));
   if (list.empty()) compare("content of the data, by checksum", word("crc32c"), strfmt("\"%08x\"", now.crc));

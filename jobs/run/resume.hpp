@@ -25,8 +25,9 @@ struct DataIdentity {
   std::uint64_t seed = 0;
   bool shuffle = true;
   std::uint32_t crc = 0;  // of tokens from the beginning, the middle and the end
+  std::string packing = "none";  // or the strategy
 };
-[[nodiscard]] DataIdentity identity_of(const RunData& data, std::int64_t max_length, std::uint64_t seed, bool shuffle);
+[[nodiscard]] DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length);
 
 /// The manifest's "training" object and back.
 [[nodiscard]] std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options);

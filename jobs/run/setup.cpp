@@ -40,6 +40,12 @@ void check_options(const Options& options) {
                            "Give --val_dataset, or --split_dataset_ratio 0.1");
     }
   }
+  if (options.flag("packing") && options.text("baseline") == "bigram") {
+    throw Error(ExitCode::usage, "--baseline bigram counts pairs across documents, which --packing keeps apart",
+                option_sources(options, {"packing", "baseline"}), "Drop one of the two");
+  }
+  if (options.given("packing_strategy") && !options.flag("packing"))
+    throw options.refuse("packing_strategy", "--packing_strategy without --packing packs nothing", "Add --packing true");
   if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
   }
@@ -215,6 +221,7 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.batch = batch_of(options, world);
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.maybe_integer("per_device_eval_batch_size").value_or(0);
+  spec.packed = options.flag("packing");
   if (options.flag("async_save")) spec.snapshot_vectors = options.flag("save_only_model") ? 1 : 3;
   return spec;
 }

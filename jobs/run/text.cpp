@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "io/data_kind.hpp"
+#include "io/documents.hpp"
 #include "io/tokenizer/mix_hash.hpp"
 #include "runtime/base/log.hpp"
 
@@ -13,7 +14,7 @@ namespace tessera::jobs {
 namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-constexpr std::uint64_t cache_form = 1;  // goes up when the same key would mean other tokens
+constexpr std::uint64_t cache_form = 2;  // goes up when the same key would mean other tokens
 }  // namespace
 
 std::string tokenizer_path(const Options& options, const std::string& model_directory) {
@@ -80,7 +81,7 @@ TokenisedData tokenised(const Options& options, World& world, const io::TextToke
   bool found = false;
   world.together([&] {
     if (world.rank() == 0) io::make_directories(directory);
-    found = world.rank() == 0 && std::filesystem::exists(file);
+    found = world.rank() == 0 && std::filesystem::exists(file) && std::filesystem::exists(io::document_file_name(file));
   });
   found = world.max(found ? 1 : 0) == 1;
   std::string how = "found";

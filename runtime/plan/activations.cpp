@@ -41,6 +41,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
     slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
   else
     slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
   return slots;
 }
 
@@ -77,6 +78,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
   slots.push_back({ids_name, Category::buffers, Placement::own, words});
   slots.push_back({targets_name, Category::buffers, Placement::own, words});
+  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words});
   slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});

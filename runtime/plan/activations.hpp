@@ -17,6 +17,7 @@ inline constexpr const char* gradient_name = "dx";        // (B, T, C), gradient
 inline constexpr const char* workspace_name = "workspace";
 inline constexpr const char* ids_name = "ids";            // (B, T) int32
 inline constexpr const char* targets_name = "targets";    // (B, T) int32
+inline constexpr const char* positions_name = "positions";  // (B, T) int32: Batch::positions of packed rows
 inline constexpr const char* router_name = "router";      // (layers with experts, 2, E) f64: Batch::router; training only
 inline constexpr const char* logits_name = "logits";      // (1, V); generate: (B, V)
 /// Keys and values that module i keeps of B rows of cache_tokens, in generation.

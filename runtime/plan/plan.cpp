@@ -46,6 +46,9 @@ void check(const RunSpec& spec) {
     throw Error(ExitCode::usage, strfmt("sequence length %lld is not in 1 … %lld, the positions the model has", static_cast<long long>(spec.tokens),
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_length", "Set --max_length within the model's n_positions");
+  if (spec.packed && !spec.model->packs)
+    throw Error(ExitCode::usage, "models of the family " + spec.model->family + " do not keep the documents of a packed row apart", "packing",
+                "Drop --packing");
   if (spec.purpose == Purpose::generate && (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
     throw Error(ExitCode::usage, strfmt("%lld tokens, prompt and new ones, in a model of %lld positions", static_cast<long long>(spec.cache_tokens),
                                         static_cast<long long>(spec.model->max_tokens)),

@@ -32,6 +32,7 @@ struct RunSpec {
   std::int64_t tokens = 0;           // T; generate: of the longest prompt
   std::int64_t cache_tokens = 0;     // generate: of the longest row that comes of it
   std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
+  bool packed = false;               // rows of training and evaluation hold documents that do not see one another
   int snapshot_vectors = 0;          // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
   int rank = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "io/packing.hpp"
+
 namespace tessera::train {
 
 void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count) {
@@ -11,16 +13,29 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
   count_ = count;
 }
 
-void SampleBatches::load(int micro, std::int32_t* ids, std::int32_t* targets) {
+std::int64_t SampleBatches::targets() const {
+  const io::PackedStream* packed = stream_->packed();
+  if (packed == nullptr) return count_ * tokens_;  // every target of a full sample is valid
+  std::int64_t all = 0;
+  for (std::int64_t i = 0; i < count_; ++i) all += packed->targets(sample(first_ + i));
+  return all;
+}
+
+void SampleBatches::load(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, place_, count_);
+  const io::PackedStream* packed = stream_->packed();
+  TESSERA_ASSERT((packed != nullptr) == (to.positions != nullptr), "packed samples in a run that is planned without, or the reverse");
   for (std::int64_t row = 0; row < range.count; ++row) {
-    const std::int64_t index = first_ + range.first + row;
-    const std::int64_t sample = sampler_ ? sampler_->sample(index) : index;
-    stream_->read(sample * tokens_, tokens_, ids + row * tokens_);
-    stream_->read(sample * tokens_ + 1, tokens_, targets + row * tokens_);
+    const std::int64_t k = sample(first_ + range.first + row), at = row * tokens_;
+    if (packed != nullptr) {
+      packed->read_sample(k, {to.ids + at, to.targets + at, to.positions + at, kernels::ignore_index});
+      continue;
+    }
+    stream_->read(k * tokens_, tokens_, to.ids + at);
+    stream_->read(k * tokens_ + 1, tokens_, to.targets + at);
   }
 }
 
-void PromptBatch::load(int, std::int32_t* ids, std::int32_t*) { std::copy(ids_.end() - tokens(), ids_.end(), ids); }
+void PromptBatch::load(int, const BatchMemory& to) { std::copy(ids_.end() - tokens(), ids_.end(), to.ids); }
 
 }  // namespace tessera::train

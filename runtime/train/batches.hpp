@@ -15,12 +15,16 @@ class SampleBatches : public BatchSource {
   /// `place` is this rank's place in the data, from the mesh. Without a sampler, samples come in file order.
   SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens) : batch_(batch), place_(place), tokens_(tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
+  /// Valid targets of all of them, on all ranks.
+  [[nodiscard]] std::int64_t targets() const;
 
   [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, place_, count_).count; }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
-  void load(int micro, std::int32_t* ids, std::int32_t* targets) override;
+  void load(int micro, const BatchMemory& to) override;
 
  private:
+  [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
+
   plan::BatchPlan batch_;
   int place_;
   std::int64_t tokens_;
@@ -35,7 +39,7 @@ class PromptBatch : public BatchSource {
   explicit PromptBatch(const std::vector<std::int32_t>& ids, std::int64_t limit) : ids_(ids), limit_(limit) {}
   [[nodiscard]] std::int64_t rows(int) const override { return 1; }
   [[nodiscard]] std::int64_t tokens() const override { return std::min(limit_, static_cast<std::int64_t>(ids_.size())); }
-  void load(int micro, std::int32_t* ids, std::int32_t* targets) override;
+  void load(int micro, const BatchMemory& to) override;
 
  private:
   const std::vector<std::int32_t>& ids_;

@@ -86,6 +86,7 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
   program->logits = arena.data_if(plan::logits_name);
   program->ids = reinterpret_cast<std::int32_t*>(arena.data(plan::ids_name));
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
+  program->positions = reinterpret_cast<std::int32_t*>(arena.data_if(plan::positions_name));
   program->targets = reinterpret_cast<std::int32_t*>(arena.data_if(plan::targets_name));
 
   const auto boundary = [&](int module) { return arena.data(plan::boundary_name(train ? module : module % 2)); };

@@ -10,7 +10,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   const auto begin = std::chrono::steady_clock::now();
   RunParts& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
-  std::int64_t samples = io::count_samples(tokens.size(), spec.tokens).samples;
+  std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);
   plan::BatchPlan batch = spec.batch;
   if (spec.eval_batch > 0) batch.micro_batch = spec.eval_batch;

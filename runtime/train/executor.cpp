@@ -105,6 +105,7 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
     batch.lengths = program.source->lengths();
   } else {
     batch.targets = {program.targets, Shape{rows, tokens}};
+    if (program.positions != nullptr) batch.positions = {program.positions, Shape{rows, tokens}};
   }
   if (program.router != nullptr) batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}};
   return batch;
@@ -118,7 +119,8 @@ void Executor::forward(Program& program, int i) {
   if (rows == 0) return;
   if (instruction.module == 0 && instruction.op == Op::forward) {
     const double begin = now();
-    source.load(std::max(instruction.micro, 0), program.ids, program.phase == models::Phase::logits ? nullptr : program.targets);
+    if (program.phase == models::Phase::logits) source.load(0, {.ids = program.ids});
+    else source.load(std::max(instruction.micro, 0), {program.ids, program.targets, program.positions});
     program.block->data_seconds += now() - begin;
   }
   const auto& model = *parts_.plan->spec.model;
@@ -171,8 +173,9 @@ void Executor::backward(Program& program, int i) {
 void Executor::add_balance(const models::Batch& batch, StepBlock& block) const {
   if (block.balance.empty()) return;
   const double weight = models::balance_weight(batch) / block.gradient_scale;
+  const std::int64_t tokens = models::choosing_tokens(batch);
   for (std::size_t i = 0; i < block.balance.size(); ++i)
-    block.balance[i] += std::llround(weight * models::balance_loss(batch.router, batch.ids.numel(), static_cast<int>(i) - 1) /
+    block.balance[i] += std::llround(weight * models::balance_loss(batch.router, tokens, static_cast<int>(i) - 1) /
                                      StepBlock::balance_unit);
 }
 

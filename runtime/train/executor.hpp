@@ -16,6 +16,13 @@
 
 namespace tessera::train {
 
+/// Where a micro-batch goes: (rows, T) int32 each, but for what is null.
+struct BatchMemory {
+  std::int32_t* ids = nullptr;
+  std::int32_t* targets = nullptr;    // null: not wanted (generation)
+  std::int32_t* positions = nullptr;  // null: rows are not packed
+};
+
 /// Where micro-batches come from. Called on the compute stream; must not allocate.
 class BatchSource {
  public:
@@ -23,8 +30,7 @@ class BatchSource {
   /// Rows of micro-batch `micro` on this rank; 0: an empty one.
   [[nodiscard]] virtual std::int64_t rows(int micro) const = 0;
   [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
-  /// Writes (rows, T) ids and, unless targets is null, targets.
-  virtual void load(int micro, std::int32_t* ids, std::int32_t* targets) = 0;
+  virtual void load(int micro, const BatchMemory& to) = 0;
 
   // Generation. Pointers to memory that stays during a pass.
   /// (rows, T) int32: where the tokens of a pass after the first stand; null: the first.

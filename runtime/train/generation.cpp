@@ -48,9 +48,9 @@ void GrowingRows::next_pass() {
   }
 }
 
-void GrowingRows::load(int, std::int32_t* ids, std::int32_t*) {
+void GrowingRows::load(int, const BatchMemory& memory) {
   for (std::size_t r = 0; r < count_; ++r) {
-    std::int32_t* to = ids + static_cast<std::int64_t>(r) * tokens_;
+    std::int32_t* to = memory.ids + static_cast<std::int64_t>(r) * tokens_;
     const std::int32_t* from = rows_[r].ids.data() + (whole_ ? 0 : positions_[r]);
     const std::int64_t shown = whole_ ? lengths_[r] : 1;
     std::fill(std::copy_n(from, shown, to), to + tokens_, 0);

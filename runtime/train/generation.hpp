@@ -48,7 +48,7 @@ class GrowingRows final : public BatchSource {
   /// All of them while one is open, then none: peers may go on.
   [[nodiscard]] std::int64_t rows(int) const override { return open_ > 0 ? static_cast<std::int64_t>(count_) : 0; }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
-  void load(int micro, std::int32_t* ids, std::int32_t* targets) override;
+  void load(int micro, const BatchMemory& to) override;
   [[nodiscard]] const std::int32_t* positions() const override { return whole_ ? nullptr : positions_.data(); }
   [[nodiscard]] const std::int32_t* lengths() const override { return whole_ ? lengths_.data() : nullptr; }
   std::int64_t take(std::span<float> logits) override;

@@ -31,6 +31,7 @@ class Executor::Program {
   std::unique_ptr<Event[]> events;  // one per instruction
   std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr;
   std::int32_t *ids = nullptr, *targets = nullptr;
+  std::int32_t* positions = nullptr;  // packed rows
   double* router = nullptr;  // training with experts
   // Of the run in progress:
   BatchSource* source = nullptr;

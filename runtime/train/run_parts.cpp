@@ -16,6 +16,7 @@ std::string fingerprint(const plan::RunPlan& plan) {
   text += strfmt(", G %lld B %lld T %lld E %lld room %lld, ", static_cast<long long>(spec.batch.global_batch),
                  static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens), static_cast<long long>(spec.eval_batch),
                  static_cast<long long>(spec.cache_tokens));
+  if (spec.packed) text += "packed, ";
   for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
   return text;
 }

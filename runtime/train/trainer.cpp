@@ -142,7 +142,7 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   block.step = step;
   block.max_grad_norm = p.options.max_grad_norm;
   block.guest = p.guest;
-  block.loss_scale = 1.0 / static_cast<double>(count * p.plan.spec.tokens);  // every target of a full sample is valid
+  block.loss_scale = 1.0 / static_cast<double>(p.batches.targets());
   if (p.loss_scale) {
     block.skips = true;
     block.gradient_scale = report.loss_scale = p.loss_scale->scale();

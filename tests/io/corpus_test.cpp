@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "io/dataset.hpp"
+#include "io/documents.hpp"
 #include "io/json_file.hpp"
 #include "io/token_file.hpp"
 #include "tests/io/files.hpp"
@@ -62,10 +63,12 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
     const TextTokenizer with = tokenizer(family);
     const std::int32_t eos = 7;
     Ids expected;
+    std::vector<std::int64_t> ends;
     for (const std::string& document : documents) {
       const Ids ids = with.encode(document, Special::with);
       expected.insert(expected.end(), ids.begin(), ids.end());
       expected.push_back(eos);
+      ends.push_back(static_cast<std::int64_t>(expected.size()));
     }
     std::string bytes;
     for (const int ranks : {1, 2, 3, 5}) {
@@ -77,13 +80,14 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
         EXPECT_EQ(report.repaired, 0);
         EXPECT_EQ(report.width, 2);
         const std::string written = test::bytes_of(out);
+        EXPECT_EQ(io::document_ends(io::open_dataset({out}, io::Tokenizer::bytes), [] { return -1; }), ends);
         if (bytes.empty()) bytes = written;
         EXPECT_EQ(written == bytes, true) << family << " " << ranks << " " << part;
       }
     }
     EXPECT_EQ(ids_in(folder / "out.bin"), expected) << family;
   }
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"a.txt", "b.jsonl", "out.bin"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"a.txt", "b.jsonl", "out.bin", "out.bin.documents"}));
 }
 
 TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {

@@ -161,7 +161,8 @@ void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, 
 double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
                      double loss_scale, const Step& step) {
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums, .router = router};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums,
+                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows}, .router = router};
   const std::size_t count = model_.modules.size();
   for (std::size_t m = 0; m < count; ++m) {
     saved_[m]->poison();
@@ -196,7 +197,8 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
 
 double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) {
   const Shape rows{shape.batch, shape.tokens};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums, .router = router};
+  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums,
+                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows}, .router = router};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::eval, shape, batch);
   check_guards();
   return sums.loss.value() / static_cast<double>(sums.tokens);

@@ -62,6 +62,7 @@ class Runner {
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                     const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths);
   kernels::LossSums sums;
+  std::vector<std::int32_t> packed;  // Batch::positions of train and evaluate; empty: absent
   TensorView router;  // Batch::router of the last pass; absent without experts
 
   /// Finite differences of one module alone: its parameters, and its input. Fails the test where they differ.

@@ -34,7 +34,7 @@ expect '^document 1, [0-9]+ tokens or more: 957:<\|begin_of_text\|> '
 
 # The same tokens whether given as .bin, made at start, or found in the cache; a sample is text.
 common=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --per_device_train_batch_size 2 --dataset_shuffle false)
-losses() { sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/' "$1/logging.jsonl"; }
+losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/'; }
 "$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset t1.bin --output_dir bin > log 2>&1 || fail "training on .bin"
 "$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir made --cache_dir cache --sample_prompt "line 1" --sample_tokens 3 > log 2>&1 || fail "training on text"
 expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(made in '
@@ -47,6 +47,35 @@ for run in made found; do cmp <(losses bin) <(losses $run) || fail "losses of $r
 echo one more >> long.txt
 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir changed --cache_dir cache > log 2>&1 || fail "training on changed text"
 expect '\(made in '
+
+# Packed: the same documents whether told by the text, by the file beside the tokens, or by the token that ends them.
+[ -s t1.bin.documents ] && cmp t1.bin.documents t3.bin.documents || fail "documents beside the tokens"
+head -n 20 long.txt > some.txt
+"$mpirun" -n 2 "$tessera" tokenize --model model --dataset short.jsonl some.txt --out beside.bin > log 2>&1 || fail "tokenize"
+cp beside.bin plain.bin
+packed=("${common[@]}" --packing --save_steps 2)
+for data in "text:short.jsonl some.txt" beside:beside.bin ended:plain.bin; do
+  "$mpirun" -n 2 "$tessera" train "${packed[@]}" --dataset ${data#*:} --output_dir "packed-${data%%:*}" > log 2>&1 || fail "packed training on $data"
+  expect '^data      train: .* tokens in 301 documents, packed into [0-9]+ samples of 16, [0-9.]+% full, [0-9]+ of them cut'
+  cmp <(losses packed-text) <(losses "packed-${data%%:*}") || fail "packed losses of $data"
+done
+"$tessera" train "${common[@]}" --dataset plain.bin --output_dir apart > log 2>&1 || fail "training on the same, not packed"
+! cmp -s <(losses packed-text) <(losses apart) || fail "packing changed nothing"
+expect 'binpack' packed-text/checkpoint-2/manifest.json
+refuse 2 'packing "binpack" \(now "none"\)' train "${common[@]}" --dataset beside.bin --output_dir packed-beside --resume_from_checkpoint auto
+"$mpirun" -n 1 "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --json > one.json 2> log || fail "packed eval"
+for ranks in 2 3; do
+  "$mpirun" -n $ranks "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --json > more.json 2> log || fail "packed eval on $ranks"
+  cmp <(sed 's/"seconds".*//' one.json) <(sed 's/"seconds".*//' more.json) || fail "packed eval depends on ranks"
+done
+plan() { "$tessera" plan --model model --world_size 2 --max_length 16 --per_device_train_batch_size 2 --json "$@" | tr -d ' \n' | grep -o '"buffers":[0-9]*' | head -1 | cut -d: -f2; }
+[ $(($(plan --packing) - $(plan))) = $((2 * 16 * 4)) ] || fail "plan does not count positions"
+refuse 2 'packs nothing' train "${common[@]}" --dataset t1.bin --packing_strategy sequential
+refuse 2 'bigram counts pairs across documents' train "${packed[@]}" --dataset t1.bin --val_dataset t1.bin --baseline bigram
+refuse 2 'needs to know where the documents' train "${packed[@]}" --dataset plain.bin --eos_token none
+refuse 3 'holds no token 959' train "${packed[@]}" --dataset plain.bin --eos_token '<|eot_id|>'
+head -c 40 beside.bin.documents > plain.bin.documents
+refuse 3 'does not say where the documents' train "${packed[@]}" --dataset plain.bin
 
 # Bytes stay bytes: asked for, and where no tokenizer is.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"

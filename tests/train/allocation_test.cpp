@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/packing.hpp"
 #include "runtime/train/inference.hpp"
 #include "tests/base/alloc_counter.hpp"
 #include "tests/train/run.hpp"
@@ -9,14 +10,20 @@
 namespace tessera::test {
 namespace {
 
-std::int64_t allocations_in_steps(const Variant& v, const std::string& config = config_json({})) {
+std::int64_t allocations_in_steps(const Variant& v, const std::string& config = config_json({}), bool packed = false) {
   models::Model model = models::make(config, "test");
-  MadeTokens tokens(400, 37);
+  const auto made = std::make_shared<MadeTokens>(400, 37);
+  std::vector<std::int64_t> ends;
+  for (std::int64_t end = 4; end <= 400; end += 4) ends.push_back(end);
+  const io::PackedStream documents(made, {0, ends}, v.tokens, io::Packing::binpack);
+  const io::TokenStream& tokens = packed ? static_cast<const io::TokenStream&>(documents) : *made;
   std::int64_t counted = 0;
   run_local(
       v.world,
       [&](World& world) {
-        train::Trainer trainer(world, options_of(model, v, 9));
+        train::TrainerOptions options = options_of(model, v, 9);
+        options.run.packed = packed;
+        train::Trainer trainer(world, options);
         trainer.initialise();
         const io::Sampler sampler(40, true, 1);
         (void)trainer.step(tokens, sampler, 0, v.global_batch);
@@ -47,6 +54,11 @@ TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
       const Variant v{.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = recompute, .copies = recompute};
       EXPECT_EQ(allocations_in_steps(v, config), 0) << v.str();
     }
+}
+
+TEST(Allocation, NoneInAStepOfPackedSamples) {
+  for (const std::string& config : {config_json({}), std::string(experts_config)})
+    EXPECT_EQ(allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config, /*packed=*/true), 0);
 }
 
 TEST(Allocation, NoneInAPassOfGeneration) {

@@ -75,12 +75,14 @@ Outcome run(const RunInput& input, const Variant& variant) {
   }
   outcome.params.resize(static_cast<std::size_t>(total));
   outcome.grads.resize(static_cast<std::size_t>(total));
-  const io::Sampler sampler(io::count_samples(input.tokens->size(), variant.tokens).samples, true, 11);
+  const io::Sampler sampler(io::count_samples(*input.tokens, variant.tokens).samples, true, 11);
 
   run_local(
       variant.world,
       [&](World& world) {
-        train::Trainer trainer(world, options_of(*input.model, variant, input.steps));
+        train::TrainerOptions options = options_of(*input.model, variant, input.steps);
+        options.run.packed = input.tokens->packed() != nullptr;
+        train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
           trainer.initialise();
         } else {

@@ -1,0 +1,166 @@
+// Packed samples: every token of a document but its first is a target once, whatever T and strategy; where documents end, and what is refused.
+#include "io/packing.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "io/documents.hpp"
+#include "runtime/base/rng.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera {
+namespace {
+
+using io::Packing;
+using io::PackedStream;
+using test::expect_error;
+using test::Folder;
+using Ids = std::vector<std::int32_t>;
+using Ends = std::vector<std::int64_t>;
+
+/// Token i of the stream is i.
+class Counting final : public io::TokenStream {
+ public:
+  explicit Counting(std::int64_t size) : size_(size) {}
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    ASSERT_TRUE(first >= 0 && first + count <= size_);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::int32_t>(first + i);
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+Ends ends_of(const Ends& lengths, std::int64_t first = 0) {
+  Ends ends;
+  for (const std::int64_t n : lengths) ends.push_back(first += n);
+  return ends;
+}
+
+PackedStream packed(const Ends& lengths, std::int64_t tokens, Packing packing) {
+  const Ends ends = ends_of(lengths);
+  return {std::make_shared<Counting>(ends.back()), {0, ends}, tokens, packing};
+}
+
+struct Sample {
+  Ids ids, targets, positions;
+};
+Sample read(const PackedStream& stream, std::int64_t k) {
+  const auto n = static_cast<std::size_t>(stream.tokens());
+  Sample s{Ids(n, -5), Ids(n, -5), Ids(n, -5)};
+  stream.read_sample(k, {s.ids.data(), s.targets.data(), s.positions.data(), -100});
+  return s;
+}
+
+/// Reads every sample and holds it against the documents.
+void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
+  SCOPED_TRACE(testing::Message() << "T " << tokens << (packing == Packing::binpack ? " binpack" : " sequential"));
+  const PackedStream stream = packed(lengths, tokens, packing);
+  const Ends ends = ends_of(lengths);
+  const auto document = [&](std::int64_t token) { return std::upper_bound(ends.begin(), ends.end(), token) - ends.begin(); };
+  std::map<std::int32_t, int> predicted;
+  std::int64_t all = 0, used = 0;
+  for (std::int64_t k = 0; k < stream.count().samples; ++k) {
+    const Sample s = read(stream, k);
+    std::int64_t targets = 0;
+    bool padding = false;
+    for (std::size_t t = 0; t < s.ids.size(); ++t) {
+      const bool first = s.positions[t] == 0, ends_here = t + 1 == s.ids.size() || s.positions[t + 1] == 0;
+      padding = padding || (first && ends_here && s.targets[t] == -100 && s.ids[t] == 0);
+      if (padding) {
+        EXPECT_TRUE(first && s.targets[t] == -100 && s.ids[t] == 0) << "sample " << k << " token " << t;
+        continue;
+      }
+      ++used;
+      if (!first) {
+        EXPECT_EQ(s.ids[t], s.ids[t - 1] + 1);
+        EXPECT_EQ(s.positions[t], s.positions[t - 1] + 1);
+        EXPECT_EQ(document(s.ids[t]), document(s.ids[t - 1]));
+      }
+      if (s.targets[t] == -100) {
+        EXPECT_TRUE(ends_here && document(s.ids[t]) != document(s.ids[t] + 1)) << s.ids[t];
+        continue;
+      }
+      EXPECT_EQ(s.targets[t], s.ids[t] + 1);
+      EXPECT_EQ(document(s.targets[t]), document(s.ids[t]));
+      ++predicted[s.targets[t]];
+      ++targets;
+    }
+    EXPECT_EQ(stream.targets(k), targets);
+    all += targets;
+  }
+  EXPECT_EQ(stream.count().targets, all);
+  EXPECT_EQ(stream.count().tokens, used);
+  std::int64_t expected = 0;
+  for (const std::int64_t n : lengths) expected += std::max<std::int64_t>(n - 1, 0);
+  EXPECT_EQ(static_cast<std::int64_t>(predicted.size()), expected);
+  for (const auto& [token, times] : predicted) EXPECT_EQ(times, 1) << token;
+}
+
+TEST(Packing, EveryTokenButTheFirstIsATargetOnce) {
+  Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8};
+  for (std::uint64_t i = 0; i < 2500; ++i) lengths.push_back(1 + static_cast<std::int64_t>(philox(3, i)[0] % 23));  // three windows
+  for (const std::int64_t tokens : {1, 2, 8, 16, 100})
+    for (const Packing packing : {Packing::binpack, Packing::sequential}) check(lengths, tokens, packing);
+}
+
+TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {
+  const Ends lengths = {6, 6, 4, 3, 4, 1, 7};
+  const PackedStream in_order = packed(lengths, 10, Packing::sequential), best = packed(lengths, 10, Packing::binpack);
+  EXPECT_EQ(in_order.count().samples, 4);  // 6 | 6+4 | 3+4 | 7
+  EXPECT_EQ(read(in_order, 1).ids, (Ids{6, 7, 8, 9, 10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(read(in_order, 1).positions, (Ids{0, 1, 2, 3, 4, 5, 0, 1, 2, 3}));
+  EXPECT_EQ(read(in_order, 1).targets, (Ids{7, 8, 9, 10, 11, -100, 13, 14, 15, -100}));
+  EXPECT_EQ(read(in_order, 0).targets, (Ids{1, 2, 3, 4, 5, -100, -100, -100, -100, -100}));
+  EXPECT_EQ(best.count().samples, 3);  // 6+4 | 6+4 | 7+3
+  EXPECT_EQ(best.count().tokens, 30);
+  EXPECT_EQ(best.count().dropped, 1);
+  EXPECT_NE(best.hash(), in_order.hash());
+  EXPECT_EQ(best.hash(), packed(lengths, 10, Packing::binpack).hash());
+}
+
+TEST(Packing, WhatIsCutLosesNoTarget) {
+  const PackedStream stream = packed({11}, 5, Packing::sequential);  // 5 + 5, and the last token is a target alone
+  EXPECT_EQ(stream.count().samples, 2);
+  EXPECT_EQ(stream.count().cut, 1);
+  EXPECT_EQ(read(stream, 1).ids, (Ids{5, 6, 7, 8, 9}));
+  EXPECT_EQ(read(stream, 1).targets, (Ids{6, 7, 8, 9, 10}));
+  EXPECT_EQ(read(stream, 1).positions, (Ids{0, 1, 2, 3, 4}));
+  EXPECT_EQ(packed({1, 1}, 5, Packing::binpack).count().samples, 0);
+}
+
+TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
+  Folder folder;
+  const std::string text = folder.file("a.txt", "one"), lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
+                    last = folder.file("c", "end");
+  const io::Dataset data = io::open_dataset({text, lines, last}, io::Tokenizer::bytes);  // one| two| | six| end
+  EXPECT_EQ(io::document_ends(data, [] { return 0; }), (Ends{4, 8, 9, 13, 16}));
+  EXPECT_EQ(data.tokens->size(), 16);
+}
+
+TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
+  Folder folder;
+  const auto tokens = [&](const std::string& name) { return folder.file(name, test::token_file_of(20240520, 1, 4, std::string("\7\0\1\0\7\0\2\0", 8))); };
+  const auto data = [&] { return io::open_dataset({folder / "a.bin", folder / "b.bin"}, io::Tokenizer::bytes); };
+  (void)tokens("a.bin"), (void)tokens("b.bin");
+  EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{1, 3, 4, 5, 7, 8}));
+  expect_error(ExitCode::data, "holds no token 9", [&] { (void)io::document_ends(data(), [] { return 9; }); });
+  const auto file = [&](std::int64_t of, const Ends& ends) {
+    std::string bytes = io::document_file_header(of, static_cast<std::int64_t>(ends.size()));
+    for (const std::int64_t end : ends) bytes.append(reinterpret_cast<const char*>(&end), sizeof end);
+    return bytes;
+  };
+  (void)folder.file("a.bin.documents", file(4, {0, 3, 3, 4}));
+  EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{0, 3, 3, 4, 5, 7, 8}));
+  for (const auto& [bytes, words] : {std::pair{file(4, {3, 2, 4}), "before it"}, {file(4, {3}), "not of 4"}, {file(5, {3, 5}), "not of 4"},
+                                     {file(4, {-1, 4}), "before it"}, {file(4, {2, 4}) + "x", "its count"}, {file(4, {}), "its count"},
+                                     {std::string("TSRDOCS2"), "begin"}, {std::string(), "begin"},
+                                     {file(4, {2, 4}).substr(0, 32), "its count"}}) {
+    (void)folder.file("a.bin.documents", bytes);
+    expect_error(ExitCode::data, words, [&] { (void)io::document_ends(data(), [] { return 7; }); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera

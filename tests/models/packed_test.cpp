@@ -1,0 +1,132 @@
+// Packed rows: loss and every gradient are those of the documents alone, in every family; padding takes no part in anything.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/balance.hpp"
+#include "runner.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::test {
+namespace {
+
+using models::BatchShape;
+using Ids = std::vector<std::int32_t>;
+using Grads = std::vector<std::vector<double>>;
+
+constexpr std::int32_t vocab = 11;
+constexpr const char* gpt2 = R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 16, "n_embd": 6, "n_layer": 2, "n_head": 3})";
+constexpr const char* llama = R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7,
+  "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})";
+constexpr const char* qwen2 = R"({"model_type": "qwen2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+  "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7})";
+constexpr const char* qwen3 = R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
+  "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
+constexpr const char* experts = R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5,
+  "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true})";
+constexpr const char* balanced = R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+  "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "num_local_experts": 4,
+  "num_experts_per_tok": 2, "output_router_logits": true, "router_aux_loss_coef": 0.5})";
+
+/// Rows of documents, each with no target at its end; 0: a token of padding.
+struct Packed {
+  std::vector<std::vector<std::int64_t>> rows;
+  Ids ids, targets, positions;
+
+  explicit Packed(std::vector<std::vector<std::int64_t>> lengths) : rows(std::move(lengths)) {
+    for (const auto& row : rows)
+      for (const std::int64_t tokens : row) add(tokens);
+  }
+  void add(std::int64_t tokens) {
+    for (std::int64_t t = 0; t < std::max<std::int64_t>(tokens, 1); ++t) {
+      ids.push_back(static_cast<std::int32_t>(uniform(1, ids.size()) * vocab));
+      targets.push_back(t + 1 < tokens ? static_cast<std::int32_t>(uniform(2, ids.size()) * vocab) : kernels::ignore_index);
+      positions.push_back(static_cast<std::int32_t>(t));
+    }
+  }
+  [[nodiscard]] BatchShape shape() const {
+    return {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(ids.size() / rows.size())};
+  }
+};
+
+Grads grads_of(const Runner& runner, const models::Model& model) {
+  Grads grads;
+  for (std::size_t p = 0; p < model.params.size(); ++p) grads.push_back(values(runner.grad(static_cast<int>(p))));
+  return grads;
+}
+
+void expect_near(const models::Model& model, const Grads& got, const Grads& expected) {
+  for (std::size_t p = 0; p < expected.size(); ++p) {
+    double largest = 0, error = 0;
+    for (std::size_t i = 0; i < expected[p].size(); ++i) {
+      largest = std::max(largest, std::abs(expected[p][i]));
+      error = std::max(error, std::abs(got[p][i] - expected[p][i]));
+    }
+    EXPECT_GT(largest, 0) << model.params[p].name;
+    EXPECT_LE(error, 1e-12 * largest) << model.params[p].name;
+  }
+}
+
+class PackedRows : public testing::TestWithParam<const char*> {};
+
+TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
+  const models::Model model = models::make(GetParam(), "test", DType::f64);
+  const Packed packed({{5, 2, 6}, {9, 3, 0}});
+  Runner whole(model, packed.shape()), alone(model, {1, 13});
+  whole.randomise(3);
+  alone.randomise(3);
+  const double scale = 1.0 / 20;  // valid targets
+  whole.packed = packed.positions;
+  (void)whole.train(packed.shape(), packed.ids, packed.targets, scale);
+  EXPECT_EQ(whole.sums.tokens, 20);
+
+  Step step;
+  std::ptrdiff_t first = 0;
+  for (const auto& row : packed.rows)
+    for (const std::int64_t tokens : row) {
+      const auto part = [&](const Ids& all) { return Ids(all.begin() + first, all.begin() + first + std::max<std::int64_t>(tokens, 1)); };
+      if (tokens > 0) (void)alone.train({1, tokens}, part(packed.ids), part(packed.targets), scale, step);
+      step.accumulate.assign(model.params.size(), 1);
+      first += std::max<std::int64_t>(tokens, 1);
+    }
+  EXPECT_EQ(alone.sums.tokens, 20);
+  EXPECT_EQ(alone.sums.correct, whole.sums.correct);
+  EXPECT_NEAR(alone.sums.loss.value(), whole.sums.loss.value(), 1e-12);
+  const Grads expected = grads_of(alone, model), got = grads_of(whole, model);
+  expect_near(model, got, expected);
+
+  whole.sums = {};
+  (void)whole.train(packed.shape(), packed.ids, packed.targets, scale, {.recompute = true});
+  EXPECT_EQ(got, grads_of(whole, model));
+  whole.sums = {};
+  EXPECT_NEAR(whole.evaluate(packed.shape(), packed.ids, packed.targets), alone.sums.loss.value() / 20, 1e-13);
+
+  whole.sums = {};
+  whole.packed.clear();  // documents that see one another are another thing
+  EXPECT_GT(std::abs(whole.evaluate(packed.shape(), packed.ids, packed.targets) - alone.sums.loss.value() / 20), 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PackedRows, testing::Values(gpt2, llama, qwen2, qwen3, experts));
+
+TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
+  const models::Model model = models::make(balanced, "test", DType::f64);
+  const Packed rows({{5}, {5}}), packed({{5, 5, 0, 0, 0}});
+  Runner apart(model, rows.shape()), together(model, packed.shape());
+  apart.randomise(3);
+  together.randomise(3);
+  together.packed = packed.positions;
+  Ids ids(packed.ids.begin(), packed.ids.begin() + 10), targets(packed.targets.begin(), packed.targets.begin() + 10);
+  (void)apart.train(rows.shape(), ids, targets, 1.0 / 8);
+  (void)together.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
+  EXPECT_NEAR(together.sums.loss.value(), apart.sums.loss.value(), 1e-12);
+  for (const int layer : {-1, 0, 1})
+    EXPECT_NEAR(models::balance_loss(together.router, 10, layer), models::balance_loss(apart.router, 10, layer), 1e-12) << layer;
+  expect_near(model, grads_of(together, model), grads_of(apart, model));
+}
+
+}  // namespace
+}  // namespace tessera::test
