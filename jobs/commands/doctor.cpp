@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/commands/commands.hpp"
+#include "jobs/run/devices.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
@@ -34,12 +35,13 @@ Facts facts(World& world) {
   utsname system{};
   ::uname(&system);
   const MachineMemory memory = machine_memory(), shm = shared_memory();
-  return {
+  Facts all = {
       {"version", std::string(program_version()) + " (" + program_commit() + ")"},
       {"compiler", compiler()},
       {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
       {"cpu", cpu_name()},
       {"instruction set", std::string(kernels::name_of(kernels::isa()))},
+      {"cpu bf16", cpu_bf16()},
       {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
       {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "held at one a call"},
@@ -48,10 +50,10 @@ Facts facts(World& world) {
        human_bytes(static_cast<double>(memory.available)) + " free of " + human_bytes(static_cast<double>(memory.total))},
       {"/dev/shm", human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
       {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(), world.node_count() == 1 ? "" : "s",
-                       name_of(world.topology().transport))},
-      {"cuda", "not built in"},
-      {"nccl", "not built in"},
-      {"hdf5", "not built in"}};
+                       name_of(world.topology().transport))}};
+  if (world.rank() == 0)  // who speaks
+    for (auto& fact : device_facts()) all.push_back(std::move(fact));
+  return all;
 }
 
 void warn_about(const ThreadShare& share) {

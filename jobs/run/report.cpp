@@ -84,8 +84,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
   lines.push_back(strfmt(
-      "compute   cpu (cuda is not built in) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
-      start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
+      "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
+      cuda_built ? "cuda does not train yet" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
       cpu_list(start.threads.cpus).c_str(),
       start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
       start.sgemm_gflops));

@@ -34,6 +34,12 @@ void check_options(const Options& options) {
     throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both say what to validate on",
                 option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
   }
+  if (options.flag("reproducible") && options.text("comm") == "nccl")
+    throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own", option_sources(options, {"reproducible", "comm"}),
+                "Use --comm mpi, or drop --reproducible");
+  if (options.text("comm") == "nccl")  // cuda is refused by itself while nothing trains on it
+    throw options.refuse("comm", "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
+                         "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
   for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
     const std::string text = options.text(name);
@@ -58,6 +64,7 @@ WorldOptions world_options(const Options& options) {
   const std::string comm = options.text("comm");
   result.comm = comm == "mpi"    ? WorldOptions::Comm::mpi
                 : comm == "node" ? WorldOptions::Comm::node
+                : comm == "nccl" ? WorldOptions::Comm::nccl
                                  : WorldOptions::Comm::automatic;
   result.comm_timeout_s = options.seconds("comm_timeout");
   result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "kernels/threads.hpp"
+#include "runtime/base/device.hpp"
 #include "runtime/base/error.hpp"
 #include "tessera_build.hpp"
 
@@ -60,7 +61,7 @@ std::string version_text() {
   return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() +
          "\nMPI       " + mpi_version() + "\nBLAS      " + kernels::blas_version() +
          (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " + kernels::name_of(kernels::isa()) +
-         "\nbuilt in  CPU; not CUDA, NCCL, HDF5\n";
+         "\nbuilt in  CPU, HDF5; " + (cuda_built ? "CUDA, on which nothing trains yet" : "not CUDA") + "\n";
 }
 
 }  // namespace tessera::jobs

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cstring>
+#include <exception>
 
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/cuda/devices.hpp"
@@ -18,7 +19,11 @@ std::byte* allocate(Device device, std::size_t bytes) {
 }
 
 void release(Device device, std::byte* block) noexcept {
-  TESSERA_CUDA_QUIETLY(cudaSetDevice(device.index));
+  try {
+    use(device);
+  } catch (const std::exception&) {  // the end of the process: the driver frees it
+    return;
+  }
   TESSERA_CUDA_QUIETLY(cudaFree(block));
 }
 
