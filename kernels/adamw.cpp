@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/adamw.hpp"
 #include "kernels/host/convert.hpp"
 #include "kernels/host/parallel.hpp"
@@ -13,11 +14,13 @@ namespace {
 constexpr std::int64_t grain = 4096;  // elements
 }
 
-void adamw(const AdamWArgs& args, StreamView) {
+void adamw(const AdamWArgs& args, StreamView stream) {
   const std::int64_t n = args.param.numel();
   TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n && args.grad.numel() == n,
                  "param %lld, grad %lld elements", static_cast<long long>(n), static_cast<long long>(args.grad.numel()));
   TESSERA_ASSERT(args.scalars != nullptr);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.param)) return cuda::adamw(args, stream);
   const AdamWScalars& s = *args.scalars;
   const host::AdamWStep step{
       .keep = args.decay ? static_cast<float>(1 - s.learning_rate * s.weight_decay) : 1.0F,

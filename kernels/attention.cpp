@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/attention.hpp"
 #include "kernels/host/parallel.hpp"
 
@@ -112,15 +113,19 @@ void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, 
 
 }  // namespace
 
-std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype) {
+std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::attention_forward_workspace(s);
   return static_cast<std::size_t>(threads()) * forward_bytes(s, dtype) + alignment;
 }
 
-std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype) {
+std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::attention_backward_workspace(s);
   return static_cast<std::size_t>(threads()) * backward_bytes(s, dtype) + alignment;
 }
 
-void attention_forward(const AttentionForwardArgs& args, StreamView) {
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   check_shape(s);
   const std::int64_t rows = s.batch * s.tokens;
@@ -130,7 +135,9 @@ void attention_forward(const AttentionForwardArgs& args, StreamView) {
   check_view(args.out, rows * s.heads * s.head_dim, dtype);
   if (args.lse) check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
-  TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype));
+  TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype, args.qkv.device));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
   const std::size_t per_task = forward_bytes(s, dtype);
   // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
   const std::int64_t pairs = s.batch * s.kv_heads, team = threads();
@@ -150,7 +157,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView) {
   });
 }
 
-void attention_backward(const AttentionBackwardArgs& args, StreamView) {
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   check_shape(s);
   const std::int64_t rows = s.batch * s.tokens, width = (s.heads + 2 * s.kv_heads) * s.head_dim;
@@ -162,7 +169,9 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView) {
   check_view(args.dout, rows * s.heads * s.head_dim, dtype);
   check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
-  TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype));
+  TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);
   const std::size_t per_task = backward_bytes(s, dtype);
   host::by_storage(dtype, [&](auto zero) {
     using T = decltype(zero);

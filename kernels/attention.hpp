@@ -24,7 +24,7 @@ struct AttentionForwardArgs {
   TensorView positions = {};  // (B, T) int32: a document begins where it is 0 (and with the sequence); absent: one document
 };
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
-[[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype);
+[[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype, Device device = host_device);
 
 struct AttentionBackwardArgs {
   AttentionShape shape;
@@ -36,6 +36,6 @@ struct AttentionBackwardArgs {
   TensorView positions = {};  // as forward's
 };
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
-[[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype);
+[[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype, Device device = host_device);
 
 }  // namespace tessera::kernels

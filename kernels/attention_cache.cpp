@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/attention_cache.hpp"
 #include "kernels/host/parallel.hpp"
 
@@ -26,10 +27,12 @@ std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int
 
 }  // namespace
 
-void cache_append(const CacheAppendArgs& args, StreamView) {
+void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   if (s.batch * s.tokens == 0) return;
   check(s, args.qkv, args.positions, args.cache);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.qkv)) return cuda::cache_append(args, stream);
   const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   host::by_storage(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -56,12 +59,14 @@ std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype) {
          size_of(stat_dtype(dtype));
 }
 
-void cached_attention(const CachedAttentionArgs& args, StreamView) {
+void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   if (s.batch * s.tokens == 0) return;
   check(s, args.qkv, args.positions, args.cache);
   const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   TESSERA_ASSERT(args.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * d);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.qkv)) return cuda::cached_attention(args, stream);
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
   host::by_storage(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);

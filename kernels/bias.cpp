@@ -1,16 +1,19 @@
 // Column sums and addition: shapes, threads, dispatch. Threads split the columns, so their number changes no bit.
 #include "kernels/bias.hpp"
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
-void bias_backward(const BiasBackwardArgs& args, StreamView) {
+void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
                  args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.dy)) return cuda::bias_backward(args, stream);
   host::by_storage(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* dy = args.dy.as<T>();
@@ -27,9 +30,11 @@ void bias_backward(const BiasBackwardArgs& args, StreamView) {
   });
 }
 
-void add(const AddArgs& args, StreamView) {
+void add(const AddArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(),
                  args.y.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::add(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();

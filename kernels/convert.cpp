@@ -1,6 +1,7 @@
 // Casts: types, threads, dispatch.
 #include "kernels/convert.hpp"
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/convert.hpp"
 #include "kernels/host/parallel.hpp"
 
@@ -34,13 +35,17 @@ void check(const ConvertArgs& args) {
 
 }  // namespace
 
-void convert(const ConvertArgs& args, StreamView) {
+void convert(const ConvertArgs& args, StreamView stream) {
   check(args);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.from)) return cuda::convert(args, stream);
   host::parallel_ranges(args.from.numel(), grain, [&](std::int64_t begin, std::int64_t end) { convert_range(args, begin, end); });
 }
 
-void convert_serial(const ConvertArgs& args, StreamView) {
+void convert_serial(const ConvertArgs& args, StreamView stream) {
   check(args);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.from)) return cuda::convert(args, stream);
   convert_range(args, 0, args.from.numel());
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/host/head_loss.hpp"
 #include "kernels/host/parallel.hpp"
@@ -199,7 +200,13 @@ void check(const HeadLossArgs& args) {
   TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s", args.dx.shape.str().c_str());
   TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape), "dweight %s",
                  args.dweight.shape.str().c_str());
-  TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab, x.dtype), "workspace of %zu bytes", args.workspace.nbytes());
+  TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab, x.dtype, x.device), "workspace of %zu bytes",
+                 args.workspace.nbytes());
+}
+
+/// Of targets in host memory.
+void check_targets(const HeadLossArgs& args) {
+  const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   const auto* targets = args.targets.as<std::int32_t>();
   for (std::int64_t i = 0; i < n; ++i) {
     TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %lld", targets[i],
@@ -209,7 +216,9 @@ void check(const HeadLossArgs& args) {
 
 }  // namespace
 
-std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
+std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype, [[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::head_loss_workspace(rows, vocab);
   std::size_t bytes = 0;
   host::by_storage(dtype, [&](auto zero) {
     using A = Acc<decltype(zero)>;
@@ -220,6 +229,9 @@ std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dty
 
 void head_loss(const HeadLossArgs& args, StreamView stream) {
   check(args);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::head_loss(args, stream);
+  check_targets(args);
   if (args.x.shape[0] == 0) {  // an empty micro-batch
     if (args.dweight && !args.accumulate) std::memset(args.dweight.data, 0, args.dweight.nbytes());
     return;

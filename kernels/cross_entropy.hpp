@@ -31,6 +31,6 @@ struct HeadLossArgs {
   bool accumulate = false;             // add to dweight, or overwrite it
 };
 void head_loss(const HeadLossArgs& args, StreamView stream);
-[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype);
+[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype, Device device = host_device);
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
 #include "kernels/host/embedding.hpp"
 #include "kernels/host/parallel.hpp"
@@ -10,7 +11,7 @@
 
 namespace tessera::kernels {
 
-void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
+void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.tokens_table.shape.rank() == 2);
   const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
   TESSERA_ASSERT(args.y.shape == Shape({args.ids.shape[0], tokens, channels}), "y %s", args.y.shape.str().c_str());
@@ -19,6 +20,8 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView) {
           ((args.positions || args.positions_table.shape[0] >= tokens) && args.positions_table.shape[1] == channels),
       "positions %s", args.positions_table.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.y)) return cuda::embedding_forward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   host::by_storage(args.y.dtype, [&](auto zero) {
@@ -83,7 +86,7 @@ void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t en
 
 }  // namespace
 
-void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
+void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.dtokens_table.shape.rank() == 2);
   const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
   TESSERA_ASSERT(args.dy.shape == Shape({args.ids.shape[0], tokens, channels}), "dy %s", args.dy.shape.str().c_str());
@@ -91,6 +94,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView) {
   TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels), "positions %s",
                  dpositions.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.dy)) return cuda::embedding_backward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   host::by_storage(args.dy.dtype, [&](auto zero) {

@@ -1,6 +1,7 @@
 // GELU: shapes, threads, dispatch.
 #include "kernels/gelu.hpp"
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/gelu.hpp"
 #include "kernels/host/parallel.hpp"
 
@@ -10,8 +11,10 @@ namespace {
 constexpr std::int64_t grain = 4096;  // elements
 }
 
-void gelu_forward(const GeluForwardArgs& args, StreamView) {
+void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x && args.x.shape == args.y.shape, "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::gelu_forward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
@@ -22,9 +25,11 @@ void gelu_forward(const GeluForwardArgs& args, StreamView) {
   });
 }
 
-void gelu_backward(const GeluBackwardArgs& args, StreamView) {
+void gelu_backward(const GeluBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x && args.x.shape == args.dy.shape && args.x.shape == args.dx.shape, "x %s, dy %s, dx %s",
                  args.x.shape.str().c_str(), args.dy.shape.str().c_str(), args.dx.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::gelu_backward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();

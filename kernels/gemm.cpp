@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/blas.hpp"
 #include "kernels/host/half_gemm.hpp"
 #include "kernels/host/parallel.hpp"
@@ -138,7 +139,7 @@ std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
 
 }  // namespace
 
-void gemm(const GemmArgs& args, StreamView) {
+void gemm(const GemmArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.a.shape.rank() == 2 && args.b.shape.rank() == 2 && args.c.shape.rank() == 2);
   host::GemmShape whole;
   whole.m = args.a.shape[args.trans_a ? 1 : 0];
@@ -148,6 +149,8 @@ void gemm(const GemmArgs& args, StreamView) {
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), args.c.shape.str().c_str());
   TESSERA_ASSERT(!args.bias || args.bias.numel() == whole.n, "bias %s, n %lld", args.bias.shape.str().c_str(),
                  static_cast<long long>(whole.n));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.c)) return cuda::gemm(args, stream);
   whole.trans_a = args.trans_a;
   whole.trans_b = args.trans_b;
   whole.lda = row_stride(args.a, args.stride_a);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/init.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/reduce.hpp"
@@ -33,17 +34,20 @@ void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, dou
 
 }  // namespace
 
-void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out) {
+void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out, StreamView stream) {
   TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %lld + %lld of %s %s",
                  static_cast<long long>(first), static_cast<long long>(count), param.name.c_str(), param.shape.str().c_str());
   const auto n = static_cast<std::size_t>(count);
   switch (param.init.kind) {
-    case Initializer::Kind::zeros: return fill(out, n, 0.0F, host_stream);
-    case Initializer::Kind::ones: return fill(out, n, 1.0F, host_stream);
+    case Initializer::Kind::zeros: return fill(out, n, 0.0F, stream);
+    case Initializer::Kind::ones: return fill(out, n, 1.0F, stream);
     case Initializer::Kind::normal: break;
   }
   const auto words = philox(seed, hash64(param.name));
   const std::uint64_t key = static_cast<std::uint64_t>(words[1]) << 32 | words[0];
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream))
+      return cuda::normals({.key = key, .first = first, .count = count, .std = param.init.std, .out = out}, stream);
   host::parallel_ranges(count, 4096, [&](std::int64_t begin, std::int64_t end) {
     normal_range(key, first + begin, end - begin, param.init.std, out + begin);
   });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/layer_norm.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rounded.hpp"
@@ -44,10 +45,12 @@ host::LayerNormRows<T> rows_of(const host::LayerNormRows<T>& whole, std::int64_t
 
 }  // namespace
 
-void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
+void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape);
   TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::layer_norm_forward(args, stream);
   host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
@@ -64,10 +67,12 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView) {
   });
 }
 
-void layer_norm_apply(const LayerNormApplyArgs& args, StreamView) {
+void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows &&
                  args.rstd.numel() == rows);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::layer_norm_apply(args, stream);
   host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
@@ -121,13 +126,15 @@ void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t
 
 }  // namespace
 
-void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView) {
+void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.mean.numel() == rows &&
                  args.rstd.numel() == rows);
   TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype), "workspace of %zu bytes",
                  args.workspace.nbytes());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::layer_norm_backward(args, stream);
   host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
 }
 

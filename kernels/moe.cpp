@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/moe.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rounded.hpp"
@@ -58,9 +59,11 @@ void check_choice(const TensorView& probs, const TensorView& experts, const Tens
 
 }  // namespace
 
-void route(const RouteArgs& args, StreamView) {
+void route(const RouteArgs& args, StreamView stream) {
   check_choice(args.probs, args.experts, args.weights);
   TESSERA_ASSERT(args.logits.shape == args.probs.shape);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.probs)) return cuda::route(args, stream);
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   host::by_dtype(args.probs.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -80,9 +83,11 @@ void route(const RouteArgs& args, StreamView) {
   });
 }
 
-void route_backward(const RouteBackwardArgs& args, StreamView) {
+void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   check_choice(args.probs, args.experts, args.weights);
   TESSERA_ASSERT(args.dweights.shape == args.weights.shape && args.dlogits.shape == args.probs.shape);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.probs)) return cuda::route_backward(args, stream);
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
   host::by_storage(args.dlogits.dtype, [&](auto zero) {
@@ -106,9 +111,11 @@ void route_backward(const RouteBackwardArgs& args, StreamView) {
   });
 }
 
-void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView) {
+void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {
   const std::int64_t slots = experts.numel(), count = dispatch.offsets.numel() - 1;
   TESSERA_ASSERT(dispatch.slots.numel() == slots && dispatch.rows.numel() == slots && count > 0);
+  if constexpr (cuda_built)
+    if (is_on_cuda(experts)) return cuda::make_dispatch(experts, dispatch, stream);
   const auto* expert = experts.as<std::int32_t>();
   auto *slot_of = dispatch.slots.as<std::int32_t>(), *row_of = dispatch.rows.as<std::int32_t>(), *offsets = dispatch.offsets.as<std::int32_t>();
   std::fill_n(offsets, count + 1, 0);
@@ -123,8 +130,10 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
   offsets[0] = 0;
 }
 
-void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView) {
+void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
   TESSERA_ASSERT(x.shape.rank() == 2 && y.shape.rank() == 2 && x.shape[1] == y.shape[1] && y.shape[0] == dispatch.slots.numel());
+  if constexpr (cuda_built)
+    if (is_on_cuda(x)) return cuda::gather_rows(x, dispatch, y, stream);
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
   const auto* slot_of = dispatch.slots.as<std::int32_t>();
   host::by_storage(x.dtype, [&](auto zero) {
@@ -137,9 +146,11 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
   });
 }
 
-void combine_rows(const CombineArgs& args, StreamView) {
+void combine_rows(const CombineArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x.shape.rank() == 2 && args.y.shape.rank() == 2 && args.x.shape[1] == args.y.shape[1] &&
                  args.x.shape[0] == args.dispatch.rows.numel() && (!args.weights || args.weights.numel() == args.x.shape[0]));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::combine_rows(args, stream);
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
   const auto* row_of = args.dispatch.rows.as<std::int32_t>();
   host::by_storage(args.x.dtype, [&](auto zero) {
@@ -160,9 +171,11 @@ void combine_rows(const CombineArgs& args, StreamView) {
   });
 }
 
-void weigh_rows(const WeighRowsArgs& args, StreamView) {
+void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 && args.a.shape[0] == args.dispatch.slots.numel() &&
                  args.weights.numel() == args.a.shape[0] && args.dweights.numel() == args.a.shape[0]);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.a)) return cuda::weigh_rows(args, stream);
   const std::int64_t columns = args.a.shape[1];
   const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
   host::by_storage(args.a.dtype, [&](auto zero) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/host/convert.hpp"
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/reduce.hpp"
 
@@ -114,8 +115,10 @@ class BlockTree {
 
 }  // namespace
 
-void sum_tree(const SumTreeArgs& args, StreamView) {
+void sum_tree(const SumTreeArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream)) return cuda::sum_tree(args, stream);
   const auto& table = host::reduce();
   const auto n = static_cast<std::int64_t>(args.count);
   const auto parts = args.parts;
@@ -141,19 +144,25 @@ void sum_halves(const HalfSumTreeArgs& args) {
 
 }  // namespace
 
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView) {
+void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
   TESSERA_ASSERT(args.dtype == DType::bf16 || args.dtype == DType::f16, "parts of %s", name_of(args.dtype));
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream)) return cuda::sum_tree_of_halves(args, stream);
   if (args.dtype == DType::bf16) sum_halves<bf16>(args);
   else sum_halves<f16>(args);
 }
 
-void add_to(const float* x, float* y, std::size_t count, StreamView) {
+void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream)) return cuda::add_to(x, y, count, stream);
   host::reduce().sum2(x, y, y, static_cast<std::int64_t>(count));
 }
 
-void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView) {
+void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream) {
   TESSERA_ASSERT(count % norm_block == 0, "%zu elements", count);
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream)) return cuda::sum_of_squares(x, count, reinterpret_cast<std::int64_t*>(&sum), stream);  // its first member
   static_assert(norm_block == 128, "host/isa/reduce.cpp sums blocks of 128");
   constexpr std::size_t batch = 64;
   std::array<double, batch> sums;
@@ -164,7 +173,9 @@ void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView
   }
 }
 
-void fill(float* x, std::size_t count, float value, StreamView) {
+void fill(float* x, std::size_t count, float value, StreamView stream) {
+  if constexpr (cuda_built)
+    if (is_on_cuda(stream)) return cuda::fill(x, count, value, stream);
   const auto& table = host::reduce();
   host::parallel_ranges(static_cast<std::int64_t>(count), 16384,
                         [&](std::int64_t begin, std::int64_t end) { table.fill(x + begin, end - begin, value); });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rms_norm.hpp"
@@ -71,9 +72,11 @@ void backward(const RmsNormBackwardArgs& args, const Extent& e) {
 
 }  // namespace
 
-void rms_norm_forward(const RmsNormForwardArgs& args, StreamView) {
+void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
   const Extent e = extent(args.x, args.weight);
   TESSERA_ASSERT(args.y.shape == args.x.shape && (!args.rstd || args.rstd.numel() == e.rows * e.groups));
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::rms_norm_forward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
@@ -83,9 +86,11 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView) {
   });
 }
 
-void rms_norm_apply(const RmsNormApplyArgs& args, StreamView) {
+void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   const Extent e = extent(args.x, args.weight);
   TESSERA_ASSERT(args.y.shape == args.x.shape && args.rstd.numel() == e.rows * e.groups);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::rms_norm_apply(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd.as<Acc<T>>(),
@@ -98,12 +103,14 @@ std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype) {
   return static_cast<std::size_t>(most_blocks * channels) * size_of(stat_dtype(dtype));
 }
 
-void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView) {
+void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const Extent e = extent(args.x, args.weight);
   TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.rstd.numel() == e.rows * e.groups &&
                  args.dweight.numel() == e.channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= rms_norm_backward_workspace(e.channels, args.x.dtype), "workspace of %zu bytes",
                  args.workspace.nbytes());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::rms_norm_backward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });
 }
 

@@ -3,15 +3,18 @@
 
 #include <cmath>
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rope.hpp"
 
 namespace tessera::kernels {
 
-void rope_table(const RopeTableArgs& args, StreamView) {
+void rope_table(const RopeTableArgs& args, StreamView stream) {
   const auto half = static_cast<std::int64_t>(args.inv_freq.size());
   TESSERA_ASSERT(args.table.shape.rank() == 2 && args.table.shape[1] == 2 * half, "table %s", args.table.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.numel() == args.table.shape[0]);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.table)) return cuda::rope_table(args, stream);
   host::by_dtype(args.table.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const table = args.table.as<T>();
@@ -29,7 +32,7 @@ void rope_table(const RopeTableArgs& args, StreamView) {
   });
 }
 
-void rope(const RopeArgs& args, StreamView) {
+void rope(const RopeArgs& args, StreamView stream) {
   const std::int64_t d = args.head_dim, half = d / 2;
   TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 && args.table.shape.rank() == 2 &&
                      args.table.shape[1] == d && args.table.dtype == stat_dtype(args.x.dtype),
@@ -38,6 +41,8 @@ void rope(const RopeArgs& args, StreamView) {
   const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
   TESSERA_ASSERT(places > 0 && (!args.positions || args.positions.numel() == rows));
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.x)) return cuda::rope(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const x = args.x.as<T>();

@@ -1,6 +1,7 @@
 // SwiGLU: shapes, threads, dispatch.
 #include "kernels/swiglu.hpp"
 
+#include "kernels/cuda/ops.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/swiglu.hpp"
 
@@ -10,9 +11,11 @@ namespace {
 constexpr std::int64_t grain = 4096;  // elements
 }
 
-void swiglu_forward(const SwigluForwardArgs& args, StreamView) {
+void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.gate.shape == args.up.shape && args.gate.shape == args.y.shape, "gate %s, up %s, y %s",
                  args.gate.shape.str().c_str(), args.up.shape.str().c_str(), args.y.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.gate)) return cuda::swiglu_forward(args, stream);
   host::by_storage(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>();
@@ -24,11 +27,13 @@ void swiglu_forward(const SwigluForwardArgs& args, StreamView) {
   });
 }
 
-void swiglu_backward(const SwigluBackwardArgs& args, StreamView) {
+void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
   const Shape& shape = args.gate.shape;
   TESSERA_ASSERT(args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
                  "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.gate)) return cuda::swiglu_backward(args, stream);
   host::by_storage(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>(), *dy = args.dy.as<T>();

@@ -1,0 +1,74 @@
+// AdamW over a piece of a shard in one pass: gradient, parameter and moments read, parameter and moments written, the rounded copy beside them.
+// Each block makes the constants of the step from the scalars in device memory.
+#include "kernels/adamw.hpp"
+
+#include "kernels/cuda/adamw_step.hpp"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/vector.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr int block = 256;
+
+struct Pointers {
+  const float* grad;
+  float *param, *exp_avg, *exp_avg_sq;
+};
+
+/// T: of the rounded copy; float: none is wanted.
+template <int N, class T>
+__device__ __forceinline__ void step(const AdamWConstants& s, const Pointers& p, T* copy, std::int64_t at) {
+  float g[N], x[N], m[N], v[N];
+  load<N>(p.grad + at, g);
+  load<N>(p.param + at, x);
+  load<N>(p.exp_avg + at, m);
+  load<N>(p.exp_avg_sq + at, v);
+#pragma unroll
+  for (int i = 0; i < N; ++i) adamw_element(s, g[i], x[i], m[i], v[i]);
+  store<N>(p.param + at, x);
+  store<N>(p.exp_avg + at, m);
+  store<N>(p.exp_avg_sq + at, v);
+  if constexpr (sizeof(T) == 2) store<N>(copy + at, x);
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(block)
+    adamw_kernel(const AdamWScalars* scalars, bool decay, const Pointers p, T* copy, std::int64_t n) {
+  __shared__ AdamWConstants shared;
+  if (threadIdx.x == 0) shared = adamw_constants(*scalars, decay);
+  __syncthreads();
+  const AdamWConstants s = shared;
+  const std::int64_t runs = n / N, stride = static_cast<std::int64_t>(gridDim.x) * block;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * block + threadIdx.x;
+  for (std::int64_t i = thread; i < runs; i += stride) step<N>(s, p, copy, i * N);
+  for (std::int64_t i = runs * N + thread; i < n; i += stride) step<1>(s, p, copy, i);
+}
+
+template <class T>
+void launch(const AdamWArgs& args, T* copy, StreamView stream) {
+  const std::int64_t n = args.param.numel();
+  const Pointers p{args.grad.as<float>(), args.param.as<float>(), args.exp_avg.as<float>(), args.exp_avg_sq.as<float>()};
+  constexpr int vector = sizeof(T) == 2 ? 8 : 4;
+  constexpr std::int64_t numbers_per_thread = 32;  // enough to pay for the constants' double divisions, which every block makes
+  const unsigned blocks = blocks_for(n, block * numbers_per_thread);
+  const bool vectors =
+      aligned16(p.grad) && aligned16(p.param) && aligned16(p.exp_avg) && aligned16(p.exp_avg_sq) && aligned16(copy);
+  if (vectors) adamw_kernel<vector, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, args.decay, p, copy, n);
+  else adamw_kernel<1, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, args.decay, p, copy, n);
+  check_launch("adamw");
+}
+
+}  // namespace
+
+void adamw(const AdamWArgs& args, StreamView stream) {
+  if (args.param.numel() == 0) return;
+  if (!args.copy) return launch<float>(args, nullptr, stream);
+  by_element(args.copy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    TESSERA_ASSERT(sizeof(T) == 2, "a copy in %s", name_of(args.copy.dtype));
+    launch<T>(args, data_of<T>(args.copy), stream);
+  });
+}
+
+}  // namespace tessera::kernels::cuda

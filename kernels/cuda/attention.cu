@@ -1,0 +1,88 @@
+// Attention on a device: which kernel takes a call, and what backward wants to know of every row before it begins.
+#include "kernels/attention.hpp"
+
+#include "kernels/cuda/attention_problem.cuh"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/vector.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr std::int64_t most_head_dim = 256, most_grid = 65535;  // batch and heads are the grid's second and third extents
+
+/// delta = Σ over a row of dout·out: a warp per (token, head).
+template <class T>
+__global__ void __launch_bounds__(team_block) delta_kernel(const AttentionCall<T> c, float* delta) {
+  const std::int64_t index = Team<32>::index(), rows = c.map.batch * c.map.tokens * c.map.heads;
+  if (index >= rows) return;
+  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens, t = row % c.map.tokens;
+  const std::int64_t at = c.map.out(b, head, t);
+  float sum = 0;
+  for (std::int64_t i = Team<32>::lane(); i < c.map.head_dim; i += 32)
+    sum = fmaf(to_float(c.out[at + i]), to_float(c.dout[at + i]), sum);
+  sum = warp_sum(sum);
+  if (Team<32>::lane() == 0) delta[c.map.lse(b, head, t)] = sum;
+}
+
+template <class T>
+AttentionCall<T> call_of(const AttentionShape& s, double scale, const TensorView& qkv, const TensorView& positions) {
+  TESSERA_ASSERT(
+      s.head_dim <= most_head_dim && s.batch <= most_grid && s.heads <= most_grid && s.tokens < (std::int64_t{1} << 31),
+      "attention of %lld x %lld tokens, %lld heads of %lld", static_cast<long long>(s.batch), static_cast<long long>(s.tokens),
+      static_cast<long long>(s.heads), static_cast<long long>(s.head_dim));
+  return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
+          .scale = static_cast<float>(scale),
+          .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
+          .qkv = data_of<T>(qkv),
+          .out = nullptr,
+          .lse = nullptr,
+          .dout = nullptr,
+          .delta = nullptr,
+          .dqkv = nullptr,
+          .vectors = s.head_dim % chunk_elements == 0 && aligned16(qkv.data)};
+}
+
+}  // namespace
+
+std::size_t attention_forward_workspace(const AttentionShape&) { return 0; }
+
+std::size_t attention_backward_workspace(const AttentionShape& s) {
+  return static_cast<std::size_t>(s.batch * s.heads * s.tokens) * sizeof(float);
+}
+
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
+  by_element(args.qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
+    call.out = data_of<T>(args.out);
+    call.lse = args.lse ? args.lse.as<float>() : nullptr;
+    call.vectors = call.vectors && aligned16(args.out.data);
+    if constexpr (sizeof(T) == 4) launch_plain_forward(call, stream_of(stream));
+    else launch_tensor_forward(call, stream_of(stream));
+  });
+}
+
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
+  TESSERA_ASSERT(args.workspace.nbytes() >= attention_backward_workspace(args.shape), "workspace of %zu bytes",
+                 args.workspace.nbytes());
+  by_element(args.qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
+    auto* const delta = static_cast<float*>(args.workspace.data);
+    call.out = data_of<T>(args.out);
+    call.lse = args.lse.as<float>();
+    call.dout = data_of<T>(args.dout);
+    call.dqkv = data_of<T>(args.dqkv);
+    call.vectors = call.vectors && aligned16(args.dout.data) && aligned16(args.dqkv.data);
+    const AttentionShape& s = args.shape;
+    delta_kernel<T>
+        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call, delta);
+    check_launch("attention_backward delta");
+    call.delta = delta;
+    if constexpr (sizeof(T) == 4) launch_plain_backward(call, stream_of(stream));
+    else launch_tensor_backward(call, stream_of(stream));
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,42 @@
+#pragma once
+// One call of attention as its kernels see it, and the launchers of each. Only for .cu files.
+
+#include "kernels/cuda/attention_tiles.hpp"
+#include "kernels/cuda/launch.cuh"
+
+namespace tessera::kernels::cuda {
+
+template <class T>
+struct AttentionCall {
+  HeadMap map;
+  float scale;
+  const std::int32_t* positions;  // (B, T), or null
+  const T* qkv;
+  T* out;              // written by forward, read by backward
+  float* lse;          // (B, nh, T), or null in forward: not wanted
+  const T* dout;       // backward only, from here on
+  const float* delta;  // (B, nh, T) Σ over a row of dout·out
+  T* dqkv;
+  bool vectors;  // every row of a head lies on 16 bytes
+};
+
+inline constexpr float log2_e = 1.44269504088896340736F;
+
+/// Tensor cores, bf16 and fp16, head_dim up to 256.
+template <class T>
+void launch_tensor_forward(const AttentionCall<T>& call, cudaStream_t stream);
+template <class T>
+void launch_tensor_backward(const AttentionCall<T>& call, cudaStream_t stream);
+/// Plain arithmetic, fp32, head_dim up to 256.
+void launch_plain_forward(const AttentionCall<float>& call, cudaStream_t stream);
+void launch_plain_backward(const AttentionCall<float>& call, cudaStream_t stream);
+
+/// Shared memory past 48 KB has to be asked for, once per kernel and device; asking again costs a microsecond.
+template <class Kernel>
+void allow_shared(Kernel kernel, std::size_t bytes) {
+  if (bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "shared memory of attention");
+}
+
+}  // namespace tessera::kernels::cuda

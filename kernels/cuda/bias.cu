@@ -1,0 +1,73 @@
+// Column sums and addition. A block takes 32 columns; its 32 warps take rows 0, 32, 64, … each in order, and a fixed tree adds the warps.
+#include "kernels/bias.hpp"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/vector.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+template <class T>
+struct Add {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(std::int64_t at) const {
+    float a[N], b[N];
+    load<N>(x + at, a);
+    load<N>(y + at, b);
+#pragma unroll
+    for (int i = 0; i < N; ++i) b[i] += a[i];
+    store<N>(y + at, b);
+  }
+};
+
+constexpr int sum_columns = 32, sum_rows = 32;
+
+template <class T, class G>
+__global__ void __launch_bounds__(sum_columns* sum_rows)
+    column_sums_kernel(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, G* out, bool accumulate) {
+  __shared__ float parts[sum_rows][sum_columns + 1];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * sum_columns + lane;
+  float sum = 0;
+  if (column < columns) {
+#pragma unroll 8
+    for (std::int64_t row = warp; row < rows; row += sum_rows) sum += to_float(x[row * stride + column]);
+  }
+  parts[warp][lane] = sum;
+  __syncthreads();
+#pragma unroll
+  for (int width = sum_rows / 2; width > 0; width /= 2) {
+    if (warp < width) parts[warp][lane] += parts[warp + width][lane];
+    __syncthreads();
+  }
+  if (warp != 0 || column >= columns) return;
+  const float total = parts[0][lane];
+  out[column] = rounded<G>(accumulate ? to_float(out[column]) + total : total);
+}
+
+}  // namespace
+
+void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
+  if (columns == 0) return;
+  by_element(args.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    by_gradient<T>(args.dbias.dtype, [&](auto gradient) {
+      using G = decltype(gradient);
+      column_sums_kernel<T, G><<<blocks_for(columns, sum_columns), dim3(sum_columns, sum_rows), 0, stream_of(stream)>>>(
+          data_of<T>(args.dy), rows, stride, columns, data_of<G>(args.dbias), args.accumulate);
+      check_launch("bias_backward");
+    });
+  });
+}
+
+void add(const AddArgs& args, StreamView stream) {
+  by_element(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for_each<vector_length<T>>(Add<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(), {args.x.data, args.y.data},
+                               stream, "add");
+  });
+}
+
+}  // namespace tessera::kernels::cuda

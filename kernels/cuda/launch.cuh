@@ -1,0 +1,61 @@
+#pragma once
+// What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu files.
+
+#include "kernels/cuda/element.hpp"
+#include "runtime/base/cuda/check.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels::cuda {
+
+inline cudaStream_t stream_of(StreamView stream) {
+  TESSERA_ASSERT(stream.handle != nullptr, "a device kernel on the host's stream");
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+/// Of a call of the runtime, by name.
+inline void check(cudaError_t status, const char* what, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  ::tessera::cuda::check(static_cast<int>(status), what, file, line);
+}
+/// Behind every launch: a grid that cannot run is an error here, not at some later call.
+inline void check_launch(const char* kernel, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  check(cudaGetLastError(), kernel, file, line);
+}
+
+/// Calls f with a value of the element type (float, bf16, f16); a bug for any other: devices compute no fp64.
+template <class F>
+void by_element(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::bf16: return f(bf16{});
+    case DType::f16: return f(f16{});
+    default: TESSERA_ASSERT(false, "no device kernel for %s", name_of(dtype));
+  }
+}
+/// Calls f with the type of a gradient of elements of T: T itself, or fp32.
+template <class T, class F>
+void by_gradient(DType dtype, const F& f) {
+  if (dtype == DType::f32) return f(float{});
+  if constexpr (sizeof(T) == 2) {
+    TESSERA_ASSERT(dtype == dtype_of<T>::value, "gradients of %s in %s", name_of(dtype_of<T>::value), name_of(dtype));
+    return f(T{});
+  } else {
+    TESSERA_ASSERT(false, "gradients of fp32 in %s", name_of(dtype));
+  }
+}
+/// The view's bytes as T; the caller has looked at the dtype.
+template <class T>
+T* data_of(const TensorView& view) {
+  return static_cast<T*>(view.data);
+}
+
+/// Blocks of `per_block` that hold n.
+inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
+  const std::int64_t blocks = (n + per_block - 1) / per_block;
+  TESSERA_ASSERT(blocks < (std::int64_t{1} << 31), "%lld blocks", static_cast<long long>(blocks));
+  return static_cast<unsigned>(blocks);
+}
+
+inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+
+}  // namespace tessera::kernels::cuda

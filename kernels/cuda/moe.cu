@@ -1,0 +1,155 @@
+// Mixture of experts on a device: the router's choice, a warp per token. Dealing rows out stands in moe_dispatch.cu, moving them in moe_rows.cu.
+#include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/team.cuh"
+#include "kernels/moe.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+struct Choice {
+  const float* logits;
+  float* probs;
+  std::int32_t* experts;
+  float* weights;
+  std::int64_t tokens, num_experts, k;
+  bool normalise;
+};
+
+/// The largest probability behind (last, last_at) in the order of choice: descending, of equals the lowest index first.
+__device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, std::int64_t last_at, float& value) {
+  float best = -INFINITY;
+  std::int64_t at = n;
+  for (std::int64_t e = threadIdx.x % 32; e < n; e += 32) {
+    const float x = p[e];
+    const bool behind = last_at < 0 || x < last || (x == last && e > last_at);
+    if (behind && x > best) best = x, at = e;
+  }
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const float other = __shfl_xor_sync(0xffffffffu, best, width);
+    const std::int64_t other_at = __shfl_xor_sync(0xffffffffu, at, width);
+    if (other > best || (other == best && other_at < at)) best = other, at = other_at;
+  }
+  value = best;
+  return at < n ? at : (last_at + 1) % n;  // only where probabilities are NaN: some expert, so that no index leaves the table
+}
+
+__global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
+  const std::int64_t token = Team<32>::index(), n = c.num_experts;
+  if (token >= c.tokens) return;
+  const int lane = Team<32>::lane();
+  const float* const x = c.logits + token * n;
+  float* const p = c.probs + token * n;
+  float max = -INFINITY, sum = 0;
+  for (std::int64_t e = lane; e < n; e += 32) max = x[e] > max ? x[e] : max;
+  max = warp_max(max);
+  for (std::int64_t e = lane; e < n; e += 32) {
+    const float power = expf(x[e] - max);
+    p[e] = power;
+    sum += power;
+  }
+  const float inverse = div(1.0F, warp_sum(sum));
+  for (std::int64_t e = lane; e < n; e += 32) p[e] *= inverse;
+  float last = 0, total = 0;
+  std::int64_t last_at = -1;
+  for (std::int64_t i = 0; i < c.k; ++i) {
+    last_at = next_choice(p, n, last, last_at, last);
+    total += last;
+    if (lane == 0) {
+      c.experts[token * c.k + i] = static_cast<std::int32_t>(last_at);
+      c.weights[token * c.k + i] = last;
+    }
+  }
+  if (!c.normalise) return;
+  __syncwarp();
+  for (std::int64_t i = lane; i < c.k; i += 32) c.weights[token * c.k + i] = div(c.weights[token * c.k + i], total);
+}
+
+/// A block per expert: how often it was chosen, and Σ over tokens of its probability, by a fixed tree in double.
+__global__ void __launch_bounds__(team_block) statistics_kernel(const Choice c, double* counts, double* sums) {
+  const std::int64_t expert = blockIdx.x;
+  double count = 0, sum = 0;
+  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block) count += c.experts[i] == expert ? 1.0 : 0.0;
+  for (std::int64_t t = threadIdx.x; t < c.tokens; t += team_block)
+    sum += static_cast<double>(c.probs[t * c.num_experts + expert]);
+  count = Team<team_block>::sum(count);
+  sum = Team<team_block>::sum(sum);
+  if (threadIdx.x == 0) counts[expert] = count, sums[expert] = sum;
+}
+
+template <class T>
+struct ChoiceGradient {
+  const float *dweights, *probs, *weights;
+  const std::int32_t* experts;
+  const double* balance;  // or null
+  T* dlogits;
+  std::int64_t tokens, num_experts, k;
+  bool normalise;
+};
+
+/// dp of expert e: the balance loss' part, and that of the choice which took it.
+template <class T>
+__device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e, float total, float mean) {
+  float dp = c.balance ? static_cast<float>(c.balance[e]) : 0.0F;
+  for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
+    if (c.experts[i] != e) continue;
+    dp += c.normalise ? div(c.dweights[i] - mean, total) : c.dweights[i];
+  }
+  return dp;
+}
+
+template <class T>
+__global__ void __launch_bounds__(team_block) route_backward_kernel(const ChoiceGradient<T> c) {
+  const std::int64_t token = Team<32>::index(), n = c.num_experts;
+  if (token >= c.tokens) return;
+  const int lane = Team<32>::lane();
+  const float* const p = c.probs + token * n;
+  float total = 0, mean = 0, dot = 0;  // of the chosen probabilities; Σ dw·w; Σ p·dp
+  for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
+    total += p[c.experts[i]];
+    mean += c.dweights[i] * c.weights[i];
+  }
+  for (std::int64_t e = lane; e < n; e += 32) dot = fmaf(p[e], probability_gradient(c, token, e, total, mean), dot);
+  dot = warp_sum(dot);  // and nobody writes before everybody has read: dlogits may be probs
+  for (std::int64_t e = lane; e < n; e += 32) {
+    const float slope = p[e] * (probability_gradient(c, token, e, total, mean) - dot);
+    c.dlogits[token * n + e] = rounded<T>(slope);
+  }
+}
+
+}  // namespace
+
+void route(const RouteArgs& args, StreamView stream) {
+  const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
+                 args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
+                 args.experts.shape[1],    args.normalise};
+  if (c.tokens > 0) {
+    route_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
+    check_launch("route");
+  }
+  if (!args.counts || c.num_experts == 0) return;
+  statistics_kernel<<<blocks_for(c.num_experts, 1), team_block, 0, stream_of(stream)>>>(c, args.counts.as<double>(),
+                                                                                        args.sums.as<double>());
+  check_launch("route statistics");
+}
+
+void route_backward(const RouteBackwardArgs& args, StreamView stream) {
+  if (args.probs.shape[0] == 0) return;
+  by_element(args.dlogits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const ChoiceGradient<T> c{args.dweights.as<float>(),
+                              args.probs.as<float>(),
+                              args.weights.as<float>(),
+                              data_of<std::int32_t>(args.experts),
+                              args.balance ? args.balance.as<double>() : nullptr,
+                              data_of<T>(args.dlogits),
+                              args.probs.shape[0],
+                              args.probs.shape[1],
+                              args.experts.shape[1],
+                              args.normalise};
+    route_backward_kernel<T><<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
+    check_launch("route_backward");
+  });
+}
+
+}  // namespace tessera::kernels::cuda

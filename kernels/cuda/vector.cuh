@@ -1,0 +1,73 @@
+#pragma once
+// Runs of elements in registers as fp32: loaded and stored 16 bytes at a time where they may be. Only for .cu files.
+
+#include "kernels/cuda/launch.cuh"
+
+namespace tessera::kernels::cuda {
+
+/// Elements of the narrowest of the types that make 16 bytes.
+template <class... T>
+inline constexpr int vector_length = ((sizeof(T) == 2) || ...) ? 8 : 4;
+
+/// v = p[0, N) as fp32. N > 1: p lies on a multiple of 16 bytes, or of N·sizeof(T) if that is less.
+template <int N, class T>
+__device__ __forceinline__ void load(const T* p, float (&v)[N]) {
+  if constexpr (N == 1) {
+    v[0] = to_float(*p);
+  } else {
+    static_assert(N * sizeof(T) % 16 == 0);
+    constexpr int words = N * static_cast<int>(sizeof(T)) / 16, each = N / words;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      const uint4 raw = reinterpret_cast<const uint4*>(p)[w];
+      T parts[each];
+      memcpy(parts, &raw, 16);
+#pragma unroll
+      for (int i = 0; i < each; ++i) v[w * each + i] = to_float(parts[i]);
+    }
+  }
+}
+
+/// p[0, N) = v, each rounded once.
+template <int N, class T>
+__device__ __forceinline__ void store(T* p, const float (&v)[N]) {
+  if constexpr (N == 1) {
+    *p = rounded<T>(v[0]);
+  } else {
+    static_assert(N * sizeof(T) % 16 == 0);
+    constexpr int words = N * static_cast<int>(sizeof(T)) / 16, each = N / words;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      T parts[each];
+#pragma unroll
+      for (int i = 0; i < each; ++i) parts[i] = rounded<T>(v[w * each + i]);
+      uint4 raw;
+      memcpy(&raw, parts, 16);
+      reinterpret_cast<uint4*>(p)[w] = raw;
+    }
+  }
+}
+
+/// op.template run<N>(first) for every run of N elements, and run<1> for what is left: 64-bit indices, one run per thread.
+template <int N, class Op>
+__global__ void __launch_bounds__(256) each_kernel(const Op op, std::int64_t n) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
+  if (first + N <= n) {
+    op.template run<N>(first);
+  } else {
+    for (std::int64_t i = first; i < n; ++i) op.template run<1>(i);
+  }
+}
+
+/// Launches op over n elements; in runs of N where every pointer allows it.
+template <int N, class Op>
+void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> pointers, StreamView stream, const char* name) {
+  if (n == 0) return;
+  bool aligned = true;
+  for (const void* p : pointers) aligned = aligned && aligned16(p);
+  if (aligned) each_kernel<N><<<blocks_for(n, 256 * N), 256, 0, stream_of(stream)>>>(op, n);
+  else each_kernel<1><<<blocks_for(n, 256), 256, 0, stream_of(stream)>>>(op, n);
+  check_launch(name);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,154 @@
+// Attention on a device against the host: odd lengths, groups of heads, head sizes of every kernel and between, documents, memory off 16 bytes, two runs.
+#include "kernels/attention.hpp"
+
+#include "kernels/cuda/ops.hpp"
+#include "twin.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+class CudaAttention : public testing::Test {};
+TYPED_TEST_SUITE(CudaAttention, ElementTypes);
+
+/// Positions of documents of different lengths, the first of which began before its sequence.
+std::vector<std::int32_t> documents(const AttentionShape& s) {
+  std::vector<std::int32_t> positions;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    std::int32_t at = b % 2 == 0 ? 3 : 0;
+    for (std::int64_t t = 0; t < s.tokens; ++t, ++at) {
+      if (t > 0 && uniform(9, static_cast<std::uint64_t>(b * s.tokens + t)) < 0.03) at = 0;
+      positions.push_back(at);
+    }
+  }
+  return positions;
+}
+
+template <class T>
+struct Problem {
+  Problem(const AttentionShape& s, std::size_t shift)
+      : shape(s),
+        rows(s.batch * s.tokens),
+        width((s.heads + 2 * s.kv_heads) * s.head_dim),
+        qkv(normals_of<T>(rows * width, 1), Shape{rows, width}, shift),
+        out(Shape{rows, s.heads * s.head_dim}, T(7.0F), shift),
+        dout(normals_of<T>(rows * s.heads * s.head_dim, 2), Shape{rows, s.heads * s.head_dim}, shift),
+        dqkv(Shape{rows, width}, T(7.0F), shift),
+        lse(Shape{s.batch, s.heads, s.tokens}, 0.0F),
+        positions(documents(s), Shape{s.batch, s.tokens}),
+        host_forward(attention_forward_workspace(s, dtype_of<T>::value)),
+        host_backward(attention_backward_workspace(s, dtype_of<T>::value)),
+        workspace(cuda::attention_backward_workspace(s)) {}
+  void run(bool with_documents, StreamView stream) {
+    const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    const TensorView host_places = with_documents ? positions.on_host() : TensorView{},
+                     places = with_documents ? positions.on_device() : TensorView{};
+    attention_forward({.shape = shape,
+                       .qkv = qkv.on_host(),
+                       .out = out.on_host(),
+                       .lse = lse.on_host(),
+                       .scale = scale,
+                       .workspace = host_forward.view(),
+                       .positions = host_places},
+                      host_stream);
+    attention_backward({.shape = shape,
+                        .dout = dout.on_host(),
+                        .qkv = qkv.on_host(),
+                        .out = out.on_host(),
+                        .lse = lse.on_host(),
+                        .dqkv = dqkv.on_host(),
+                        .scale = scale,
+                        .workspace = host_backward.view(),
+                        .positions = host_places},
+                       host_stream);
+    attention_forward({.shape = shape,
+                       .qkv = qkv.on_device(),
+                       .out = out.on_device(),
+                       .lse = lse.on_device(),
+                       .scale = scale,
+                       .workspace = {},
+                       .positions = places},
+                      stream);
+    attention_backward({.shape = shape,
+                        .dout = dout.on_device(),
+                        .qkv = qkv.on_device(),
+                        .out = out.on_device(),
+                        .lse = lse.on_device(),
+                        .dqkv = dqkv.on_device(),
+                        .scale = scale,
+                        .workspace = workspace.view(),
+                        .positions = places},
+                       stream);
+  }
+  AttentionShape shape;
+  std::int64_t rows, width;
+  Twin<T> qkv, out, dout, dqkv;
+  Twin<float> lse;
+  Twin<std::int32_t> positions;
+  Workspace host_forward, host_backward;
+  DeviceMemory workspace;
+};
+
+template <class T>
+void expect_as_host(const AttentionShape& s, bool with_documents, std::size_t shift = 0) {
+  SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", heads " << s.heads << "/" << s.kv_heads << " of "
+                                  << s.head_dim << (with_documents ? ", documents" : ""));
+  Problem<T> p(s, shift);
+  DeviceStream stream;
+  p.run(with_documents, stream.view());
+  stream.synchronize();
+  EXPECT_LE(device_error(p.out), 2 * tolerance<T>);
+  EXPECT_LE(device_error(p.lse), 1e-5);
+  EXPECT_LE(device_error(p.dqkv), std::is_same_v<T, float> ? 2e-5 : 3 * tolerance<T>);
+  const auto out = p.out.download(), dqkv = p.dqkv.download();
+  p.run(with_documents, stream.view());
+  stream.synchronize();
+  EXPECT_EQ(bytes_of(p.out.download()), bytes_of(out));
+  EXPECT_EQ(bytes_of(p.dqkv.download()), bytes_of(dqkv));
+}
+
+TYPED_TEST(CudaAttention, LengthsAroundTheTiles) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::int64_t tokens : {1, 15, 16, 63, 64, 65, 129, 300}) expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
+}
+
+TYPED_TEST(CudaAttention, HeadSizesOfEveryKernelAndBetween) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::int64_t head_dim : {8, 13, 32, 64, 72, 80, 96, 128, 136, 160, 192, 256})
+    expect_as_host<TypeParam>({1, 77, 2, 1, head_dim}, false);
+}
+
+TYPED_TEST(CudaAttention, GroupsOfHeads) {
+  TESSERA_NEEDS_DEVICE();
+  expect_as_host<TypeParam>({2, 100, 12, 2, 64}, false);
+  expect_as_host<TypeParam>({1, 130, 7, 1, 128}, false);
+  expect_as_host<TypeParam>({3, 66, 8, 4, 128}, false);
+}
+
+TYPED_TEST(CudaAttention, Documents) {
+  TESSERA_NEEDS_DEVICE();
+  expect_as_host<TypeParam>({3, 300, 4, 2, 64}, true);
+  expect_as_host<TypeParam>({2, 517, 3, 1, 128}, true);
+  expect_as_host<TypeParam>({2, 200, 2, 2, 256}, true);
+}
+
+TYPED_TEST(CudaAttention, MemoryOffSixteenBytes) {
+  TESSERA_NEEDS_DEVICE();
+  expect_as_host<TypeParam>({2, 70, 4, 2, 64}, false, 1);
+}
+
+TYPED_TEST(CudaAttention, LargeScoresStayFinite) {
+  TESSERA_NEEDS_DEVICE();
+  const AttentionShape s{1, 90, 2, 2, 64};
+  Problem<TypeParam> p(s, 0);
+  p.qkv.host() = normals_of<TypeParam>(p.rows * p.width, 3, 30);
+  p.qkv.upload();
+  DeviceStream stream;
+  p.run(false, stream.view());
+  stream.synchronize();
+  for (const auto x : p.out.download()) ASSERT_TRUE(std::isfinite(static_cast<float>(x)));
+  EXPECT_LE(device_error(p.out), std::is_same_v<TypeParam, float> ? 1e-4 : 4 * tolerance<TypeParam>);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,203 @@
+// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, pointers off 16 bytes, in place, two runs.
+#include "kernels/bias.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/gelu.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/swiglu.hpp"
+#include "twin.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+struct Size {
+  std::int64_t n;
+  std::size_t shift;
+};
+const Size sizes[] = {{1, 0}, {7, 0}, {8, 0}, {1000, 1}, {4099, 0}, {100003, 3}};
+
+template <class T>
+class CudaElementwise : public testing::Test {};
+TYPED_TEST_SUITE(CudaElementwise, ElementTypes);
+
+TYPED_TEST(CudaElementwise, Gelu) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Size& s : sizes) {
+    const Shape shape{s.n};
+    Twin<T> x(normals_of<T>(s.n, 1, 3), shape, s.shift), y(shape, T(7.0F), s.shift), dy(normals_of<T>(s.n, 2), shape, s.shift),
+        dx(shape, T(7.0F), s.shift);
+    DeviceStream stream;
+    gelu_forward({.x = x.on_host(), .y = y.on_host()}, host_stream);
+    gelu_forward({.x = x.on_device(), .y = y.on_device()}, stream.view());
+    gelu_backward({.x = x.on_host(), .dy = dy.on_host(), .dx = dx.on_host()}, host_stream);
+    gelu_backward({.x = x.on_device(), .dy = dy.on_device(), .dx = dx.on_device()}, stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(y), tolerance<T>) << s.n;
+    EXPECT_LE(device_error(dx), tolerance<T>) << s.n;
+    const auto first = dx.download();
+    gelu_backward({.x = x.on_device(), .dy = dy.on_device(), .dx = dy.on_device()}, stream.view());  // over dy
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(dy.download()), bytes_of(first));
+  }
+}
+
+TYPED_TEST(CudaElementwise, Swiglu) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Size& s : sizes) {
+    const Shape shape{s.n};
+    Twin<T> gate(normals_of<T>(s.n, 3, 3), shape, s.shift), up(normals_of<T>(s.n, 4), shape, s.shift),
+        dy(normals_of<T>(s.n, 5), shape, s.shift);
+    Twin<T> y(shape, T(7.0F), s.shift), dgate(shape, T(7.0F), s.shift), dup(shape, T(7.0F), s.shift);
+    DeviceStream stream;
+    swiglu_forward({.gate = gate.on_host(), .up = up.on_host(), .y = y.on_host()}, host_stream);
+    swiglu_forward({.gate = gate.on_device(), .up = up.on_device(), .y = y.on_device()}, stream.view());
+    swiglu_backward(
+        {.gate = gate.on_host(), .up = up.on_host(), .dy = dy.on_host(), .dgate = dgate.on_host(), .dup = dup.on_host()},
+        host_stream);
+    swiglu_backward({.gate = gate.on_device(),
+                     .up = up.on_device(),
+                     .dy = dy.on_device(),
+                     .dgate = dgate.on_device(),
+                     .dup = dup.on_device()},
+                    stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(y), tolerance<T>);
+    EXPECT_LE(device_error(dgate), tolerance<T>);
+    EXPECT_LE(device_error(dup), tolerance<T>);
+    const auto first = dup.download();
+    swiglu_backward({.gate = gate.on_device(),
+                     .up = up.on_device(),
+                     .dy = dy.on_device(),
+                     .dgate = dgate.on_device(),
+                     .dup = dy.on_device()},
+                    stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(dy.download()), bytes_of(first));
+  }
+}
+
+TYPED_TEST(CudaElementwise, AddToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Size& s : sizes) {
+    Twin<T> x(normals_of<T>(s.n, 6), Shape{s.n}, s.shift), y(normals_of<T>(s.n, 7), Shape{s.n}, s.shift);
+    DeviceStream stream;
+    add({.x = x.on_device(), .y = y.on_device()}, stream.view());
+    add({.x = x.on_host(), .y = y.on_host()}, host_stream);
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host()));
+  }
+}
+
+TYPED_TEST(CudaElementwise, BiasGradient) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  struct Case {
+    std::int64_t rows, columns, gap;
+  };
+  for (const Case& c : {Case{0, 5, 0}, Case{1, 1, 0}, Case{37, 19, 3}, Case{1000, 130, 0}, Case{33, 2049, 7}})
+    for (const bool accumulate : {false, true}) {
+      const std::int64_t stride = c.columns + c.gap;
+      Twin<T> dy(normals_of<T>(c.rows * stride, 8), Shape{c.rows * stride});
+      Twin<T> own(normals_of<T>(c.columns, 9), Shape{c.columns});
+      Twin<float> wide(normals_of<float>(c.columns, 9), Shape{c.columns});
+      const auto matrix = [&](TensorView all) { return TensorView(all.data, all.dtype, Shape{c.rows, c.columns}, all.device); };
+      DeviceStream stream;
+      bias_backward({.dy = matrix(dy.on_host()), .stride = stride, .dbias = own.on_host(), .accumulate = accumulate},
+                    host_stream);
+      bias_backward({.dy = matrix(dy.on_device()), .stride = stride, .dbias = own.on_device(), .accumulate = accumulate},
+                    stream.view());
+      bias_backward({.dy = matrix(dy.on_host()), .stride = stride, .dbias = wide.on_host(), .accumulate = accumulate},
+                    host_stream);
+      bias_backward({.dy = matrix(dy.on_device()), .stride = stride, .dbias = wide.on_device(), .accumulate = accumulate},
+                    stream.view());
+      stream.synchronize();
+      EXPECT_LE(device_error(own), tolerance<T>);
+      EXPECT_LE(device_error(wide), tolerance<float>);
+    }
+}
+
+TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  struct Case {
+    std::int64_t rows, heads, d, gap;
+  };
+  for (const Case& c : {Case{5, 3, 6, 1}, Case{37, 2, 64, 0}, Case{64, 4, 128, 128}}) {
+    const std::int64_t stride = c.heads * c.d + c.gap;
+    std::vector<double> inv_freq;
+    for (std::int64_t j = 0; j < c.d / 2; ++j)
+      inv_freq.push_back(std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(c.d)));
+    Twin<float> table(Shape{c.rows, c.d}, 0.0F);
+    Twin<T> x(normals_of<T>(c.rows * stride, 10), Shape{c.rows * stride});
+    std::vector<std::int32_t> places;
+    for (std::int64_t r = 0; r < c.rows; ++r) places.push_back(static_cast<std::int32_t>((r * 7) % c.rows));
+    Twin<std::int32_t> positions(places, Shape{c.rows});
+    const auto matrix = [&](TensorView all) {
+      return TensorView(all.data, all.dtype, Shape{c.rows, c.heads * c.d}, all.device);
+    };
+    DeviceStream stream;
+    rope_table({.inv_freq = inv_freq, .scale = 1.1, .positions = {}, .table = table.on_host()}, host_stream);
+    rope_table({.inv_freq = inv_freq, .scale = 1.1, .positions = {}, .table = table.on_device()}, stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(table), 2e-7);
+    rope({.x = matrix(x.on_host()),
+          .head_dim = c.d,
+          .stride = stride,
+          .table = table.on_host(),
+          .positions = positions.on_host()},
+         host_stream);
+    rope({.x = matrix(x.on_device()),
+          .head_dim = c.d,
+          .stride = stride,
+          .table = table.on_device(),
+          .positions = positions.on_device()},
+         stream.view());
+    stream.synchronize();
+    EXPECT_LE(device_error(x), tolerance<T>);
+    for (const Rotation turn : {Rotation::backward, Rotation::forward}) {
+      x.upload();
+      rope({.x = matrix(x.on_host()), .head_dim = c.d, .stride = stride, .table = table.on_host(), .rotation = turn},
+           host_stream);
+      rope({.x = matrix(x.on_device()), .head_dim = c.d, .stride = stride, .table = table.on_device(), .rotation = turn},
+           stream.view());
+      stream.synchronize();
+      EXPECT_LE(device_error(x), tolerance<T>);
+    }
+  }
+}
+
+TEST(CudaConvert, IsTheHostsToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  const std::int64_t n = 65536 + 13;
+  std::vector<float> values = normals_of<float>(n, 11, 100);
+  for (std::uint32_t i = 0; i < 65536; ++i)
+    values[i] = __builtin_bit_cast(float, i << 16 | (i * 40503u & 0xffffu));  // every exponent, all kinds of ties
+  for (float& x : values)
+    if (std::isnan(x)) x = 1;  // of a NaN each makes its own
+  const auto round_trip = [&](auto zero) {
+    using T = decltype(zero);
+    Twin<float> wide(values, Shape{n}), back(Shape{n}, 0.0F);
+    Twin<T> narrow(Shape{n}, T(0.0F));
+    DeviceStream stream;
+    convert({.from = wide.on_host(), .to = narrow.on_host()}, host_stream);
+    convert({.from = narrow.on_host(), .to = back.on_host()}, host_stream);
+    convert({.from = wide.on_device(), .to = narrow.on_device()}, stream.view());
+    convert({.from = narrow.on_device(), .to = back.on_device()}, stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(narrow.download()), bytes_of(narrow.host()));
+    EXPECT_EQ(bytes_of(back.download()), bytes_of(back.host()));
+  };
+  round_trip(bf16{});
+  round_trip(f16{});
+  Twin<float> bad(std::vector<float>(9, std::numeric_limits<float>::quiet_NaN()), Shape{9});
+  Twin<bf16> bad_half(Shape{9}, bf16(0.0F));
+  DeviceStream stream;
+  convert({.from = bad.on_device(), .to = bad_half.on_device()}, stream.view());
+  stream.synchronize();
+  for (const bf16 x : bad_half.download()) EXPECT_TRUE(std::isnan(static_cast<float>(x)));
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,171 @@
+// What is held to the bit on host and device: sums of a written order, exact sums of squares, AdamW, initialisers.
+#include "kernels/reduce.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/init.hpp"
+#include "twin.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+TEST(CudaReduce, SumTreeToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::size_t num : {1, 2, 3, 4, 5, 7, 8, 13, 64, 100, 256})
+    for (const std::int64_t n : {1, 128, 1027}) {
+      std::vector<std::unique_ptr<Twin<float>>> parts;
+      std::vector<const float*> host, device;
+      for (std::size_t i = 0; i < num; ++i) {
+        parts.push_back(std::make_unique<Twin<float>>(normals_of<float>(n, i), Shape{n}));
+        host.push_back(parts.back()->host().data());
+        device.push_back(parts.back()->data());
+      }
+      Twin<float> out(Shape{n}, 7.0F);
+      DeviceStream stream;
+      sum_tree({.parts = host, .out = out.host().data(), .count = static_cast<std::size_t>(n)}, host_stream);
+      sum_tree({.parts = device, .out = out.data(), .count = static_cast<std::size_t>(n)}, stream.view());
+      stream.synchronize();
+      EXPECT_EQ(bytes_of(out.download()), bytes_of(out.host())) << num << " parts of " << n;
+      sum_tree({.parts = device, .out = parts[num / 2]->data(), .count = static_cast<std::size_t>(n)},
+               stream.view());  // over a part
+      stream.synchronize();
+      EXPECT_EQ(bytes_of(parts[num / 2]->download()), bytes_of(out.host()));
+    }
+}
+
+TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::size_t num : {1, 3, 8, 13}) {
+    const std::int64_t n = 1027;
+    std::vector<std::unique_ptr<Twin<bf16>>> parts;
+    std::vector<const void*> host, device;
+    for (std::size_t i = 0; i < num; ++i) {
+      parts.push_back(std::make_unique<Twin<bf16>>(normals_of<bf16>(n, i), Shape{n}));
+      host.push_back(parts.back()->host().data());
+      device.push_back(parts.back()->data());
+    }
+    Twin<float> out(Shape{n}, 7.0F);
+    DeviceStream stream;
+    sum_tree_of_halves({.parts = host, .dtype = DType::bf16, .out = out.host().data(), .count = static_cast<std::size_t>(n)},
+                       host_stream);
+    sum_tree_of_halves({.parts = device, .dtype = DType::bf16, .out = out.data(), .count = static_cast<std::size_t>(n)},
+                       stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(out.download()), bytes_of(out.host()));
+  }
+}
+
+TEST(CudaReduce, AddAndFill) {
+  TESSERA_NEEDS_DEVICE();
+  Twin<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}), z(Shape{1003}, 1.0F);
+  DeviceStream stream;
+  add_to(x.host().data(), y.host().data(), 1003, host_stream);
+  add_to(x.data(), y.data(), 1003, stream.view());
+  fill(z.data(), 1002, sum_identity, stream.view());
+  stream.synchronize();
+  EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host()));
+  std::vector<float> expected(1003, sum_identity);
+  expected.back() = 1;
+  EXPECT_EQ(bytes_of(z.download()), bytes_of(expected));
+}
+
+/// The words that a sum of squares adds to zeros.
+std::vector<std::int64_t> device_squares(const float* x, std::size_t count) {
+  Twin<std::int64_t> words(Shape{static_cast<std::int64_t>(ExactSum::num_words)}, std::int64_t{0});
+  DeviceStream stream;
+  cuda::sum_of_squares(x, count, words.data(), stream.view());
+  stream.synchronize();
+  return words.download();
+}
+
+TEST(CudaReduce, SquaresHaveTheHostsDigits) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::size_t blocks : {std::size_t{1}, std::size_t{17}, std::size_t{16 * 1024 + 5}}) {
+    const std::size_t count = blocks * norm_block;
+    auto values = normals_of<float>(static_cast<std::int64_t>(count), 3);
+    for (std::size_t i = 0; i < count; i += 7) values[i] = std::ldexp(values[i], static_cast<int>(i % 200) - 100);
+    Twin<float> x(values, Shape{static_cast<std::int64_t>(count)});
+    ExactSum sum;
+    sum_of_squares(x.host().data(), count, sum, host_stream);
+    const auto words = device_squares(x.data(), count);
+    EXPECT_TRUE(std::equal(words.begin(), words.end(), sum.words().begin())) << blocks;
+    EXPECT_EQ(device_squares(x.data(), count), words);
+  }
+}
+
+TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
+  TESSERA_NEEDS_DEVICE();
+  auto values = normals_of<float>(512, 4);
+  values[200] = std::numeric_limits<float>::infinity();
+  values[500] = std::numeric_limits<float>::quiet_NaN();
+  Twin<float> x(values, Shape{512});
+  EXPECT_EQ(device_squares(x.data(), 512).back(), 2);
+}
+
+TEST(CudaAdamW, ToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::size_t shift : {0, 1})
+    for (const std::int64_t n : {1, 4097, 100000})
+      for (const bool decay : {true, false}) {
+        const Shape shape{n};
+        Twin<float> param(normals_of<float>(n, 5), shape, shift), m(normals_of<float>(n, 6), shape, shift),
+            v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift);
+        Twin<float> grad(normals_of<float>(n, 7), shape, shift);
+        Twin<bf16> copy(shape, bf16(0.0F), shift);
+        const AdamWScalars scalars{.learning_rate = 3e-4,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .weight_decay = 0.1,
+                                   .bias_correction1 = 0.1,
+                                   .sqrt_bias_correction2 = 0.2,
+                                   .clip = 0.37};
+        DeviceMemory on_device(sizeof scalars);
+        ::tessera::cuda::copy_now(test_device(), on_device.view().data, &scalars, sizeof scalars);
+        DeviceStream stream;
+        for (int step = 0; step < 3; ++step) {
+          adamw({.param = param.on_host(),
+                 .exp_avg = m.on_host(),
+                 .exp_avg_sq = v.on_host(),
+                 .grad = grad.on_host(),
+                 .scalars = &scalars,
+                 .decay = decay,
+                 .copy = copy.on_host()},
+                host_stream);
+          adamw({.param = param.on_device(),
+                 .exp_avg = m.on_device(),
+                 .exp_avg_sq = v.on_device(),
+                 .grad = grad.on_device(),
+                 .scalars = static_cast<const AdamWScalars*>(on_device.view().data),
+                 .decay = decay,
+                 .copy = copy.on_device()},
+                stream.view());
+        }
+        stream.synchronize();
+        EXPECT_EQ(bytes_of(param.download()), bytes_of(param.host()));
+        EXPECT_EQ(bytes_of(m.download()), bytes_of(m.host()));
+        EXPECT_EQ(bytes_of(v.download()), bytes_of(v.host()));
+        EXPECT_EQ(bytes_of(copy.download()), bytes_of(copy.host()));
+      }
+}
+
+TEST(CudaInit, ToTheBitFromAnyElementOn) {
+  TESSERA_NEEDS_DEVICE();
+  const ParamSpec param{.name = "wte.weight", .shape = {100003}, .init = {Initializer::Kind::normal, 0.02}};
+  const auto words = philox(42, hash64(param.name));
+  for (const std::int64_t first : {0, 1, 6, 1000}) {
+    const std::int64_t count = 5003;
+    Twin<float> x(Shape{count}, 7.0F);
+    initialise(param, 42, first, count, x.host().data());
+    DeviceStream stream;
+    cuda::normals({.key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
+                   .first = first,
+                   .count = count,
+                   .std = 0.02,
+                   .out = x.data()},
+                  stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(x.download()), bytes_of(x.host()));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

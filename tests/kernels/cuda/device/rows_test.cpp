@@ -1,0 +1,191 @@
+// Rows that go elsewhere and come back, on a device against the host: embedding with documents, experts' choice, dealing, weighing.
+#include "kernels/embedding.hpp"
+#include "kernels/moe.hpp"
+#include "twin.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+class CudaRows : public testing::Test {};
+TYPED_TEST_SUITE(CudaRows, ElementTypes);
+
+std::vector<std::int32_t> integers_below(std::int64_t n, std::int64_t limit, std::uint64_t seed) {
+  std::vector<std::int32_t> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::int32_t>(uniform(seed, i) * static_cast<double>(limit));
+  return v;
+}
+
+TYPED_TEST(CudaRows, EmbeddingToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  struct Case {
+    std::int64_t batch, tokens, channels, vocab;
+    bool positions;
+  };
+  for (const Case& c :
+       {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true}, Case{1, 1500, 1025, 3000, true}}) {
+    const std::int64_t rows = c.batch * c.tokens;
+    Twin<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
+        positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});
+    Twin<T> table(normals_of<T>(c.vocab * c.channels, 3), Shape{c.vocab, c.channels}),
+        places(normals_of<T>(c.tokens * c.channels, 4), Shape{c.tokens, c.channels});
+    const Shape shape{c.batch, c.tokens, c.channels};
+    Twin<T> y(shape, T(7.0F)), dy(normals_of<T>(rows * c.channels, 5), shape);
+    DeviceStream stream;
+    const auto at = [&](bool device) {
+      return !c.positions ? TensorView{} : device ? positions.on_device() : positions.on_host();
+    };
+    embedding_forward({.ids = ids.on_host(),
+                       .tokens_table = table.on_host(),
+                       .positions_table = places.on_host(),
+                       .positions = at(false),
+                       .y = y.on_host()},
+                      host_stream);
+    embedding_forward({.ids = ids.on_device(),
+                       .tokens_table = table.on_device(),
+                       .positions_table = places.on_device(),
+                       .positions = at(true),
+                       .y = y.on_device()},
+                      stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host()));
+    for (const bool accumulate : {false, true}) {
+      Twin<float> dtable(normals_of<float>(c.vocab * c.channels, 6), Shape{c.vocab, c.channels}),
+          dplaces(normals_of<float>(c.tokens * c.channels, 7), Shape{c.tokens, c.channels});
+      embedding_backward({.ids = ids.on_host(),
+                          .dy = dy.on_host(),
+                          .dtokens_table = dtable.on_host(),
+                          .accumulate_tokens = accumulate,
+                          .dpositions_table = dplaces.on_host(),
+                          .accumulate_positions = accumulate,
+                          .positions = at(false)},
+                         host_stream);
+      embedding_backward({.ids = ids.on_device(),
+                          .dy = dy.on_device(),
+                          .dtokens_table = dtable.on_device(),
+                          .accumulate_tokens = accumulate,
+                          .dpositions_table = dplaces.on_device(),
+                          .accumulate_positions = accumulate,
+                          .positions = at(true)},
+                         stream.view());
+      stream.synchronize();
+      EXPECT_EQ(bytes_of(dtable.download()), bytes_of(dtable.host()));
+      EXPECT_EQ(bytes_of(dplaces.download()), bytes_of(dplaces.host()));
+    }
+  }
+}
+
+TEST(CudaExperts, ChooseAsTheHostDoes) {
+  TESSERA_NEEDS_DEVICE();
+  struct Case {
+    std::int64_t tokens, experts, k;
+  };
+  for (const Case& c : {Case{5, 3, 1}, Case{37, 8, 2}, Case{300, 129, 8}})
+    for (const bool normalise : {true, false}) {
+      const Shape shape{c.tokens, c.experts}, chosen{c.tokens, c.k};
+      auto values = normals_of<float>(c.tokens * c.experts, 8);
+      values[1] = values[0];  // of equals the lowest
+      Twin<float> logits(values, shape), probs(shape, 0.0F), weights(chosen, 0.0F),
+          dweights(normals_of<float>(c.tokens * c.k, 9), chosen), dlogits(shape, 0.0F);
+      Twin<std::int32_t> experts(chosen, 0);
+      Twin<double> counts(Shape{c.experts}, 0.0), sums(Shape{c.experts}, 0.0),
+          balance(std::vector<double>(static_cast<std::size_t>(c.experts), 0.01), Shape{c.experts});
+      DeviceStream stream;
+      route({.logits = logits.on_host(),
+             .probs = probs.on_host(),
+             .experts = experts.on_host(),
+             .weights = weights.on_host(),
+             .normalise = normalise,
+             .counts = counts.on_host(),
+             .sums = sums.on_host()},
+            host_stream);
+      route({.logits = logits.on_device(),
+             .probs = probs.on_device(),
+             .experts = experts.on_device(),
+             .weights = weights.on_device(),
+             .normalise = normalise,
+             .counts = counts.on_device(),
+             .sums = sums.on_device()},
+            stream.view());
+      stream.synchronize();
+      EXPECT_EQ(experts.download(), experts.host());
+      EXPECT_EQ(counts.download(), counts.host());
+      EXPECT_LE(device_error(probs), 2e-6);
+      EXPECT_LE(device_error(weights), 2e-6);
+      EXPECT_LE(relative_error(sums.download(), sums.host()), 1e-6);
+      route_backward({.dweights = dweights.on_host(),
+                      .probs = probs.on_host(),
+                      .experts = experts.on_host(),
+                      .weights = weights.on_host(),
+                      .normalise = normalise,
+                      .balance = balance.on_host(),
+                      .dlogits = dlogits.on_host()},
+                     host_stream);
+      route_backward({.dweights = dweights.on_device(),
+                      .probs = probs.on_device(),
+                      .experts = experts.on_device(),
+                      .weights = weights.on_device(),
+                      .normalise = normalise,
+                      .balance = balance.on_device(),
+                      .dlogits = dlogits.on_device()},
+                     stream.view());
+      stream.synchronize();
+      EXPECT_LE(device_error(dlogits), 2e-5);
+    }
+}
+
+TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const std::int64_t columns : {5, 128, 1030}) {
+    const std::int64_t tokens = 133, k = 3, num = 11, slots = tokens * k;
+    Twin<std::int32_t> experts(integers_below(slots, num - 1, 10), Shape{tokens, k});  // the last expert has no rows
+    Twin<std::int32_t> slot_of(Shape{slots}, 0), row_of(Shape{slots}, 0), offsets(Shape{num + 1}, 0);
+    Twin<T> x(normals_of<T>(tokens * columns, 11), Shape{tokens, columns}), rows(Shape{slots, columns}, T(0.0F)),
+        b(normals_of<T>(slots * columns, 12), Shape{slots, columns});
+    Twin<T> y(normals_of<T>(tokens * columns, 13), Shape{tokens, columns});
+    Twin<float> weights(normals_of<float>(slots, 14), Shape{tokens, k}), dweights(Shape{tokens, k}, 0.0F);
+    const Dispatch host{slot_of.on_host(), row_of.on_host(), offsets.on_host()},
+        device{slot_of.on_device(), row_of.on_device(), offsets.on_device()};
+    DeviceStream stream;
+    make_dispatch(experts.on_host(), host, host_stream);
+    make_dispatch(experts.on_device(), device, stream.view());
+    gather_rows(x.on_host(), host, rows.on_host(), host_stream);
+    gather_rows(x.on_device(), device, rows.on_device(), stream.view());
+    stream.synchronize();
+    EXPECT_EQ(slot_of.download(), slot_of.host());
+    EXPECT_EQ(row_of.download(), row_of.host());
+    EXPECT_EQ(offsets.download(), offsets.host());
+    EXPECT_EQ(bytes_of(rows.download()), bytes_of(rows.host()));
+    for (const bool accumulate : {false, true}) {
+      combine_rows(
+          {.x = rows.on_host(), .weights = weights.on_host(), .dispatch = host, .y = y.on_host(), .accumulate = accumulate},
+          host_stream);
+      combine_rows({.x = rows.on_device(),
+                    .weights = weights.on_device(),
+                    .dispatch = device,
+                    .y = y.on_device(),
+                    .accumulate = accumulate},
+                   stream.view());
+      stream.synchronize();
+      EXPECT_LE(device_error(y), tolerance<T>);
+    }
+    weigh_rows(
+        {.a = rows.on_host(), .b = b.on_host(), .weights = weights.on_host(), .dispatch = host, .dweights = dweights.on_host()},
+        host_stream);
+    weigh_rows({.a = rows.on_device(),
+                .b = b.on_device(),
+                .weights = weights.on_device(),
+                .dispatch = device,
+                .dweights = dweights.on_device()},
+               stream.view());
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(rows.download()), bytes_of(rows.host()));
+    EXPECT_EQ(bytes_of(b.download()), bytes_of(b.host()));
+    EXPECT_LE(device_error(dweights), 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,112 @@
+// What devices compute of one element, on the CPU: the same bits as host kernels where bits are promised, their tolerance elsewhere.
+#include "kernels/cuda/formulas.hpp"
+
+#include "../reference.hpp"
+#include "kernels/cuda/adamw_step.hpp"
+#include "kernels/cuda/exact_digits.hpp"
+#include "kernels/cuda/normals.hpp"
+#include "kernels/gelu.hpp"
+#include "kernels/init.hpp"
+#include "kernels/swiglu.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::int64_t count = 4099;
+
+TEST(CudaFormulas, GeluIsTheHosts) {
+  auto x = random_vector<float>(count, 1, 4), dy = random_vector<float>(count, 2);
+  x[0] = 1e30F, x[1] = -1e30F, x[2] = 0;
+  std::vector<float> y(x.size()), dx(x.size());
+  gelu_forward({.x = view(x), .y = view(y)}, host_stream);
+  gelu_backward({.x = view(x), .dy = view(dy), .dx = view(dx)}, host_stream);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(cuda::gelu(x[i]), y[i], 4e-7 * std::abs(x[i])) << x[i];
+    EXPECT_NEAR(dy[i] * cuda::gelu_slope(x[i]), dx[i], 2e-6 * std::abs(dy[i])) << x[i];
+  }
+  EXPECT_TRUE(std::isnan(cuda::gelu(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(CudaFormulas, SwigluIsTheHosts) {
+  auto gate = random_vector<float>(count, 3, 6), up = random_vector<float>(count, 4), dy = random_vector<float>(count, 5);
+  gate[0] = 200, gate[1] = -200;
+  std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size());
+  swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    EXPECT_NEAR(cuda::swiglu(gate[i], up[i]), y[i], 5e-7 * std::abs(gate[i] * up[i]));
+    const auto slopes = cuda::swiglu_slopes(gate[i], up[i], dy[i]);
+    EXPECT_NEAR(slopes.gate, dgate[i], 2e-6 * std::abs(dy[i] * up[i]) + 1e-30);
+    EXPECT_NEAR(slopes.up, dup[i], 5e-7 * std::abs(dy[i] * gate[i]) + 1e-30);
+  }
+}
+
+TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
+  const auto grad = random_vector<float>(count, 6);
+  for (const bool decay : {true, false}) {
+    auto param = random_vector<float>(count, 7), m = random_vector<float>(count, 8), v = random_vector<float>(count, 9);
+    for (float& x : v) x = x * x;
+    v[0] = 0, v[1] = 1e-42F;
+    auto own_param = param, own_m = m, own_v = v;
+    auto own_grad = grad;
+    const AdamWScalars scalars{.learning_rate = 3e-4,
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .eps = 1e-8,
+                               .weight_decay = 0.1,
+                               .bias_correction1 = 1 - 0.9 * 0.9,
+                               .sqrt_bias_correction2 = std::sqrt(1 - 0.95 * 0.95),
+                               .clip = 0.37};
+    adamw({.param = view(param),
+           .exp_avg = view(m),
+           .exp_avg_sq = view(v),
+           .grad = view(own_grad),
+           .scalars = &scalars,
+           .decay = decay},
+          host_stream);
+    const auto constants = cuda::adamw_constants(scalars, decay);
+    for (std::size_t i = 0; i < grad.size(); ++i) cuda::adamw_element(constants, grad[i], own_param[i], own_m[i], own_v[i]);
+    EXPECT_EQ(own_param, param);
+    EXPECT_EQ(own_m, m);
+    EXPECT_EQ(own_v, v);
+  }
+}
+
+TEST(CudaFormulas, NormalsAreTheHostsToTheBit) {
+  const ParamSpec param{.name = "h.3.mlp.c_fc.weight", .shape = {count}, .init = {Initializer::Kind::normal, 0.02}};
+  std::vector<float> host(count);
+  initialise(param, 1234, 0, count, host.data());
+  const auto words = philox(1234, hash64(param.name));
+  const std::uint64_t key = static_cast<std::uint64_t>(words[1]) << 32 | words[0];
+  for (std::uint64_t group = 0; group < count / 4; ++group) {
+    float four[4];
+    cuda::normal_group(key, group, 0.02, four);
+    for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(four[i], host[4 * group + i]) << group;
+  }
+}
+
+TEST(CudaFormulas, DigitsAreExactSums) {
+  const double tiny = std::numeric_limits<double>::denorm_min(), huge = std::numeric_limits<double>::max();
+  std::vector<double> terms{
+      0.0, -0.0, 1, -1, 1.5, tiny, -tiny, huge, -huge, 1e-300, std::numeric_limits<double>::infinity(), std::nan("")};
+  for (std::size_t i = 0; i < 500; ++i)
+    terms.push_back(std::ldexp(normal(10, i), static_cast<int>(uniform(11, i) * 2000) - 1000));
+  ExactSum all;
+  std::array<std::int64_t, ExactSum::num_words> words{};
+  for (const double x : terms) {
+    ExactSum one;
+    one.add(x);
+    all.add(x);
+    const auto term = cuda::exact_digits(x);
+    std::array<std::int64_t, ExactSum::num_words> own{};
+    for (int i = 0; i < 3; ++i) own[static_cast<std::size_t>(term.digit + i)] += term.part[i];
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      EXPECT_EQ(own[i], one.words()[i]) << x;
+      words[i] += own[i];
+    }
+  }
+  for (std::size_t i = 0; i < words.size(); ++i) EXPECT_EQ(words[i], all.words()[i]);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

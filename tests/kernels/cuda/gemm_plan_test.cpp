@@ -1,0 +1,128 @@
+// Products in a column-major library's words: the mapping, its descriptors in the library itself where it is installed (no device needed), stored choices.
+#include "kernels/cuda/gemm_plan.hpp"
+
+#include <cublasLt.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "../reference.hpp"
+#include "kernels/cuda/gemm_choice.hpp"
+#include "kernels/cuda/gemm_library.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+alignas(256) float memory[4096];
+
+GemmArgs product(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b) {
+  return {.a = {memory, trans_a ? Shape{k, m} : Shape{m, k}},
+          .b = {memory, trans_b ? Shape{n, k} : Shape{k, n}},
+          .c = {memory, Shape{m, n}},
+          .trans_a = trans_a,
+          .trans_b = trans_b};
+}
+
+/// The product as a column-major library would make it from the plan: element (i, j) of an m×n matrix of pitch p is at i + j·p.
+std::vector<float> column_major(const GemmPlan& p, const std::vector<float>& first, const std::vector<float>& second) {
+  std::vector<float> result(static_cast<std::size_t>(p.result_pitch * p.n));
+  const auto at = [](const std::vector<float>& x, bool transposed, std::int64_t pitch, std::int64_t i, std::int64_t j) {
+    return x[static_cast<std::size_t>(transposed ? j + i * pitch : i + j * pitch)];
+  };
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j)
+      for (std::int64_t k = 0; k < p.k; ++k)
+        result[static_cast<std::size_t>(i + j * p.result_pitch)] +=
+            at(first, p.first_transposed, p.first_pitch, i, k) * at(second, p.second_transposed, p.second_pitch, k, j);
+  return result;
+}
+
+TEST(GemmPlan, IsTheRowMajorProduct) {
+  for (const bool trans_a : {false, true})
+    for (const bool trans_b : {false, true}) {
+      const std::int64_t m = 5, n = 7, k = 3;
+      auto a = random_vector<float>(m * k, 1), b = random_vector<float>(n * k, 2);
+      std::vector<float> c(static_cast<std::size_t>(m * n));
+      GemmArgs args = product(m, n, k, trans_a, trans_b);
+      args.a.data = a.data(), args.b.data = b.data(), args.c.data = c.data();
+      gemm(args, host_stream);
+      EXPECT_LE(relative_error(column_major(plan_gemm(args), b, a), c), 1e-6);
+    }
+}
+
+TEST(GemmPlan, PitchesAlignmentAndEpilogue) {
+  GemmArgs args = product(4, 6, 8, false, true);
+  args.stride_a = 24, args.stride_c = 16, args.beta = 1;
+  args.bias = {memory, Shape{6}};
+  args.c.data = memory + 4;
+  const GemmPlan plan = plan_gemm(args);
+  EXPECT_EQ(plan.first_pitch, 8);
+  EXPECT_EQ(plan.second_pitch, 24);
+  EXPECT_EQ(plan.result_pitch, 16);
+  EXPECT_TRUE(plan.adds && plan.bias && plan.first_transposed && !plan.second_transposed);
+  EXPECT_EQ(plan.first_alignment, 256u);
+  EXPECT_EQ(plan.result_alignment, 16u);
+  EXPECT_NE(plan, plan_gemm(product(4, 6, 8, false, true)));
+}
+
+/// An attribute as the library gives it back.
+template <class Value, class Get, class Object, class Attribute>
+Value read_back(Get get, Object object, Attribute attribute) {
+  Value value{};
+  std::size_t written = 0;
+  EXPECT_EQ(get(object, attribute, &value, sizeof value, &written), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(written, sizeof value);
+  return value;
+}
+
+TEST(GemmPlan, DescriptorsSayIt) {
+  if (!::tessera::cuda::Library::cublaslt().there()) GTEST_SKIP() << ::tessera::cuda::Library::cublaslt().why_not();
+  GemmArgs args = product(32, 48, 64, false, true);
+  std::vector<bf16> half(4096);
+  args.a = {half.data(), Shape{32, 64}}, args.b = {half.data(), Shape{48, 64}}, args.bias = {half.data(), Shape{48}};
+  const GemmProduct p(plan_gemm(args));
+  const GemmLibrary& lib = gemm_library();
+  EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_TRANSA), CUBLAS_OP_T);
+  EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_TRANSB), CUBLAS_OP_N);
+  EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE), CUBLAS_COMPUTE_32F);
+  EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_SCALE_TYPE), CUDA_R_32F);
+  EXPECT_EQ(read_back<std::uint32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE),
+            static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+  EXPECT_EQ(read_back<std::uint32_t>(lib.layout_get, p.first, CUBLASLT_MATRIX_LAYOUT_TYPE),
+            static_cast<std::uint32_t>(CUDA_R_16BF));
+  EXPECT_EQ(read_back<std::uint32_t>(lib.layout_get, p.result, CUBLASLT_MATRIX_LAYOUT_TYPE),
+            static_cast<std::uint32_t>(CUDA_R_32F));
+  EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.first, CUBLASLT_MATRIX_LAYOUT_ROWS),
+            64u);  // as it is stored: k×m, to be transposed
+  EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.first, CUBLASLT_MATRIX_LAYOUT_COLS), 48u);
+  EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.result, CUBLASLT_MATRIX_LAYOUT_ROWS), 48u);
+  EXPECT_EQ(read_back<std::int64_t>(lib.layout_get, p.second, CUBLASLT_MATRIX_LAYOUT_LD), 64);
+  EXPECT_EQ(read_back<std::uint64_t>(lib.preference_get, p.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES),
+            gemm_workspace_bytes);
+  EXPECT_EQ(read_back<std::uint32_t>(lib.preference_get, p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK),
+            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+}
+
+TEST(GemmChoices, OutliveTheProcess) {
+  const std::string path = testing::TempDir() + "gemm_choices.txt";
+  const GemmPlan one = plan_gemm(product(4, 6, 8, false, true)), two = plan_gemm(product(4, 6, 9, true, false));
+  const AlgorithmBytes algorithm{1, 0xffffffffffffffff, 3, 4, 5, 6, 7, 0x123456789abcdef0};
+  GemmChoices written("cuBLASLt 1 on this");
+  written.keep(one, algorithm);
+  written.keep(two, {});
+  written.write(path);
+  GemmChoices read("cuBLASLt 1 on this");
+  read.read(path);
+  EXPECT_EQ(read.size(), 2u);
+  EXPECT_EQ(read.find(one), algorithm);
+  EXPECT_EQ(read.find(two), AlgorithmBytes{});
+  EXPECT_FALSE(read.find(plan_gemm(product(5, 6, 8, false, true))));
+  EXPECT_THROW(GemmChoices("cuBLASLt 2 on this").read(path), Error);
+  EXPECT_THROW(GemmChoices("cuBLASLt 1 on this").read(path + ".none"), Error);
+  std::ofstream(path, std::ios::app) << "fp32 = 12 34\n";
+  EXPECT_THROW(GemmChoices("cuBLASLt 1 on this").read(path), Error);
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
