@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(team_block) cached_kernel(const CacheCall<T> c
     if (key <= last) {
       const T* const k = c.keys + cached + key * d;
       float dot = 0;
+#pragma unroll 4
       for (std::int64_t i = 0; i < d; ++i) dot = fmaf(to_float(q[i]), to_float(k[i]), dot);
       score = dot * c.scale;
     }
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(team_block) cached_kernel(const CacheCall<T> c
 #pragma unroll
     for (int i = 0; i < most_columns; ++i) out[i] *= shrink;
     const int count = last - first < 31 ? static_cast<int>(last - first) + 1 : 32;
+#pragma unroll 2
     for (int j = 0; j < count; ++j) {
       const float w = to_float(rounded<T>(__shfl_sync(0xffffffffu, p, j)));
       const T* const v = c.values + cached + (first + j) * d;

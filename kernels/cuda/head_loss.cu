@@ -163,6 +163,7 @@ void run_block(const HeadLossArgs& args, const Cut& cut, std::int64_t first, std
         .b = args.weight,
         .c = TensorView(logits, DType::f32, {count, vocab}, device),
         .trans_b = true,
+        .bias = {},
         .stride_c = cut.pitch},
        stream);
   const LossRows<T> rows{logits,
@@ -176,13 +177,14 @@ void run_block(const HeadLossArgs& args, const Cut& cut, std::int64_t first, std
   if (!args.dx) return;
   const TensorView dlogits(static_cast<void*>(logits), dtype_of<T>::value, {count, vocab}, device);
   const std::int64_t pitch = cut.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
-  gemm({.a = dlogits, .b = args.weight, .c = args.dx.rows(first, count), .stride_a = pitch}, stream);
+  gemm({.a = dlogits, .b = args.weight, .c = args.dx.rows(first, count), .bias = {}, .stride_a = pitch}, stream);
   if (!args.dweight) return;
   gemm({.a = dlogits,
         .b = args.x.rows(first, count),
         .c = args.dweight,
         .trans_a = true,
         .beta = args.accumulate || first > 0 ? 1.0 : 0.0,
+        .bias = {},
         .stride_a = pitch},
        stream);
 }

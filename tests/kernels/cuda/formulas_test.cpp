@@ -16,7 +16,7 @@ constexpr std::int64_t count = 4099;
 
 TEST(CudaFormulas, GeluIsTheHosts) {
   auto x = random_vector<float>(count, 1, 4), dy = random_vector<float>(count, 2);
-  x[0] = 1e30F, x[1] = -1e30F, x[2] = 0;
+  x[0] = 1e9F, x[1] = -1e9F, x[2] = 0;
   std::vector<float> y(x.size()), dx(x.size());
   gelu_forward({.x = view(x), .y = view(y)}, host_stream);
   gelu_backward({.x = view(x), .dy = view(dy), .dx = view(dx)}, host_stream);
