@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(team_block) cached_kernel(const CacheCall<T> c) {
+__global__ void __launch_bounds__(team_block, 2) cached_kernel(const CacheCall<T> c) {
   const std::int64_t index = Team<32>::index();
   if (index >= c.map.batch * c.map.tokens * c.map.heads) return;
   const int lane = Team<32>::lane();

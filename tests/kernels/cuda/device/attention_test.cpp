@@ -99,7 +99,7 @@ void expect_as_host(const AttentionShape& s, bool with_documents, std::size_t sh
   stream.synchronize();
   EXPECT_LE(device_error(p.out), 2 * tolerance<T>);
   EXPECT_LE(device_error(p.lse), 1e-5);
-  EXPECT_LE(device_error(p.dqkv), std::is_same_v<T, float> ? 2e-5 : 3 * tolerance<T>);
+  EXPECT_LE(device_error(p.dqkv), (std::is_same_v<T, float> ? 2e-5 : 3 * tolerance<T>));
   const auto out = p.out.download(), dqkv = p.dqkv.download();
   p.run(with_documents, stream.view());
   stream.synchronize();
@@ -147,7 +147,7 @@ TYPED_TEST(CudaAttention, LargeScoresStayFinite) {
   p.run(false, stream.view());
   stream.synchronize();
   for (const auto x : p.out.download()) ASSERT_TRUE(std::isfinite(static_cast<float>(x)));
-  EXPECT_LE(device_error(p.out), std::is_same_v<TypeParam, float> ? 1e-4 : 4 * tolerance<TypeParam>);
+  EXPECT_LE(device_error(p.out), (std::is_same_v<TypeParam, float> ? 1e-4 : 4 * tolerance<TypeParam>));
 }
 
 }  // namespace

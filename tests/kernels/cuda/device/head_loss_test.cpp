@@ -112,7 +112,7 @@ TYPED_TEST(CudaHeadLoss, IsTheHosts) {
       EXPECT_EQ(sums.correct, host.correct);
       EXPECT_NEAR(sums.loss.value(), host.loss.value(), 2e-6 * (1 + host.loss.value()));
       EXPECT_LE(device_error(p.dx), 4 * tolerance<T>);
-      EXPECT_LE(device_error(p.dweight), std::is_same_v<T, float> ? 2e-5 : tolerance<T>);
+      EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
       if (accumulate) continue;
       const auto dx = p.dx.download();
       const auto dweight = p.dweight.download();

@@ -108,7 +108,7 @@ TYPED_TEST(CudaNorm, RmsNorm) {
       p.backward_on_device(false, p.matrix(p.dy.on_device()), stream);  // over dy
       stream.synchronize();
       EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(dweight));
-      if (c.gap == 0) EXPECT_EQ(bytes_of(p.dy.download()), bytes_of(dx));
+      if (c.gap == 0) { EXPECT_EQ(bytes_of(p.dy.download()), bytes_of(dx)); }
     }
 }
 
@@ -187,7 +187,7 @@ TYPED_TEST(CudaNorm, LayerNorm) {
                           stream.view());
       stream.synchronize();
       EXPECT_LE(device_error(y), tolerance<T>);
-      if (c.channels > 1) EXPECT_LE(device_error(dx), 8 * tolerance<T>);
+      if (c.channels > 1) { EXPECT_LE(device_error(dx), 8 * tolerance<T>); }
       EXPECT_LE(device_error(dweight), 2e-5);
       EXPECT_LE(device_error(dbias), 2e-5);
       const auto again = y.download();
