@@ -12,6 +12,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "jobs/commands/bench_tools.hpp"
 #include "jobs/run/machine.hpp"
+#include "jobs/run/precision.hpp"
 #include "jobs/run/setup.hpp"
 #include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
@@ -273,7 +274,7 @@ int bench_io_command(const Call& call, World& world) {
   }
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
-    const models::Model model = models::make(config.text, config.path);
+    const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
     const AsyncSides async = measure_async(call, world, model, directory, repeats);
     const double share = added_share(async);
     json["ten_steps_s"] = median(async.plain), json["ten_steps_with_async_save_s"] = median(async.beside);

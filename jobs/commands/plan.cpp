@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/commands/commands.hpp"
+#include "jobs/run/precision.hpp"
 #include "jobs/run/report.hpp"
 #include "runtime/base/log.hpp"
 
@@ -89,7 +90,8 @@ void explain() {
         "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where parameters "
         "are",
         "               sharded and travel, all of them where they do not; over shared memory a rank is charged its own "
-        "interval",
+        "interval;",
+        "               with --mixed_precision what is gathered has two bytes an element, and lies beside the master",
         "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or resident",
         "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
         "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the inputs "
@@ -113,6 +115,8 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(), plan.spec.topology.ranks_per_node,
                    name_of(plan.spec.topology.transport)));
+  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
+  if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s FLOPs a step for the global batch%s", human_count(plan.costs.flops_per_step).c_str(),
@@ -127,7 +131,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
 
 int print_plan(const Options& options, World* world, int world_size, const Topology& topology) {
   const ModelConfig config = read_model_config(options, world);
-  const models::Model model = models::make(config.text, config.path);
+  const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
   const plan::RunPlan chosen = plan::make_plan(run_spec(options, model, world_size, topology));
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
   const bool fits = memory == 0 || chosen.costs.total <= memory;
@@ -139,6 +143,8 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
                      {"parameters", model.num_params()},
                      {"matmul_parameters", model.num_matmul_params()},
                      {"tokens", chosen.spec.tokens}};
+    json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
+    json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
     json["world"] = world_size;
     json["ranks_per_node"] = topology.ranks_per_node;
     json["batch"] = {{"global", chosen.spec.batch.global_batch},

@@ -9,6 +9,7 @@
 #include "io/file.hpp"
 #include "io/model_file.hpp"
 #include "jobs/run/limit.hpp"
+#include "jobs/run/precision.hpp"
 #include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
@@ -19,7 +20,7 @@ namespace tessera::jobs {
 void TrainRun::prepare() {
   check_options(options_);
   config_ = read_model_config(options_, &world_);
-  model_ = models::make(config_.text, config_.path);
+  model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not built: " + model_.dropout + " in the model's config.json; training at 0");
   threads_ = take_cores(options_, world_);
@@ -124,7 +125,8 @@ bool TrainRun::resume() {
       continue;
     }
     trainer_->parameters_changed();
-    trainer_->resume_at(progress_.step);
+    trainer_->resume_at(progress_.step, progress_.skipped);
+    if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
     first_step_ = progress_.step;
     length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
     run_directory_ = candidate.directory;
@@ -171,6 +173,8 @@ std::string TrainRun::run_json() const {
   json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)},
                   {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
   json["threads_per_rank"] = threads_.threads;
+  json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
+  json["reduce_dtype"] = name_of(plan.spec.strategy.policy.reduce_dtype);
   json["sgemm_gflops"] = sgemm_gflops_;
   json["parameters"] = model_.num_params();
   json["total_steps"] = length_.total_steps;

@@ -51,20 +51,23 @@ train::StepReport TrainRun::one_step() {
     output_->fail();
     world_.abort(error);
   }
-  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens};
+  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(), trainer_->loss_scale()};
   interval_.add(report);
-  loss_sum_ += report.loss * static_cast<double>(report.tokens);
-  tokens_ += report.tokens;
+  if (!report.skipped) {  // else the loss may be no number
+    loss_sum_ += report.loss * static_cast<double>(report.tokens);
+    tokens_ += report.tokens;
+  }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
     trace(done);
   const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
-                      (done == 1 && options_.flag("logging_first_step"));
+                      (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
   return report;
 }
 
 void TrainRun::log_step(const train::StepReport& report) {
-  StepLine line{.experts = model_.router.layers > 0, .report = report, .interval = interval_, .total_steps = length_.total_steps};
+  StepLine line{.experts = model_.router.layers > 0, .scaled = progress_.loss_scale.has_value(), .report = report,
+                .interval = interval_, .total_steps = length_.total_steps};
   const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
   line.mfu = sgemm_gflops_ > 0 ? model_.train_flops_per_token(trainer_options_.run.tokens) * rate / (sgemm_gflops_ * 1e9) : 0;
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
@@ -75,6 +78,7 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
+  if (line.scaled) json.number("loss_scale", report.loss_scale).integer("skipped", report.skipped).integer("skipped_steps", progress_.skipped);
   if (model_.router.layers > 0) json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
   json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
       .integer("global_step", report.step)

@@ -9,6 +9,8 @@ namespace tessera::jobs {
 
 /// Options of convert, inspect and checkpoint.
 [[nodiscard]] std::span<const OptionSpec> file_rows();
+/// Types that a run computes and reduces in.
+[[nodiscard]] std::span<const OptionSpec> precision_rows();
 /// Options that are refused by name, or accepted without effect.
 [[nodiscard]] std::span<const OptionSpec> later_rows();
 

@@ -296,6 +296,7 @@ std::vector<OptionSpec> all_rows() {
   append(model_and_data);
   append(batch_and_optimizer);
   append(sharding_options);
+  append(precision_rows());
   append(run_and_logging);
   append(inference_options);
   append(tool_options);

@@ -69,13 +69,6 @@ const OptionSpec later_table[] = {
     {.name = "offload_optimizer", .words = "none|cpu|disk", .group = "Not built yet",
      .help = "optimizer state in host memory or on disk", .matches = "DeepSpeed offload_optimizer", .status = refused,
      .fine = off_words},
-    {.name = "mixed_precision", .fallback = "no", .words = "no|bf16|fp16", .group = "Not built yet",
-     .help = "computation is float32", .matches = "accelerate mixed_precision", .status = refused,
-     .fine = "no|none|fp32|float32"},
-    {.name = "bf16", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "mixed_precision bf16",
-     .matches = "HF --bf16", .status = refused, .fine = off_words},
-    {.name = "fp16", .type = Type::flag, .fallback = "false", .group = "Not built yet", .help = "mixed_precision fp16",
-     .matches = "HF --fp16", .status = refused, .fine = off_words},
 
     // Tuning and alignment.
     {.name = "stage", .fallback = "pt", .words = "pt|sft|dpo|kto|rm", .group = "Not built yet",

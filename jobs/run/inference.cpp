@@ -15,6 +15,7 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.purpose = purpose;
   spec.model = &model;
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype = DType::f32;  // whatever bench trains in
   spec.topology = topology;
   const std::int64_t rows = std::min(options.maybe_integer("per_device_eval_batch_size").value_or(default_rows), most);
   spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "jobs/run/precision.hpp"
 #include "jobs/run/versions.hpp"
 
 namespace tessera::jobs {
@@ -71,6 +72,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
                          name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
+  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
+  if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
   lines.push_back(strfmt(
       "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
       cuda_built ? "cuda does not train yet" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
@@ -111,10 +114,12 @@ std::string step_line(const StepLine& line) {
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
+      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
       "| %s<%s",
       static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
-      line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "", line.report.grad_norm, line.report.learning_rate,
+      line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
+      line.scaled ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "").c_str() : "",
+      line.report.grad_norm, line.report.learning_rate,
       human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
       100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(),
       human_time(line.remaining).c_str());

@@ -41,6 +41,7 @@ struct Interval {
 };
 struct StepLine {
   bool experts = false;  // there is a balance loss to show
+  bool scaled = false;   // and a loss scale
   train::StepReport report;
   Interval interval;
   std::int64_t total_steps = 0;

@@ -1,6 +1,7 @@
 #include "jobs/run/resume.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -33,6 +34,8 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["global_step"] = progress.step;
   json["samples"] = progress.samples;
   json["tokens"] = progress.tokens;
+  if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
+  if (progress.loss_scale) json["loss_scale"] = {{"scale", progress.loss_scale->scale}, {"good_steps", progress.loss_scale->good_steps}};
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
@@ -62,6 +65,21 @@ std::string differences(const Json& then, const DataIdentity& now) {
   return list;
 }
 
+/// The scale that an fp16 run had reached, if it was one.
+std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std::string& directory) {
+  if (!json.contains("loss_scale")) return std::nullopt;
+  const Json& kept = json.at("loss_scale");
+  const bool whole = kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() && kept.contains("good_steps") &&
+                     kept.at("good_steps").is_number_integer();
+  const train::LossScaleState state = whole ? train::LossScaleState{kept.at("scale").get<double>(), kept.at("good_steps").get<std::int64_t>()}
+                                            : train::LossScaleState{0, 0};
+  int exponent = 0;
+  if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5 || state.good_steps < 0)
+    throw Error(ExitCode::data, directory + " has a loss scale that is no power of two (\"training\".loss_scale)", {},
+                "Start a new run from it with --model");
+  return state;
+}
+
 }  // namespace
 
 Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data, bool ignore_data) {
@@ -72,7 +90,10 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
                   "It holds a model alone: start a new run from it with --model");
     return json.at(key).get<std::int64_t>();
   };
-  Progress progress{number("global_step"), number("samples"), number("tokens")};
+  Progress progress{number("global_step"), number("samples"), number("tokens"), 0, std::nullopt};
+  if (json.contains("skipped_steps")) progress.skipped = number("skipped_steps");
+  if (progress.skipped > progress.step) throw Error(ExitCode::data, directory + " says that it skipped more steps than it did", {}, "It is damaged");
+  progress.loss_scale = read_loss_scale(json, directory);
   if (ignore_data) {
     progress.samples = 0;
     return progress;

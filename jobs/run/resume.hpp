@@ -9,6 +9,7 @@
 #include "jobs/options/options.hpp"
 #include "jobs/run/setup.hpp"
 #include "runtime/comm/world.hpp"
+#include "runtime/train/loss_scale.hpp"
 
 namespace tessera::jobs {
 
@@ -17,6 +18,8 @@ struct Progress {
   std::int64_t step = 0;     // optimizer steps done
   std::int64_t samples = 0;  // global samples drawn, counting on over epochs
   std::int64_t tokens = 0;   // valid tokens trained on
+  std::int64_t skipped = 0;  // of the steps: those that overflowed and updated nothing (fp16)
+  std::optional<train::LossScaleState> loss_scale;  // fp16
 };
 
 /// The data a run draws from, as far as going on in its middle needs them unchanged.

@@ -6,6 +6,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/json_file.hpp"
+#include "jobs/run/precision.hpp"
 #include "jobs/run/shapes.hpp"
 
 namespace tessera::jobs {
@@ -24,6 +25,7 @@ std::string option_sources(const Options& options, std::initializer_list<const c
 }  // namespace
 
 void check_options(const Options& options) {
+  (void)loss_scale_of(options);  // types and scale
   if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last") {
     throw Error(ExitCode::usage, "--reproducible reduces each micro-batch, but --reduce_gradients is last",
                 option_sources(options, {"reproducible", "reduce_gradients"}), "Drop one of the two");
@@ -68,7 +70,7 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
   if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
   try {
     const ModelConfig config = read_model_config(options, nullptr);
-    const models::Model model = models::make(config.text, config.path);
+    const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
     const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     const bool trains = (options.commands & for_inference) == 0;
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
@@ -159,6 +161,9 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
   policy.recompute = options.text("gradient_checkpointing") == "full";
   policy.reproducible = options.flag("reproducible");
+  const Precision precision = precision_of(options);
+  policy.param_dtype = precision.compute;
+  policy.reduce_dtype = precision.reduce;
 }
 
 shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
@@ -281,6 +286,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.lr = lr_schedule(options, total_steps);
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));
+  result.loss_scale = loss_scale_of(options);
   return result;
 }
 

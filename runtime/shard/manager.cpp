@@ -7,18 +7,10 @@
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/comm/sum_terms.hpp"
 #include "runtime/shard/memory.hpp"
 
 namespace tessera::shard {
-
-static void copy_widened(const Terms& terms, float* to, std::size_t count) {
-  if (terms.data == to) return;
-  const Shape n{static_cast<std::int64_t>(count)};
-  if (terms.dtype == DType::f32)
-    std::memcpy(to, terms.data, count * sizeof(float));
-  else
-    kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, n}, .to = {to, n}}, host_stream);
-}
 
 ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
   const auto& slots = parts_.arena->slots();
@@ -113,7 +105,7 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   } else if (parts_.replicate_axis) {
     parts_.replicate_axis->all_reduce(label, terms, x, chunk);
   } else {
-    copy_widened(terms, x, chunk);
+    comm::widen(terms, x, chunk);
   }
 
   for (std::size_t i = 0; i < fold.size(); ++i) {

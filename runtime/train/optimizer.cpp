@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/convert.hpp"
-
 namespace tessera::train {
 
 void AdamW::begin(std::int64_t step, double learning_rate) {
@@ -27,9 +25,9 @@ void AdamW::update(std::span<const shard::UpdateView> pieces, StreamView stream)
                     .exp_avg_sq = {piece.states[1], n},
                     .grad = {piece.grad, n},
                     .scalars = &scalars_,
-                    .decay = param.decay},
+                    .decay = param.decay,
+                    .copy = piece.copy},
                    stream);
-    if (piece.copy) kernels::convert({.from = {piece.master, n}, .to = piece.copy}, stream);
   }
 }
 

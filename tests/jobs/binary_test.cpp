@@ -45,7 +45,11 @@ TEST(Binary, RefusesWithOneLineAndTheCode) {
   expect_refusal("plan --shape small --max_length 5000", 2, "5000");
   expect_refusal("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
   expect_refusal("plan --shape small --world_size 3 --reproducible", 2, "power of two");
-  expect_refusal("plan --shape small --mixed_precision bf16", 2, "not built yet");
+  expect_refusal("plan --shape small --mixed_precision fp8", 2, "mixed_precision");
+  expect_refusal("plan --shape small --reduce_dtype bf16", 2, "computes in fp32");
+  expect_refusal("plan --shape small --mixed_precision bf16 --reduce_dtype fp16", 2, "computes in bf16");
+  expect_refusal("plan --shape small --bf16 --fp16", 2, "Keep one of the two");
+  expect_refusal("plan --shape small --bf16 --mixed_precision no", 2, "Keep one of the two");
   expect_refusal("plan /nowhere/conf.yaml", 3, "conf.yaml");
   expect_refusal("completion tcsh", 2, "bash");
   expect_refusal("config", 2, "show");

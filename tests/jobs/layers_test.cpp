@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "jobs/run/precision.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -113,12 +114,42 @@ TEST(Accelerate, NumbersAndVersionTwo) {
 }
 
 TEST(Accelerate, WhatIsNotBuiltIsRefusedThereToo) {
-  EXPECT_THAT(refusal_of_yaml("mixed_precision: bf16\n"), HasSubstr("conf.yaml:1"));
+  EXPECT_THAT(refusal_of_yaml("mixed_precision: fp8\n"), HasSubstr("conf.yaml:1"));
   EXPECT_THAT(refusal_of_yaml("fsdp_config:\n  fsdp_offload_params: true\n"), HasSubstr("offload_params"));
   EXPECT_THAT(refusal_of_yaml("zero_optimization:\n  stage: 3\n  offload_optimizer: {device: cpu}\n"),
               HasSubstr("offload_optimizer"));
-  EXPECT_THAT(refusal_of_yaml("bf16: {enabled: true}\n"), HasSubstr("bf16"));
+  EXPECT_THAT(refusal_of_yaml("fp16: {enabled: true, loss_scale: 128}\n"), HasSubstr("loss_scale"));
   EXPECT_THAT(refusal_of_yaml("deepspeed:\n  optimizer: {type: Lion}\n"), HasSubstr("Lion"));
+}
+
+TEST(Precision, InTheWordsOfEveryTool) {
+  const auto types = [](const Options& options) { return precision_of(options).str(); };
+  EXPECT_EQ(types(of_yaml("mixed_precision: bf16\n")), "bf16, reduced in fp32");
+  EXPECT_EQ(types(of_yaml("bf16: true\n")), "bf16, reduced in fp32");
+  EXPECT_EQ(types(of_yaml("bf16: {enabled: true}\ncommunication_data_type: bfp16\n")), "bf16, reduced in bf16");
+  EXPECT_EQ(types(of_yaml("fp16: {enabled: true, loss_scale: 0, hysteresis: 2}\n")), "fp16, reduced in fp32");
+  EXPECT_EQ(types(of_yaml("fp16: {enabled: false}\nmixed_precision: 'no'\n")), "");
+  EXPECT_EQ(types(parsed({"train", "--fp16"}).options), "fp16, reduced in fp32");
+  EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "");
+}
+
+TEST(Precision, ALaterLayerWins) {
+  const Options options = parsed({"train", "--mixed_precision", "no"}, {"TESSERA_BF16=true"}).options;
+  EXPECT_EQ(precision_of(options).compute, DType::f32);
+  EXPECT_EQ(precision_of(parsed({"train", "--bf16", "false"}, {"TESSERA_BF16=true"}).options).compute, DType::f32);
+}
+
+TEST(Precision, LossScaleIsOfFp16Alone) {
+  EXPECT_FALSE(loss_scale_of(parsed({"train", "--bf16"}).options));
+  const auto scale = loss_scale_of(
+      of_yaml("fp16: {enabled: true, initial_scale_power: 12, loss_scale_window: 500, min_loss_scale: 4}\n"));
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->initial, 4096);
+  EXPECT_EQ(scale->window, 500);
+  EXPECT_EQ(scale->least, 4);
+  for (const auto& arguments : {std::vector<std::string>{"train", "--bf16", "--loss_scale_window", "9"},
+                                {"train", "--fp16", "--min_loss_scale", "3"}, {"train", "--fp16", "--initial_scale_power", "2", "--min_loss_scale", "8"}})
+    EXPECT_THROW((void)loss_scale_of(parsed(arguments).options), Error) << arguments.back();
 }
 
 TEST(Blocks, UnknownKeysInsideAreRefused) {

@@ -12,6 +12,7 @@
 #include "jobs/run/machine.hpp"
 #include "jobs/run/output.hpp"
 #include "jobs/run/report.hpp"
+#include "jobs/run/resume.hpp"
 #include "jobs/run/setup.hpp"
 #include "jobs/run/shapes.hpp"
 #include "jobs/run/trace.hpp"
@@ -70,6 +71,34 @@ TEST(Lines, Step) {
   EXPECT_EQ(step_line(line),
             "step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 41.2% | mem 1.00GiB/25% | data "
             "0.8% comm 12.4% | 00:02:31<00:18:30");
+}
+
+TEST(Lines, StepWithALossScale) {
+  StepLine line{.scaled = true, .report = {.step = 3, .loss = 5.5, .grad_norm = 1.5, .learning_rate = 1e-3, .loss_scale = 65536}, .interval = {}, .total_steps = 9};
+  EXPECT_EQ(step_line(line).substr(0, 64), "step 3/9 | loss 5.5000 | scale 65536 | grad_norm 1.500 | lr 1.00");
+  line.report.skipped = true;
+  EXPECT_EQ(step_line(line).substr(0, 60), "step 3/9 | loss 5.5000 | scale 65536 overflow: step skipped ");
+}
+
+TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
+  const Options options = parsed({"train"}).options;
+  const DataIdentity data{1000, 10, 64, 1, true, 7};
+  Progress progress{5, 40, 100, 2, train::LossScaleState{1024, 3}};
+  io::Manifest manifest;
+  manifest.training = training_text(progress, data, options);
+  const Progress back = read_progress(manifest, "here", data, false);
+  EXPECT_EQ(back.skipped, 2);
+  EXPECT_EQ(back.loss_scale, progress.loss_scale);
+  for (const char* bad : {"1000", "0", "-4", "\"x\"", "1e999"}) {
+    std::string text = manifest.training;
+    text.replace(text.find("1024"), std::strlen("1024.0"), bad);
+    io::Manifest broken;
+    broken.training = text;
+    EXPECT_THROW((void)read_progress(broken, "here", data, false), Error) << bad;
+  }
+  manifest.training = training_text({5, 40, 100, 0, std::nullopt}, data, options);
+  EXPECT_EQ(manifest.training.find("scale"), std::string::npos) << "of fp16 alone";
+  EXPECT_FALSE(read_progress(manifest, "here", data, false).loss_scale);
 }
 
 TEST(Lines, Eval) {

@@ -72,7 +72,9 @@ full() {
   refuse 2 broken.yaml 2 train broken.yaml $base
   refuse 2 'misspelt.yaml:1' 2 train misspelt.yaml $base
   refuse 3 model.safetensors 2 train --model model --dataset train.txt --max_length 16
-  refuse 2 'not built yet' 2 train $base --mixed_precision bf16
+  refuse 2 'mixed_precision' 2 train $base --mixed_precision fp8
+  refuse 2 'computes in bf16' 2 train $base --bf16 --reduce_dtype fp16
+  refuse 2 'needs its losses scaled' 2 train $base --bf16 --loss_scale_window 10
   refuse 3 'No such file' 2 train $base --resume_from_checkpoint nowhere/checkpoint-3
   refuse 2 'not built yet' 2 train $base --backend cuda
   refuse 2 'moves the memory of devices' 2 train $base --comm nccl

@@ -50,6 +50,24 @@ for stage in 0 1 2 3; do
   cmp s0/model.safetensors "s$stage/model.safetensors" || fail "the model of stage $stage differs"
 done
 
+# In two bytes. bf16: stages alike, and the plan's bytes. fp16: begins with skipped steps; stopped and resumed, scale and all, its curve is that of a run that was not.
+half=("${common[@]}" --lr_scheduler_type constant)
+for stage in 0 3; do
+  "$mpirun" -n 2 "$tessera" train "${half[@]}" --bf16 --reduce_dtype bf16 --max_steps 3 --zero_stage $stage --output_dir "b$stage" > log 2>&1 || fail "bf16 ended with $?"
+  losses "b$stage" > "losses$stage"
+  expect '^precision bf16, reduced in bf16' log
+  awk '/^          plan /{p=$0; sub(/^ *plan */, "", p)} /^          measured/{m=$0; sub(/^ *measured */, "", m)} END{exit !(length(m) > 10 && index(p, m) == 1)}' log || fail "bf16: measured memory is not the plan's"
+done
+cmp losses0 losses3 || fail "bf16: stage 3 differs from stage 0"
+half+=(--mixed_precision fp16 --initial_scale_power 24 --loss_scale_window 3)
+"$mpirun" -n 2 "$tessera" train "${half[@]}" --output_dir h > log 2>&1 || fail "fp16 ended with $?"
+expect '^step 1/8 .* scale 1.67772e\+07 overflow: step skipped' log
+expect '"skipped": 0, "skipped_steps": [1-9]' h/logging.jsonl
+"$mpirun" -n 2 "$tessera" train "${half[@]}" --max_steps 4 --save_steps 4 --output_dir h4 > log 2>&1 || fail "the first half ended with $?"
+"$mpirun" -n 2 "$tessera" train "${half[@]}" --resume_from_checkpoint h4/checkpoint-4 --output_dir h8 > log 2>&1 || fail "the second half ended with $?"
+cmp <(losses h | tail -4) <(losses h8) || fail "fp16: the resumed run differs"
+cmp h/model.safetensors h8/model.safetensors || fail "fp16: the resumed run's model differs"
+
 # A run that a signal ends says so; one that lost its reader too. A file that may grow no further is an error with a name.
 endless=("${common[@]}" --max_steps 1000000)
 for number in 15 1; do  # SIGTERM, SIGHUP

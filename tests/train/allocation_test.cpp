@@ -10,7 +10,7 @@ namespace tessera::test {
 namespace {
 
 std::int64_t allocations_in_steps(const Variant& v, const std::string& config = config_json({})) {
-  models::Model model = models::make(config, "test");
+  models::Model model = models::make(config, "test", v.dtype);
   MadeTokens tokens(400, 37);
   std::int64_t counted = 0;
   run_local(
@@ -39,6 +39,16 @@ TEST(Allocation, NoneInAStep) {
           const Variant v{.world = 2, .strategy = strategy, .global_batch = 2 * accumulation, .recompute = recompute, .reproducible = accumulation == 3, .copies = copies};
           EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
         }
+}
+
+TEST(Allocation, NoneInAStepOfTwoBytes) {
+  for (const char* strategy : {"0", "2", "3"})
+    for (const bool copies : {false, true})
+      for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
+        const Variant v{.world = 2, .strategy = strategy, .global_batch = 6, .reproducible = copies, .copies = copies, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
+        EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
+      }
+  EXPECT_EQ(allocations_in_steps({.world = 2, .dtype = DType::f16, .loss_scale = {.initial = 0x1p40}}), 0);  // skipped steps
 }
 
 TEST(Allocation, NoneInAStepOfTheOtherFamilies) {

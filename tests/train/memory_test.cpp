@@ -63,6 +63,18 @@ TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
   }
 }
 
+TEST(Memory, MeasuredIsPlannedInTwoBytes) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const models::Model model = models::make(config_json({}), "test", dtype);
+    for (const char* strategy : strategies)
+      for (const bool copies : {false, true})
+        for (const DType reduce_dtype : {DType::f32, dtype})
+          for (const auto& [accumulation, reduce] : {std::pair{1, shard::Reduce::each}, {3, shard::Reduce::each}, {3, shard::Reduce::last}})
+            expect_measured_is_planned(model, {.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0, .global_batch = 8 * accumulation,
+                                               .micro_batch = 2, .reduce = reduce, .copies = copies, .dtype = dtype, .reduce_dtype = reduce_dtype});
+  }
+}
+
 TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
   models::Model model = models::make(config_json({}), "test");
   MadeTokens tokens(400, 37);

@@ -48,12 +48,17 @@ std::vector<Variant> variants(int world) {
     if (world % group == 0)
       for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
         all.push_back({.world = world, .strategy = strategy, .group = group, .global_batch = 2 * world - 1});
+  for (const char* strategy : {"0", "2", "3"})
+    for (const DType reduce_dtype : {DType::f32, DType::bf16})
+      all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .dtype = DType::bf16, .reduce_dtype = reduce_dtype});
   return all;
 }
 
-int compare(World& world, const models::Model& model, const MadeTokens& tokens) {
+int compare(World& world, const MadeTokens& tokens) {
+  const models::Model whole = models::make(config_json({}), "test"), half = models::make(config_json({}), "test", DType::bf16);
   int wrong = 0;
   for (const Variant& v : variants(world.size())) {
+    const models::Model& model = v.dtype == DType::bf16 ? half : whole;
     const auto said = world.to_root(one_rank(world, model, tokens, v, true));
     if (world.rank() == 0) {
       std::vector<std::string> expected(static_cast<std::size_t>(world.size()));
@@ -86,9 +91,8 @@ int main(int argc, char** argv) {
   options.comm_timeout_s = 60;
   try {
     const auto world = bootstrap(options);
-    const models::Model model = models::make(test::config_json({}), "test");
     const test::MadeTokens tokens(400, 37);
-    return test::compare(*world, model, tokens) == 0 ? 0 : 1;
+    return test::compare(*world, tokens) == 0 ? 0 : 1;
   } catch (const Error& error) {
     log::error_here(error.line());
     return static_cast<int>(error.code());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "kernels/threads.hpp"
@@ -20,10 +21,13 @@ struct Record {
   std::vector<double> numbers;                // of each step: loss, norm, learning rate, step, tokens
   std::vector<float> state[io::num_state_kinds];  // whole, in canonical order, after the last step
   std::vector<std::uint64_t> hashes;          // of the ranks
+  std::int64_t skipped = 0;                   // after the last step
+  std::optional<train::LossScaleState> loss_scale;
 };
-const models::Model& model() {
-  static const models::Model made = models::make(config_json({}), "test");
-  return made;
+const models::Model& model(DType dtype = DType::f32) {
+  static const models::Model made[] = {models::make(config_json({}), "test"), models::make(config_json({}), "test", DType::bf16),
+                                       models::make(config_json({}), "test", DType::f16)};
+  return made[dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2];
 }
 const MadeTokens& tokens() {
   static const MadeTokens made(900, 37);
@@ -79,6 +83,7 @@ struct Part {
   std::string from, to;      // load from, save to at the end; "": initialise, do not
   int first = 0, last = all_steps;
   bool in_background = false;  // saves after step `half`, and trains on while it is written
+  const Record* saved = nullptr;  // what the run remembered beside the tensors that it loads
 };
 
 Record train_part(Variant v, const Part& part) {
@@ -91,7 +96,7 @@ Record train_part(Variant v, const Part& part) {
   for (auto& state : run.state) state.resize(static_cast<std::size_t>(total));
   const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
   run_local(v.world, [&](World& world) {
-    auto options = options_of(model(), v, all_steps);
+    auto options = options_of(model(v.dtype), v, all_steps);
     if (part.in_background) options.run.snapshot_vectors = io::num_state_kinds;
     train::Trainer trainer(world, options);
     if (part.from.empty()) {
@@ -101,7 +106,8 @@ Record train_part(Variant v, const Part& part) {
       EXPECT_EQ(reader.manifest().step, part.first);
       (void)reader.load(model().params, trainer.plan().layout, trainer.state());
       trainer.parameters_changed();
-      trainer.resume_at(part.first);
+      trainer.resume_at(part.first, part.saved != nullptr ? part.saved->skipped : 0);
+      if (part.saved != nullptr && part.saved->loss_scale) trainer.resume_loss_scale(*part.saved->loss_scale);
     }
     std::unique_ptr<Saver> saver;
     for (int s = part.first; s < part.last; ++s) {
@@ -129,6 +135,7 @@ Record train_part(Variant v, const Part& part) {
       world.barrier();
     }
     run.hashes[static_cast<std::size_t>(world.rank())] = trainer.state_hash();
+    if (world.rank() == 0) run.skipped = trainer.skipped_steps(), run.loss_scale = trainer.loss_scale();
     EXPECT_EQ(trainer.broken_canary(), "");
   });
   return run;
@@ -154,6 +161,45 @@ TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
     EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
     EXPECT_EQ(whole.hashes, rest.hashes);
     EXPECT_NE(whole.numbers[numbers_of_half], whole.numbers[0]);
+  }
+}
+
+TEST(Resume, InTwoBytesTheRunGoesOnBitForBitToo) {
+  const Folder folder(Folder::Place::memory);
+  const std::string there = folder / "checkpoint-3";
+  for (Variant v : {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16}, Variant{.world = 3, .strategy = "3", .dtype = DType::bf16},
+                    Variant{.world = 2, .strategy = "2", .copies = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16},
+                    Variant{.world = 2, .strategy = "3", .dtype = DType::f16}}) {
+    if (v.dtype == DType::f16) v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and it doubles again
+    SCOPED_TRACE(v.str());
+    const Record whole = train_part(v, {});
+    const Record before = train_part(v, {.to = there, .last = half});
+    const Record rest = train_part(v, {.from = there, .first = half, .saved = &before});
+    EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
+    EXPECT_EQ(whole.hashes, rest.hashes);
+    EXPECT_EQ(whole.skipped, rest.skipped);
+    EXPECT_EQ(whole.loss_scale, rest.loss_scale);
+    EXPECT_EQ(before.skipped > 0, v.dtype == DType::f16);
+    // The state is fp32: it loads into a run of another precision, bit for bit.
+    Variant other = v;
+    other.dtype = v.dtype == DType::f16 ? DType::bf16 : DType::f32;
+    other.reduce_dtype = DType::f32;
+    const Record loaded = train_part(other, {.from = there, .first = half, .last = half, .saved = &before});
+    EXPECT_EQ(difference(before, loaded, before.numbers.size()), "");
+  }
+}
+
+TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
+  const Folder folder(Folder::Place::memory);
+  const std::string one = folder / "one", other = folder / "other";
+  const Variant base{.world = 1, .reproducible = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  (void)train_part(base, {.to = one, .last = half});
+  for (const auto& [world, strategy] : {std::pair{2, "0"}, {4, "3"}, {4, "2"}}) {
+    Variant v = base;
+    v.world = world;
+    v.strategy = strategy;
+    (void)train_part(v, {.to = other, .last = half});
+    EXPECT_TRUE(state_files(one) == state_files(other)) << v.str();
   }
 }
 
