@@ -99,7 +99,7 @@ TEST(Words, DocsPageIsTheTable) {
 TEST(Words, SchemaIsJson) {
   const nlohmann::json schema = nlohmann::json::parse(json_schema());
   EXPECT_EQ(schema["properties"]["max_length"]["type"], "integer");
-  EXPECT_EQ(schema["properties"]["comm"]["enum"].size(), 3u);
+  EXPECT_EQ(schema["properties"]["comm"]["enum"].size(), 4u);
   EXPECT_EQ(schema["properties"]["dataset"]["type"], "array");
 }
 
