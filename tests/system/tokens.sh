@@ -63,9 +63,9 @@ done
 ! cmp -s <(losses packed-text) <(losses apart) || fail "packing changed nothing"
 expect 'binpack' packed-text/checkpoint-2/manifest.json
 refuse 2 'packing "binpack" \(now "none"\)' train "${common[@]}" --dataset beside.bin --output_dir packed-beside --resume_from_checkpoint auto
-"$mpirun" -n 1 "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --json > one.json 2> log || fail "packed eval"
+"$mpirun" -n 1 "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --threads 1 --json > one.json 2> log || fail "packed eval"
 for ranks in 2 3; do
-  "$mpirun" -n $ranks "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --json > more.json 2> log || fail "packed eval on $ranks"
+  "$mpirun" -n $ranks "$tessera" eval --model packed-text --dataset short.jsonl --max_length 60 --packing --threads 1 --json > more.json 2> log || fail "packed eval on $ranks"
   cmp <(sed 's/"seconds".*//' one.json) <(sed 's/"seconds".*//' more.json) || fail "packed eval depends on ranks"
 done
 plan() { "$tessera" plan --model model --world_size 2 --max_length 16 --per_device_train_batch_size 2 --json "$@" | tr -d ' \n' | grep -o '"buffers":[0-9]*' | head -1 | cut -d: -f2; }
