@@ -6,21 +6,6 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-template <class T>
-struct Add {
-  const T* x;
-  T* y;
-  template <int N>
-  __device__ void run(std::int64_t at) const {
-    float a[N], b[N];
-    load<N>(x + at, a);
-    load<N>(y + at, b);
-#pragma unroll
-    for (int i = 0; i < N; ++i) b[i] += a[i];
-    store<N>(y + at, b);
-  }
-};
-
 constexpr int sum_columns = 32, sum_rows = 32;
 
 template <class T, class G>

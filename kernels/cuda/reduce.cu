@@ -50,20 +50,6 @@ __global__ void __launch_bounds__(256) sum_tree_kernel(const __grid_constant__ P
   store<N>(out + at, sum);
 }
 
-struct AddTo {
-  const float* x;
-  float* y;
-  template <int N>
-  __device__ void run(std::int64_t at) const {
-    float a[N], b[N];
-    load<N>(x + at, a);
-    load<N>(y + at, b);
-#pragma unroll
-    for (int i = 0; i < N; ++i) b[i] += a[i];
-    store<N>(y + at, b);
-  }
-};
-
 constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / lanes;
 
 /// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits are added as integers,
@@ -130,7 +116,7 @@ void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
 }
 
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
-  for_each<4>(AddTo{x, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
+  for_each<4>(Add<float>{x, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
 }
 
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {

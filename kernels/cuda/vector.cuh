@@ -70,4 +70,20 @@ void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> p
   check_launch(name);
 }
 
+/// y += x, for for_each.
+template <class T>
+struct Add {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(std::int64_t at) const {
+    float a[N], b[N];
+    load<N>(x + at, a);
+    load<N>(y + at, b);
+#pragma unroll
+    for (int i = 0; i < N; ++i) b[i] += a[i];
+    store<N>(y + at, b);
+  }
+};
+
 }  // namespace tessera::kernels::cuda
