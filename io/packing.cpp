@@ -2,6 +2,7 @@
 #include "io/packing.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <tuple>
 
@@ -85,7 +86,7 @@ class PackedStream::Packer {
 };
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens, Packing packing)
-    : whole_(std::move(whole)), tokens_(tokens), begins_{0} {
+    : whole_(std::move(whole)), tokens_(tokens), own_begins_{0} {
   TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %lld", static_cast<long long>(tokens));
   Packer packer(*this);
   std::vector<Piece> pieces;
@@ -104,6 +105,8 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Docum
   }
   pack();
   packer.finish();
+  own_pieces_.shrink_to_fit(), own_begins_.shrink_to_fit();
+  pieces_ = own_pieces_, begins_ = own_begins_;
 }
 
 void PackedStream::cut(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces) {
@@ -123,25 +126,42 @@ void PackedStream::close(std::vector<Piece>& sample) {
   for (const Piece& piece : sample) {
     count_.tokens += piece.tokens;
     count_.targets += piece.targets();
-    pieces_.push_back(piece);
+    count_.squares += std::int64_t{piece.tokens} * piece.tokens;
+    own_pieces_.push_back(piece);
   }
   ++count_.samples;
-  begins_.push_back(static_cast<std::int64_t>(pieces_.size()));
+  own_begins_.push_back(static_cast<std::int64_t>(own_pieces_.size()));
 }
 
-std::int64_t PackedStream::targets(std::int64_t sample) const {
-  std::int64_t n = 0;
-  for (std::int64_t i = begins_[static_cast<std::size_t>(sample)]; i < begins_[static_cast<std::size_t>(sample) + 1]; ++i)
-    n += pieces_[static_cast<std::size_t>(i)].targets();
-  return n;
+std::span<const PackedStream::Piece> PackedStream::pieces_of(std::int64_t sample) const {
+  TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %lld of %lld", static_cast<long long>(sample),
+                 static_cast<long long>(count_.samples));
+  const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]), end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
+  return pieces_.subspan(first, end - first);
+}
+
+void PackedStream::add_work(std::int64_t sample, PackedWork& work) const {
+  for (const Piece& piece : pieces_of(sample)) {
+    work.targets += piece.targets();
+    work.tokens += piece.tokens;
+    work.squares += std::int64_t{piece.tokens} * piece.tokens;
+  }
+}
+
+void PackedStream::move_index(std::span<std::byte> room) {
+  TESSERA_ASSERT(room.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), room.size());
+  static_assert(std::is_trivially_copyable_v<Piece> && alignof(Piece) == 8 && sizeof(Piece) == 16);
+  auto* const pieces = reinterpret_cast<Piece*>(room.data());
+  auto* const begins = reinterpret_cast<std::int64_t*>(room.data() + pieces_.size_bytes());
+  std::uninitialized_copy(pieces_.begin(), pieces_.end(), pieces);
+  std::uninitialized_copy(begins_.begin(), begins_.end(), begins);
+  pieces_ = {pieces, pieces_.size()}, begins_ = {begins, begins_.size()};
+  own_pieces_ = {}, own_begins_ = {};
 }
 
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
-  TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %lld of %lld", static_cast<long long>(sample),
-                 static_cast<long long>(count_.samples));
   std::int64_t at = 0;
-  for (std::int64_t i = begins_[static_cast<std::size_t>(sample)]; i < begins_[static_cast<std::size_t>(sample) + 1]; ++i) {
-    const Piece& piece = pieces_[static_cast<std::size_t>(i)];
+  for (const Piece& piece : pieces_of(sample)) {
     whole_->read(piece.first, piece.tokens, to.ids + at);
     whole_->read(piece.first + 1, piece.targets(), to.targets + at);
     if (!piece.goes_on) to.targets[at + piece.tokens - 1] = to.no_target;
@@ -159,7 +179,7 @@ std::uint64_t PackedStream::hash() const {
     const std::int64_t words[2] = {piece.first, piece.tokens * 2 + (piece.goes_on ? 1 : 0)};
     hash = hash64({reinterpret_cast<const char*>(words), sizeof words}, hash);
   }
-  return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size() * sizeof(std::int64_t)}, hash);
+  return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size_bytes()}, hash);
 }
 
 }  // namespace tessera::io

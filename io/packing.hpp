@@ -30,7 +30,13 @@ struct PackingCount {
   std::int64_t samples = 0;
   std::int64_t tokens = 0;     // in samples, padding left out
   std::int64_t targets = 0;
+  std::int64_t squares = 0;    // Σ over documents, or their pieces, of tokens²: what attention costs
   std::int64_t dropped = 0;    // documents of one token: nothing predicts it, and it predicts nothing
+};
+
+/// What is in a sample, or in several.
+struct PackedWork {
+  std::int64_t targets = 0, tokens = 0, squares = 0;  // as in PackingCount
 };
 
 /// What reading a sample fills: T each.
@@ -46,8 +52,11 @@ struct PackedSample {
 /// once. Positions count from 0 in every piece. What is left of a sample is padding: id 0, position 0, no target.
 class PackedStream final : public TokenStream {
  public:
-  /// Keeps 16 bytes for each piece. `tokens`: T.
+
+  /// `tokens`: T.
   PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens, Packing packing);
+  PackedStream(const PackedStream&) = delete;
+  PackedStream& operator=(const PackedStream&) = delete;
 
   [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override { whole_->read(first, count, out); }
@@ -55,11 +64,17 @@ class PackedStream final : public TokenStream {
 
   [[nodiscard]] const PackingCount& count() const { return count_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  // T
-  [[nodiscard]] std::int64_t targets(std::int64_t sample) const;
+  /// Adds what `sample` holds.
+  void add_work(std::int64_t sample, PackedWork& work) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// Of what is in which sample: ranks compare it.
   [[nodiscard]] std::uint64_t hash() const;
+
+  /// What knowing the samples takes: 16 bytes for each piece, 8 for each sample and the end.
+  [[nodiscard]] std::size_t index_bytes() const { return pieces_.size_bytes() + begins_.size_bytes(); }
+  /// Puts the index into memory of somebody else, of index_bytes(), 8-byte aligned, that lasts as long as the stream is read; frees its own.
+  void move_index(std::span<std::byte> room);
 
  private:
   /// Tokens of one document that stand together; `goes_on`: the document does, behind them.
@@ -72,11 +87,14 @@ class PackedStream final : public TokenStream {
   class Packer;
   void cut(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces);
   void close(std::vector<Piece>& sample);
+  [[nodiscard]] std::span<const Piece> pieces_of(std::int64_t sample) const;
 
   std::shared_ptr<const TokenStream> whole_;
   std::int64_t tokens_;
-  std::vector<Piece> pieces_;         // by sample
-  std::vector<std::int64_t> begins_;  // first piece of each sample, and the end
+  std::vector<Piece> own_pieces_;
+  std::vector<std::int64_t> own_begins_;
+  std::span<const Piece> pieces_;         // by sample
+  std::span<const std::int64_t> begins_;  // first piece of each sample, and the end
   PackingCount count_;
 };
 

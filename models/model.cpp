@@ -10,7 +10,11 @@ std::int64_t Model::num_params() const {
 }
 
 double Model::train_flops_per_token(std::int64_t tokens) const {
-  return 6.0 * static_cast<double>(matmul_params) + 12.0 * static_cast<double>(attention_width) * static_cast<double>(tokens);
+  return train_flops(1, static_cast<double>(tokens));
+}
+
+double Model::train_flops(double tokens, double squares) const {
+  return 6.0 * static_cast<double>(matmul_params) * tokens + 12.0 * static_cast<double>(attention_width) * squares;
 }
 
 namespace {

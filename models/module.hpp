@@ -131,6 +131,8 @@ struct Model {
   std::int64_t matmul_params = 0;
   /// 6·N_matmul + 12·L·H·T, the PaLM count of training FLOPs per token.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
+  /// The same of `tokens` in sequences of their own whose squared lengths add up to `squares`: 6·N_matmul·tokens + 12·L·H·squares.
+  [[nodiscard]] double train_flops(double tokens, double squares) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
   std::string dropout;             // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained

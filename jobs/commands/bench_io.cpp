@@ -194,7 +194,7 @@ AsyncSides measure_async(const Call& call, World& world, const models::Model& mo
     const auto begin = Clock::now();
     for (std::int64_t s = 0; s < steps; ++s) {
       if (save && s == 1) {
-        request.snapshot = trainer.snapshot();
+        request.snapshot = trainer.room(plan::snapshot_name);
         request.threads = 1;
         request.compare_replicas = false;
         const auto now = Clock::now();

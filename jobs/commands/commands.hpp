@@ -30,8 +30,15 @@ int convert_command(const Call& call, World& world);
 int checkpoint_command(const Call& call, World& world);
 int inspect_command(const Call& call);
 int plan_command(const Call& call);
-/// The plan of a run whose world is given: `plan`, and `train --dry_run`.
-int print_plan(const Options& options, World* world, int world_size, const Topology& topology);
+/// The plan of a run whose world is given: `plan`, and `train --dry_run`, which has opened the data and knows their index.
+struct PlanOf {
+  const Options& options;
+  World* world;
+  int world_size;
+  Topology topology;
+  std::size_t index_bytes;
+};
+int print_plan(const PlanOf& of);
 int config_command(const Call& call);
 int completion_command(const Call& call);
 

@@ -50,9 +50,11 @@ int eval_command(const Call& call, World& world) {
   spec.tokens = options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
   spec.packed = options.flag("packing");
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
+  spec.index_bytes = data.index_bytes();
   if (!json)
     for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
+  data.move_index(run->room(plan::index_name));
   if (!json) announce_inference(call, world, config, *run, threads, data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch, all = data.train_count.samples;

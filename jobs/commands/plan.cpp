@@ -119,7 +119,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
-      strfmt("work      %s FLOPs a step for the global batch%s", human_count(plan.costs.flops_per_step).c_str(),
+      strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "", human_count(plan.costs.flops_per_step).c_str(),
              plan.costs.recompute_flops_per_step > 0
                  ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
                  : ""));
@@ -129,10 +129,13 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
 
 }  // namespace
 
-int print_plan(const Options& options, World* world, int world_size, const Topology& topology) {
-  const ModelConfig config = read_model_config(options, world);
+int print_plan(const PlanOf& of) {
+  const Options& options = of.options;
+  const ModelConfig config = read_model_config(options, of.world);
   const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
-  const plan::RunPlan chosen = plan::make_plan(run_spec(options, model, world_size, topology));
+  plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
+  spec.index_bytes = of.index_bytes;
+  const plan::RunPlan chosen = plan::make_plan(spec);
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
   const bool fits = memory == 0 || chosen.costs.total <= memory;
   const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(chosen.spec, memory);
@@ -145,8 +148,8 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
                      {"tokens", chosen.spec.tokens}};
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
     json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
-    json["world"] = world_size;
-    json["ranks_per_node"] = topology.ranks_per_node;
+    json["world"] = of.world_size;
+    json["ranks_per_node"] = of.topology.ranks_per_node;
     json["batch"] = {{"global", chosen.spec.batch.global_batch},
                      {"micro", chosen.spec.batch.micro_batch},
                      {"accumulation", chosen.spec.batch.accumulation}};
@@ -157,6 +160,8 @@ int print_plan(const Options& options, World* world, int world_size, const Topol
   } else {
     print_head(chosen, config);
     print_table(rows);
+    if (chosen.spec.packed && chosen.spec.index_bytes == 0)
+      log::info("packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
                        human_bytes(static_cast<double>(chosen.costs.total)).c_str(),
@@ -184,7 +189,7 @@ int plan_command(const Call& call) {
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
-  return print_plan(options, nullptr, world, topology);
+  return print_plan({options, nullptr, world, topology, 0});
 }
 
 }  // namespace tessera::jobs

@@ -40,6 +40,7 @@ void TrainRun::prepare() {
     });
   }
   data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
+  trainer_options_.run.index_bytes = data_.index_bytes();
   for (const std::int32_t id : prompt_ids()) {
     if (id >= model_.vocab)
       throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id), "Choose another prompt");
@@ -77,6 +78,7 @@ void TrainRun::start() {
   sgemm_gflops_ = quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
+  data_.move_index(trainer_->room(plan::index_name));
   if (!resume()) read_parameters();
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
     throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
@@ -209,7 +211,7 @@ void TrainRun::announce() {
 
 int TrainRun::run() {
   prepare();
-  if (options_.flag("dry_run")) return print_plan(options_, &world_, world_.size(), world_.topology());
+  if (options_.flag("dry_run")) return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
   check_memory();
   // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked when nobody else writes there.
   if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);

@@ -69,7 +69,7 @@ void TrainRun::log_step(const train::StepReport& report) {
   StepLine line{.experts = model_.router.layers > 0, .scaled = progress_.loss_scale.has_value(), .report = report,
                 .interval = interval_, .total_steps = length_.total_steps};
   const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
-  line.mfu = sgemm_gflops_ > 0 ? model_.train_flops_per_token(trainer_options_.run.tokens) * rate / (sgemm_gflops_ * 1e9) : 0;
+  line.mfu = sgemm_gflops_ > 0 ? interval_.flops / std::max(interval_.seconds, 1e-12) / (sgemm_gflops_ * 1e9) : 0;
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
   line.memory_limit = memory_limit_;
   line.elapsed = elapsed();

@@ -105,7 +105,7 @@ void Checkpoints::save(const Progress& progress, Way way) {
   request.training = training_text(progress, parts_.data, options);
   request.may_differ = may_differ();
   if (way == Way::beside) {
-    request.snapshot = trainer.snapshot();
+    request.snapshot = trainer.room(plan::snapshot_name);
     request.threads = 1;
     request.compare_replicas = false;  // training waits for no more than it must
   }

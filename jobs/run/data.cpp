@@ -89,11 +89,16 @@ Opened open_checked(const Options& options, const std::vector<std::string>& path
   return opened;
 }
 
+/// `documents` as samples, which `data` keeps.
+std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents, std::int64_t tokens,
+                                            RunData& data) {
+  return data.packed.emplace_back(
+      std::make_shared<io::PackedStream>(whole.tokens, documents, tokens, io::packing_of(options.text("packing_strategy"))));
+}
+
 /// The documents of the stream as samples, if they are to be packed; else the stream.
-std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& data, std::int64_t tokens) {
-  if (!options.flag("packing")) return data.tokens;
-  return std::make_shared<io::PackedStream>(data.tokens, io::Documents{0, data.ends}, tokens,
-                                            io::packing_of(options.text("packing_strategy")));
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+  return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
 }
 
 /// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data whole documents, as many as fit.
@@ -107,9 +112,8 @@ void split(const Options& options, const Opened& whole, std::int64_t tokens, Run
   }
   const std::span<const std::int64_t> ends(whole.ends);
   const auto kept = static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
-  const io::Packing packing = io::packing_of(options.text("packing_strategy"));
-  data.train = std::make_shared<io::PackedStream>(whole.tokens, io::Documents{0, ends.first(kept)}, tokens, packing);
-  data.validation = std::make_shared<io::PackedStream>(whole.tokens, io::Documents{ends[kept - 1], ends.subspan(kept)}, tokens, packing);
+  data.train = pack(options, whole, {0, ends.first(kept)}, tokens, data);
+  data.validation = pack(options, whole, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
 }
 
 void agree_on_samples(World& world, const RunData& data) {
@@ -120,6 +124,20 @@ void agree_on_samples(World& world, const RunData& data) {
 }
 
 }  // namespace
+
+std::size_t RunData::index_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& stream : packed) bytes += stream->index_bytes();
+  return bytes;
+}
+
+void RunData::move_index(std::span<std::byte> room) const {
+  for (const auto& stream : packed) {
+    const std::size_t bytes = stream->index_bytes();
+    stream->move_index(room.first(bytes));
+    room = room.subspan(bytes);
+  }
+}
 
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
@@ -132,12 +150,12 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   world.together([&] {
     const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
-      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files), tokens);
-      data.train = packed(options, whole, tokens);
+      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files), tokens, data);
+      data.train = packed(options, whole, tokens, data);
     } else if (options.real("split_dataset_ratio") > 0) {
       split(options, whole, tokens, data);
     } else {
-      data.train = packed(options, whole, tokens);
+      data.train = packed(options, whole, tokens, data);
     }
     data.train_count = count_or_refuse(*data.train, tokens, "training data", "--dataset");
     if (data.validation != nullptr) {
@@ -157,7 +175,7 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
   world.together([&] {
-    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens);
+    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens, data);
     data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);

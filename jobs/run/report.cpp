@@ -54,6 +54,15 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
   lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(measured_total)).c_str()));
 }
 
+/// The plan's; of packed documents what they cost on average, which the plan cannot know.
+double flops_of_a_step(const StartUp& start) {
+  const io::PackedStream* packed = start.data->train->packed();
+  if (packed == nullptr) return start.plan->costs.flops_per_step;
+  const io::PackingCount& count = packed->count();
+  const double all = start.model->train_flops(static_cast<double>(count.tokens), static_cast<double>(count.squares));
+  return all / static_cast<double>(count.samples) * static_cast<double>(start.plan->spec.batch.global_batch);
+}
+
 }  // namespace
 
 std::vector<std::string> start_up_block(const StartUp& start) {
@@ -93,7 +102,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   memory_table(start, lines);
   lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
                          static_cast<long long>(start.length.total_steps), static_cast<long long>(start.length.steps_per_epoch),
-                         static_cast<long long>(start.length.samples), human_count(plan.costs.flops_per_step).c_str()));
+                         static_cast<long long>(start.length.samples), human_count(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ForeignKey& key : *start.foreign) {
     if (key.verdict.rfind("ignored", 0) != 0 && shown < 8)
@@ -111,6 +120,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
 void Interval::add(const train::StepReport& report) {
   ++steps;
   tokens += report.tokens;
+  flops += report.flops;
   seconds += report.seconds;
   data_seconds += report.data_seconds;
   comm_seconds += report.comm_seconds;

@@ -36,7 +36,7 @@ struct StartUp {
 /// What passed since the last line.
 struct Interval {
   std::int64_t steps = 0, tokens = 0;
-  double seconds = 0, data_seconds = 0, comm_seconds = 0;
+  double flops = 0, seconds = 0, data_seconds = 0, comm_seconds = 0;
   void add(const train::StepReport& report);
 };
 struct StepLine {

@@ -36,7 +36,9 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["samples"] = progress.samples;
   json["tokens"] = progress.tokens;
   if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
-  if (progress.loss_scale) json["loss_scale"] = {{"scale", progress.loss_scale->scale}, {"good_steps", progress.loss_scale->good_steps}};
+  if (progress.loss_scale) json["loss_scale"] = {{"scale", progress.loss_scale->scale},
+                                                     {"good_steps", progress.loss_scale->good_steps},
+                                                     {"overflows_at_least", progress.loss_scale->at_least}};
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
@@ -72,13 +74,19 @@ std::string differences(const Json& then, const DataIdentity& now) {
 std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std::string& directory) {
   if (!json.contains("loss_scale")) return std::nullopt;
   const Json& kept = json.at("loss_scale");
-  const bool whole = kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() && kept.contains("good_steps") &&
-                     kept.at("good_steps").is_number_integer();
-  const train::LossScaleState state = whole ? train::LossScaleState{kept.at("scale").get<double>(), kept.at("good_steps").get<std::int64_t>()}
-                                            : train::LossScaleState{0, 0};
+  const auto count = [&](const char* key, std::int64_t absent) {
+    if (!kept.is_object() || !kept.contains(key)) return absent;
+    return kept.at(key).is_number_integer() ? kept.at(key).get<std::int64_t>() : -1;
+  };
+  // Checkpoints of before it was kept have no "overflows_at_least".
+  const train::LossScaleState state{kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
+                                    count("good_steps", -1), count("overflows_at_least", 0)};
   int exponent = 0;
-  if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5 || state.good_steps < 0)
+  if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5)
     throw Error(ExitCode::data, directory + " has a loss scale that is no power of two (\"training\".loss_scale)", {},
+                "Start a new run from it with --model");
+  if (state.good_steps < 0 || state.at_least < 0)
+    throw Error(ExitCode::data, directory + " has a loss scale with a count that is none (\"training\".loss_scale)", {},
                 "Start a new run from it with --model");
   return state;
 }

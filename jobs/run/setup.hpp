@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "io/dataset.hpp"
+#include "io/packing.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "jobs/options/options.hpp"
 #include "models/module.hpp"
@@ -58,6 +60,11 @@ struct RunData {
   std::vector<io::DatasetFile> train_files, val_files;
   std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
   io::SampleCount train_count, val_count;
+  std::vector<std::shared_ptr<io::PackedStream>> packed;  // those of train and validation that are: RunSpec::index_bytes counts them
+
+  [[nodiscard]] std::size_t index_bytes() const;
+  /// Puts what says which document is in which sample into the room that the plan has for it (plan::index_name).
+  void move_index(std::span<std::byte> room) const;
 };
 /// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what load_tokenizer, tokenised and
 /// open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.

@@ -174,6 +174,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
                                                   mesh.size(Axis::replicate));
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float)});
   }
+  if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});
   price(plan);
   return plan;
 }

@@ -33,10 +33,12 @@ struct RunSpec {
   std::int64_t cache_tokens = 0;     // generate: of the longest row that comes of it
   std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
   bool packed = false;               // rows of training and evaluation hold documents that do not see one another
+  std::size_t index_bytes = 0;       // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
   int snapshot_vectors = 0;          // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
   int rank = 0;
 };
 inline constexpr const char* snapshot_name = "snapshot";
+inline constexpr const char* index_name = "index";  // of packed samples
 
 struct Costs {
   std::size_t memory[num_categories] = {};   // bytes of this rank, by category

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "io/packing.hpp"
-
 namespace tessera::train {
 
 void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count) {
@@ -13,11 +11,11 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
   count_ = count;
 }
 
-std::int64_t SampleBatches::targets() const {
+io::PackedWork SampleBatches::work() const {
   const io::PackedStream* packed = stream_->packed();
-  if (packed == nullptr) return count_ * tokens_;  // every target of a full sample is valid
-  std::int64_t all = 0;
-  for (std::int64_t i = 0; i < count_; ++i) all += packed->targets(sample(first_ + i));
+  if (packed == nullptr) return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
+  io::PackedWork all;
+  for (std::int64_t i = 0; i < count_; ++i) packed->add_work(sample(first_ + i), all);
   return all;
 }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "io/dataset.hpp"
+#include "io/packing.hpp"
 #include "runtime/plan/batch.hpp"
 #include "runtime/train/executor.hpp"
 
@@ -15,8 +15,8 @@ class SampleBatches : public BatchSource {
   /// `place` is this rank's place in the data, from the mesh. Without a sampler, samples come in file order.
   SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens) : batch_(batch), place_(place), tokens_(tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
-  /// Valid targets of all of them, on all ranks.
-  [[nodiscard]] std::int64_t targets() const;
+  /// What is in all of them, on all ranks.
+  [[nodiscard]] io::PackedWork work() const;
 
   [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, place_, count_).count; }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }

@@ -138,6 +138,7 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   return report;
 }
 
+std::span<std::byte> Inference::room(const char* slot) { return parts_->room(slot); }
 const std::size_t* Inference::measured_memory() const { return parts_->arena->bytes(); }
 TrafficCount Inference::traffic(Axis axis) const { return parts_->traffic(axis); }
 Arena& Inference::arena() { return *parts_->arena; }

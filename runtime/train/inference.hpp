@@ -48,6 +48,8 @@ class Inference {
   /// m mod W, so the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
   GenerateReport generate(const GenerateRequest& request);
 
+  /// As Trainer's.
+  [[nodiscard]] std::span<std::byte> room(const char* slot);
   [[nodiscard]] const std::size_t* measured_memory() const;
   [[nodiscard]] TrafficCount traffic(Axis axis) const;
   [[nodiscard]] Arena& arena();

@@ -5,7 +5,7 @@
 namespace tessera::train {
 
 void LossScale::passed() {
-  at_least_ = 0;
+  state_.at_least = 0;
   if (++state_.good_steps < options_.window) return;
   state_.good_steps = 0;
   state_.scale = std::min(2 * state_.scale, options_.most);
@@ -13,7 +13,7 @@ void LossScale::passed() {
 
 bool LossScale::overflowed() {
   state_.good_steps = 0;
-  if (state_.scale <= options_.least) return ++at_least_ < options_.patience;
+  if (state_.scale <= options_.least) return ++state_.at_least < options_.patience;
   state_.scale = std::max(state_.scale / 2, options_.least);
   return true;
 }

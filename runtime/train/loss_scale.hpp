@@ -17,12 +17,13 @@ struct LossScaleOptions {
 struct LossScaleState {
   double scale = 65536;
   std::int64_t good_steps = 0;  // since the last change
+  std::int64_t at_least = 0;    // overflows in a row at the least scale
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
 class LossScale {
  public:
-  explicit LossScale(const LossScaleOptions& options) : options_(options), state_{options.initial, 0} {}
+  explicit LossScale(const LossScaleOptions& options) : options_(options), state_{options.initial, 0, 0} {}
 
   [[nodiscard]] double scale() const { return state_.scale; }
   [[nodiscard]] const LossScaleState& state() const { return state_; }
@@ -36,7 +37,6 @@ class LossScale {
  private:
   LossScaleOptions options_;
   LossScaleState state_;
-  int at_least_ = 0;  // overflows in a row at the least scale
 };
 
 }  // namespace tessera::train

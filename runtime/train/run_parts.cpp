@@ -87,6 +87,12 @@ std::vector<io::ShardView> RunParts::shards() {
   return views;
 }
 
+std::span<std::byte> RunParts::room(const char* slot) {
+  for (const ArenaSlot& s : plan.slots)
+    if (s.name == slot) return {arena->data(s.name), s.bytes};
+  return {};
+}
+
 TrafficCount RunParts::traffic(Axis axis) const {
   const auto& communicator = axis == Axis::shard ? shard_axis : replicate_axis;
   return communicator ? communicator->traffic() : TrafficCount{};

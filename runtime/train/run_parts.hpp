@@ -3,6 +3,7 @@
 // arena, sharded state. What happens in the run is its owner's business (Trainer, Inference).
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class RunParts {
   /// This rank's master shards, one per unit.
   [[nodiscard]] std::vector<io::ShardView> shards();
   [[nodiscard]] TrafficCount traffic(Axis axis) const;
+  /// A slot's bytes; empty if the plan has none of that name.
+  [[nodiscard]] std::span<std::byte> room(const char* slot);
 
   /// Does `work`. What one rank alone runs into in it ends the run everywhere, since its peers wait in a collective.
   template <class Work>

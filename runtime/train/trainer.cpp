@@ -88,11 +88,7 @@ std::vector<io::StateView> Trainer::state() {
 int Trainer::replica() const { return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate); }
 int Trainer::num_replicas() const { return parts_->plan.spec.strategy.mesh.size(Axis::replicate); }
 
-std::span<std::byte> Trainer::snapshot() {
-  for (const ArenaSlot& slot : parts_->plan.slots)
-    if (slot.name == plan::snapshot_name) return {parts_->arena->data(slot.name), slot.bytes};
-  return {};
-}
+std::span<std::byte> Trainer::room(const char* slot) { return parts_->room(slot); }
 
 void Trainer::resume_at(std::int64_t steps_done, std::int64_t skipped) {
   parts_->steps_done = steps_done;
@@ -142,7 +138,9 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   block.step = step;
   block.max_grad_norm = p.options.max_grad_norm;
   block.guest = p.guest;
-  block.loss_scale = 1.0 / static_cast<double>(p.batches.targets());
+  const io::PackedWork work = p.batches.work();
+  report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
+  block.loss_scale = 1.0 / static_cast<double>(work.targets);
   if (p.loss_scale) {
     block.skips = true;
     block.gradient_scale = report.loss_scale = p.loss_scale->scale();

@@ -45,6 +45,7 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0;    // valid tokens of the global batch
   std::int64_t samples = 0;
+  double flops = 0;           // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
   shard::StepNotes notes;     // of all ranks' guests
   double loss_scale = 1;      // that the step was taken with
@@ -74,8 +75,9 @@ class Trainer {
   /// This rank's place among the ranks that hold the same shards.
   [[nodiscard]] int replica() const;
   [[nodiscard]] int num_replicas() const;
-  /// Room for a save in the background (RunSpec::snapshot_vectors); empty if there is none.
-  [[nodiscard]] std::span<std::byte> snapshot();
+  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of packed samples.
+  /// Empty if there is none.
+  [[nodiscard]] std::span<std::byte> room(const char* slot);
   /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias corrections follow from the others.
   void resume_at(std::int64_t steps_done, std::int64_t skipped = 0);
   [[nodiscard]] std::int64_t skipped_steps() const;

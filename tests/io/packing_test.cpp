@@ -60,7 +60,7 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
   const Ends ends = ends_of(lengths);
   const auto document = [&](std::int64_t token) { return std::upper_bound(ends.begin(), ends.end(), token) - ends.begin(); };
   std::map<std::int32_t, int> predicted;
-  std::int64_t all = 0, used = 0;
+  std::int64_t all = 0, used = 0, squares = 0;
   for (std::int64_t k = 0; k < stream.count().samples; ++k) {
     const Sample s = read(stream, k);
     std::int64_t targets = 0;
@@ -73,6 +73,7 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
         continue;
       }
       ++used;
+      squares += 2 * s.positions[t] + 1;  // n² is the sum of the first n odd numbers
       if (!first) {
         EXPECT_EQ(s.ids[t], s.ids[t - 1] + 1);
         EXPECT_EQ(s.positions[t], s.positions[t - 1] + 1);
@@ -87,9 +88,16 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
       ++predicted[s.targets[t]];
       ++targets;
     }
-    EXPECT_EQ(stream.targets(k), targets);
+    io::PackedWork work;
+    stream.add_work(k, work);
+    EXPECT_EQ(work.targets, targets);
     all += targets;
   }
+  io::PackedWork work;
+  for (std::int64_t k = 0; k < stream.count().samples; ++k) stream.add_work(k, work);
+  EXPECT_EQ(work.tokens, used);
+  EXPECT_EQ(work.squares, squares);
+  EXPECT_EQ(stream.count().squares, squares);
   EXPECT_EQ(stream.count().targets, all);
   EXPECT_EQ(stream.count().tokens, used);
   std::int64_t expected = 0;
@@ -118,6 +126,24 @@ TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {
   EXPECT_EQ(best.count().dropped, 1);
   EXPECT_NE(best.hash(), in_order.hash());
   EXPECT_EQ(best.hash(), packed(lengths, 10, Packing::binpack).hash());
+}
+
+TEST(Packing, TheIndexMayLieElsewhere) {
+  const Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8}, ends = ends_of(lengths);
+  PackedStream moved(std::make_shared<Counting>(ends.back()), {0, ends}, 8, Packing::binpack);
+  const PackedStream stays = packed(lengths, 8, Packing::binpack);
+  std::vector<std::int64_t> room(moved.index_bytes() / 8 + 1, -1);
+  EXPECT_GE(moved.index_bytes(), 16U * 9 + 8U * static_cast<std::size_t>(moved.count().samples));
+  moved.move_index(std::as_writable_bytes(std::span(room)).first(moved.index_bytes()));
+  EXPECT_EQ(room.back(), -1);
+  EXPECT_EQ(moved.index_bytes(), stays.index_bytes());
+  EXPECT_EQ(moved.hash(), stays.hash());
+  for (std::int64_t k = 0; k < stays.count().samples; ++k) {
+    EXPECT_EQ(read(moved, k).ids, read(stays, k).ids);
+    EXPECT_EQ(read(moved, k).targets, read(stays, k).targets);
+  }
+  std::ranges::fill(room, 0);  // it is read from there
+  EXPECT_NE(moved.hash(), stays.hash());
 }
 
 TEST(Packing, WhatIsCutLosesNoTarget) {

@@ -83,12 +83,20 @@ TEST(Lines, StepWithALossScale) {
 TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
   const Options options = parsed({"train"}).options;
   const DataIdentity data{1000, 10, 64, 1, true, 7};
-  Progress progress{5, 40, 100, 2, train::LossScaleState{1024, 3}};
+  Progress progress{5, 40, 100, 2, train::LossScaleState{1024, 3, 7}};
   io::Manifest manifest;
   manifest.training = training_text(progress, data, options);
   const Progress back = read_progress(manifest, "here", data, false);
   EXPECT_EQ(back.skipped, 2);
   EXPECT_EQ(back.loss_scale, progress.loss_scale);
+  const auto with = [&](const char* count) {
+    io::Manifest changed;
+    changed.training = std::string(manifest.training).replace(manifest.training.find(",\"overflows_at_least\":7"), std::strlen(",\"overflows_at_least\":7"), count);
+    return read_progress(changed, "here", data, false).loss_scale->at_least;
+  };
+  EXPECT_EQ(with(""), 0) << "of before it was kept";
+  EXPECT_EQ(with(",\"overflows_at_least\":2"), 2);
+  for (const char* bad : {"-1", "1.5", "\"x\"", "null"}) EXPECT_THROW((void)with((std::string(",\"overflows_at_least\":") + bad).c_str()), Error) << bad;
   for (const char* bad : {"1000", "0", "-4", "\"x\"", "1e999"}) {
     std::string text = manifest.training;
     text.replace(text.find("1024"), std::strlen("1024.0"), bad);

@@ -217,12 +217,16 @@ TEST(LossScaleTest, HalvesAtOnceAndDoublesAfterItsWindow) {
   }
   scale.passed();
   EXPECT_TRUE(scale.overflowed());
-  EXPECT_EQ(scale.state(), (train::LossScaleState{8, 0}));
+  EXPECT_EQ(scale.state(), (train::LossScaleState{8, 0, 0}));
   EXPECT_TRUE(scale.overflowed() && scale.overflowed());  // 4, 2
   EXPECT_TRUE(scale.overflowed());
   scale.passed();  // patience begins again
   EXPECT_TRUE(scale.overflowed());
+  // Stopped here and gone on with, the next one at the least scale is one too many, too.
+  train::LossScale again({.initial = 8, .least = 2, .most = 16, .window = 3, .patience = 2});
+  again.resume(scale.state());
   EXPECT_FALSE(scale.overflowed());
+  EXPECT_FALSE(again.overflowed());
 }
 
 }  // namespace
