@@ -11,10 +11,10 @@ namespace tessera::io {
 
 namespace {
 
-constexpr std::string_view magic = "TSRDOCS1";
-constexpr std::size_t header_bytes = 24;
+constexpr std::string_view ends_magic = "TSRDOCS1";
+constexpr std::size_t ends_header_bytes = 24;
 
-Error refuse(const std::string& path, const std::string& rule) {
+Error refuse_ends(const std::string& path, const std::string& rule) {
   return Error(ExitCode::data, path + " does not say where the documents of its token file end: " + rule, {},
                "Remove it, or run tessera tokenize again");
 }
@@ -36,23 +36,23 @@ void find_ends(const TokenStream& tokens, std::int64_t first, std::int64_t count
 std::string document_file_name(const std::string& token_file) { return token_file + ".documents"; }
 
 std::string document_file_header(std::int64_t tokens, std::int64_t documents) {
-  std::string header(magic);
+  std::string header(ends_magic);
   for (const std::int64_t number : {tokens, documents}) header.append(reinterpret_cast<const char*>(&number), sizeof number);
   return header;
 }
 
 std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64_t tokens, const std::string& path) {
-  if (bytes.size() < header_bytes || !bytes.starts_with(magic)) throw refuse(path, "it does not begin as one does");
+  if (bytes.size() < ends_header_bytes || !bytes.starts_with(ends_magic)) throw refuse_ends(path, "it does not begin as one does");
   std::int64_t numbers[2] = {};
-  std::memcpy(numbers, bytes.data() + magic.size(), sizeof numbers);
-  const std::size_t room = (bytes.size() - header_bytes) / sizeof(std::int64_t);
-  if ((bytes.size() - header_bytes) % sizeof(std::int64_t) != 0 || numbers[1] < 1 || static_cast<std::uint64_t>(numbers[1]) != room)
-    throw refuse(path, strfmt("it has %zu bytes, which is not what its count says", bytes.size()));
+  std::memcpy(numbers, bytes.data() + ends_magic.size(), sizeof numbers);
+  const std::size_t room = (bytes.size() - ends_header_bytes) / sizeof(std::int64_t);
+  if ((bytes.size() - ends_header_bytes) % sizeof(std::int64_t) != 0 || numbers[1] < 1 || static_cast<std::uint64_t>(numbers[1]) != room)
+    throw refuse_ends(path, strfmt("it has %zu bytes, which is not what its count says", bytes.size()));
   std::vector<std::int64_t> ends(room);
-  std::memcpy(ends.data(), bytes.data() + header_bytes, room * sizeof(std::int64_t));
+  std::memcpy(ends.data(), bytes.data() + ends_header_bytes, room * sizeof(std::int64_t));
   if (numbers[0] != tokens || ends.back() != tokens)
-    throw refuse(path, strfmt("it is of a file of %lld tokens, not of %lld", static_cast<long long>(numbers[0]), static_cast<long long>(tokens)));
-  if (ends.front() < 0 || !std::is_sorted(ends.begin(), ends.end())) throw refuse(path, "an end stands before the one before it");
+    throw refuse_ends(path, strfmt("it is of a file of %lld tokens, not of %lld", static_cast<long long>(numbers[0]), static_cast<long long>(tokens)));
+  if (ends.front() < 0 || !std::is_sorted(ends.begin(), ends.end())) throw refuse_ends(path, "an end stands before the one before it");
   return ends;
 }
 

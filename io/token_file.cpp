@@ -13,20 +13,20 @@ namespace tessera::io {
 
 namespace {
 
-constexpr std::size_t header_bytes = 256 * 4;
+constexpr std::size_t token_header_bytes = 256 * 4;
 constexpr std::size_t wide_count_at = 16;  // int64, where the third number is -1
 
-Error refuse(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
+Error refuse_tokens(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
   return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
 }
 
 /// What else ends in .bin.
-const char* known_as(std::string_view bytes, std::int32_t magic) {
+const char* known_as(std::string_view bytes, std::int32_t number) {
   if (bytes.starts_with("BIN.TOK\n")) return "an LLMQ token file";
   if (bytes.starts_with("MMIDIDX")) return "a Megatron index file";
-  if (magic == 20240522) return "an llm.c evaluation file";
-  if (magic == 20240326) return "an llm.c model file";
-  if (magic == 20240327) return "an llm.c debug state";
+  if (number == 20240522) return "an llm.c evaluation file";
+  if (number == 20240326) return "an llm.c model file";
+  if (number == 20240327) return "an llm.c debug state";
   return nullptr;
 }
 
@@ -56,7 +56,7 @@ std::string token_file_header(int width, std::int64_t count) {
   TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width, static_cast<long long>(count));
   const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
   const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, narrow ? static_cast<std::int32_t>(count) : -1};
-  std::string header(header_bytes, '\0');
+  std::string header(token_header_bytes, '\0');
   std::memcpy(header.data(), numbers, sizeof numbers);
   if (!narrow) std::memcpy(header.data() + wide_count_at, &count, sizeof count);
   return header;
@@ -67,21 +67,21 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
   std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
   const auto [magic, version, narrow_count] = std::tuple(header[0], header[1], header[2]);
   if (const char* name = known_as(bytes, magic))
-    throw refuse(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
+    throw refuse_tokens(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
   const bool gpt2 = magic == 20240520, llama = magic == 20240801;
   if (bytes.size() >= sizeof header && !gpt2 && !llama)
-    throw refuse(path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
+    throw refuse_tokens(path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
                  "Give llm.c's token files (.bin)");
-  if (bytes.size() < header_bytes) throw refuse(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
+  if (bytes.size() < token_header_bytes) throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
   const int expected = gpt2 ? 1 : 7;
-  if (version != expected) throw refuse(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
+  if (version != expected) throw refuse_tokens(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
   std::int64_t count = narrow_count;
   if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
-  if (count <= 0) throw refuse(path, strfmt("its header says %d tokens", narrow_count));
-  const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + header_bytes, .count = count};
-  const auto width = static_cast<std::uint64_t>(layout.width), data = static_cast<std::uint64_t>(bytes.size() - header_bytes);
+  if (count <= 0) throw refuse_tokens(path, strfmt("its header says %d tokens", narrow_count));
+  const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + token_header_bytes, .count = count};
+  const auto width = static_cast<std::uint64_t>(layout.width), data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
-    throw refuse(path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
+    throw refuse_tokens(path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
                               static_cast<long long>(count), layout.width,
                               data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
@@ -91,7 +91,7 @@ std::int32_t largest_token(const TokenFileLayout& layout, const std::string& pat
   if (layout.width == 2) return largest_as<std::uint16_t>(layout);
   const auto largest = largest_as<std::uint32_t>(layout);
   if (largest > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
-    throw refuse(path, strfmt("it holds the id %u, beyond 31 bits", largest));
+    throw refuse_tokens(path, strfmt("it holds the id %u, beyond 31 bits", largest));
   return static_cast<std::int32_t>(largest);
 }
 

@@ -22,12 +22,12 @@ void add_devices(Facts& facts, const Survey& survey) {
   facts.emplace_back("cuda driver", survey.driver == 0 ? "none" : strfmt("for CUDA %d.%d", survey.driver / 1000, survey.driver % 1000 / 10));
   if (survey.devices.empty()) facts.emplace_back("gpu", "none: " + survey.why_none);
   for (const auto& gpu : survey.devices) {
-    const std::string refused = cuda::refusal(gpu);
+    const std::string why_not = cuda::refusal(gpu);
     facts.emplace_back(strfmt("gpu %d", gpu.index),
-                       refused.empty() ? strfmt("%s, compute capability %d.%d, %d multiprocessors, ", gpu.name.c_str(), gpu.major, gpu.minor,
+                       why_not.empty() ? strfmt("%s, compute capability %d.%d, %d multiprocessors, ", gpu.name.c_str(), gpu.major, gpu.minor,
                                                 gpu.multiprocessors) +
                                              human_bytes(static_cast<double>(gpu.memory)) + ", " + gpu.bus_id
-                                       : "refused: " + refused);
+                                       : "refused: " + why_not);
   }
 }
 

@@ -8,13 +8,12 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 #include "runtime/shard/residency.hpp"
 #include "runtime/shard/slot_classes.hpp"
 
 namespace tessera::shard {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) {
   std::vector<int> out = a;

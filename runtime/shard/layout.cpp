@@ -6,13 +6,12 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 
 namespace tessera::shard {
 namespace {
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 

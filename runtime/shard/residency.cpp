@@ -7,13 +7,12 @@
 #include <limits>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 
 namespace tessera::shard {
 namespace {
 
 constexpr int never = std::numeric_limits<int>::max();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Walk {
  public:

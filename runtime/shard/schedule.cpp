@@ -6,11 +6,10 @@
 #include <array>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 
 namespace tessera::shard {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m%d", in.micro) : std::string(); }
 

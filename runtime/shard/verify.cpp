@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 #include "runtime/shard/happens_before.hpp"
 #include "runtime/shard/verify_form.hpp"
 
@@ -16,8 +17,6 @@ namespace {
 
 constexpr int num_steps = 2;
 constexpr std::size_t most_violations = 64;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Micro-batches summed in a buffer, as disjoint intervals [first, last).
 class MicroSet {

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
+#include "runtime/shard/at.hpp"
 
 namespace tessera::shard {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 StreamId stream_of(Op op) {
   switch (op) {

@@ -56,7 +56,7 @@ template <class T>
 constexpr T infinity = static_cast<T>(__builtin_inf());
 
 template <class T>
-inline T largest(const T* x, std::int64_t n) {  // n: whole registers
+inline T largest_of_tile(const T* x, std::int64_t n) {  // n: whole registers
   Vec<T> m = load<T>(x);
   for (std::int64_t c = vec_width<T>; c < n; c += vec_width<T>) {
     const Vec<T> v = load<T>(x + c);
@@ -75,7 +75,7 @@ template <class T>
     A* const x = s + r * score_stride<T>;
     const std::int64_t end = round_up(tile.strip_columns(r / tile_rows), vec_width<T>);
     for (std::int64_t c = tile.row_columns(r); c < end; ++c) x[c] = -infinity<A>;
-    const A tile_max = largest(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
+    const A tile_max = largest_of_tile(x, end), old_max = max[r], new_max = tile_max > old_max ? tile_max : old_max;
     A row_sum = 0;
 #pragma omp simd reduction(+ : row_sum)
     for (std::int64_t c = 0; c < end; ++c) {

@@ -2,19 +2,13 @@
 
 #include "kernels/host/attention_cache.hpp"
 #include "kernels/host/isa/math.hpp"
+#include "kernels/host/isa/sums.hpp"
 #include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
 constexpr std::int64_t keys_at_once = 4;  // independent sums hide each other's latency
-
-template <class T>
-inline Acc<T> sum_of(const Vec<T>& v) {
-  Acc<T> sum = v[0];
-  for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
-  return sum;
-}
 
 /// scores[j] = scale · q·k[j] for j in [0, N).
 template <class T, int N>

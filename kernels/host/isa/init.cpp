@@ -7,15 +7,15 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr int block = 64;  // groups of four
+constexpr int block_groups = 64;  // of four numbers
 
 struct Words {
-  alignas(64) std::uint32_t w[4][block];
+  alignas(64) std::uint32_t w[4][block_groups];
 };
 
 /// base/rng.hpp's philox for counters first + g.
 inline void philox_block(std::uint64_t key, std::uint64_t first, Words& words) {
-  for (int g = 0; g < block; ++g) {
+  for (int g = 0; g < block_groups; ++g) {
     const std::uint64_t counter = first + static_cast<std::uint64_t>(g);
     words.w[0][g] = static_cast<std::uint32_t>(counter);
     words.w[1][g] = static_cast<std::uint32_t>(counter >> 32);
@@ -24,7 +24,7 @@ inline void philox_block(std::uint64_t key, std::uint64_t first, Words& words) {
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
 #pragma omp simd
-    for (int g = 0; g < block; ++g) {
+    for (int g = 0; g < block_groups; ++g) {
       const std::uint64_t p0 = std::uint64_t{0xD2511F53} * words.w[0][g], p1 = std::uint64_t{0xCD9E8D57} * words.w[2][g];
       words.w[0][g] = static_cast<std::uint32_t>(p1 >> 32) ^ words.w[1][g] ^ k0;
       words.w[2][g] = static_cast<std::uint32_t>(p0 >> 32) ^ words.w[3][g] ^ k1;
@@ -83,12 +83,12 @@ inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
 inline void normal_block(std::uint64_t key, std::uint64_t first, double std, float* out) {
   Words words;
   philox_block(key, first, words);
-  alignas(64) float pair[2][2][block];
+  alignas(64) float pair[2][2][block_groups];
   for (int half = 0; half < 2; ++half) {
     const std::uint32_t *wr = words.w[2 * half], *wa = words.w[2 * half + 1];
     float *even = pair[half][0], *odd = pair[half][1];
 #pragma omp simd
-    for (int g = 0; g < block; ++g) {
+    for (int g = 0; g < block_groups; ++g) {
       double cosine, sine;
       unit_circle(wa[g], cosine, sine);
       const double r = std * radius(wr[g]);
@@ -96,7 +96,7 @@ inline void normal_block(std::uint64_t key, std::uint64_t first, double std, flo
       odd[g] = static_cast<float>(r * sine);
     }
   }
-  for (int g = 0; g < block; ++g) {
+  for (int g = 0; g < block_groups; ++g) {
     out[4 * g] = pair[0][0][g];
     out[4 * g + 1] = pair[0][1][g];
     out[4 * g + 2] = pair[1][0][g];
@@ -106,9 +106,9 @@ inline void normal_block(std::uint64_t key, std::uint64_t first, double std, flo
 
 void normal(std::uint64_t key, std::uint64_t first, std::int64_t groups, double std, float* out) {
   std::int64_t g = 0;
-  for (; g + block <= groups; g += block) normal_block(key, first + static_cast<std::uint64_t>(g), std, out + 4 * g);
+  for (; g + block_groups <= groups; g += block_groups) normal_block(key, first + static_cast<std::uint64_t>(g), std, out + 4 * g);
   if (g == groups) return;
-  float rest[4 * block];
+  float rest[4 * block_groups];
   normal_block(key, first + static_cast<std::uint64_t>(g), std, rest);
   for (std::int64_t i = 0; i < 4 * (groups - g); ++i) out[4 * g + i] = rest[i];
 }

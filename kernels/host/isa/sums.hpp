@@ -1,5 +1,5 @@
 #pragma once
-// Sums over a row, and the square root that norms take of them. Only for sources under host/isa; internal linkage throughout.
+// Sums over a register and a row, and the square root that norms take of them. Only for sources under host/isa; internal linkage throughout.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -8,6 +8,14 @@ namespace {
 
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
+
+/// The lanes of a register, added in their order.
+template <class T>
+inline Acc<T> sum_of(const Vec<T>& v) {
+  Acc<T> sum = v[0];
+  for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
+  return sum;
+}
 
 /// Σ f(x[i]) in four registers of sums: one would wait for its own additions.
 template <class T, class F>

@@ -4,6 +4,7 @@
 #include "kernels/host/thin_gemm.hpp"
 
 #include "kernels/host/isa/math.hpp"
+#include "kernels/host/isa/sums.hpp"
 #include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
@@ -12,13 +13,6 @@ namespace {
 constexpr std::int64_t b_rows = 4;       // transposed: rows of B together
 constexpr std::int64_t depth = 8;        // plain: rows of B together
 constexpr std::int64_t stretch = 512;    // plain: columns of C together
-
-template <class T>
-inline Acc<T> sum_of(const Vec<T>& v) {
-  Acc<T> sum = v[0];
-  for (int i = 1; i < vec_width<T>; ++i) sum += v[i];
-  return sum;
-}
 
 /// c[j] += a·b[j] for N rows b[j] of B.
 template <class T, int N>
