@@ -62,7 +62,7 @@ TEST(Binary, AnswersQuestions) {
   const Outcome version = run("-V");
   EXPECT_EQ(version.code, 0);
   for (const char* word : {"tessera ", "commit", "MPI", "BLAS"}) EXPECT_THAT(version.out, HasSubstr(word));
-  std::ifstream page(std::string(TESSERA_SOURCE_DIR) + "/docs/cli.md");
+  std::ifstream page(TESSERA_SOURCE_DIR "/docs/cli.md");
   std::ostringstream text;
   text << page.rdbuf();
   EXPECT_EQ(run("--help-markdown").out, text.str());

@@ -1,0 +1,84 @@
+#pragma once
+// The disk without us: each rank its part of one file, past the page cache, 8 MiB at a time; fsync at the end of a write.
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "io/checkpoint/directory.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+/// Collective: how long the slowest rank takes.
+double timed(World& world, const auto& work) {
+  world.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  world.together(work);
+  world.barrier();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct FreeMemory {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+class RawFile {
+ public:
+  /// Of `bytes`, less what a whole number of chunks for every rank leaves; none on disk yet.
+  RawFile(World& world, std::string path, std::uint64_t bytes) : world_(world), path_(std::move(path)) {
+    const auto ranks = static_cast<std::uint64_t>(world.size());
+    part_ = bytes / ranks / chunk * chunk;
+    bytes_ = part_ * ranks;
+    buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, chunk)));
+    for (std::size_t i = 0; i < chunk; ++i) buffer_.get()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+  }
+  ~RawFile() {
+    if (world_.rank() == 0) io::remove_quietly(path_);
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  /// Collective: an empty file of that size.
+  void create() {
+    world_.together([&] {
+      if (world_.rank() != 0) return;
+      io::File file = io::File::create(path_);
+      file.allocate(bytes_);
+      file.sync();
+    });
+  }
+  /// This rank's part, durable; by any thread. Throws Error (data), also where the file system has no O_DIRECT.
+  void write_part() const {
+    const io::File file = io::File::open_to_write(path_, io::Cache::direct);
+    require(file);
+    for (std::uint64_t at = 0; at < part_; at += chunk) file.write_at(first() + at, {buffer_.get(), chunk});
+    file.sync();
+  }
+  /// Collective: seconds.
+  double write() {
+    create();
+    return timed(world_, [&] { write_part(); });
+  }
+  /// Collective: seconds.
+  double read() {
+    return timed(world_, [&] {
+      const io::File file = io::File::open_to_read(path_, io::Cache::direct);
+      require(file);
+      for (std::uint64_t at = 0; at < part_; at += chunk) file.read_at(first() + at, {buffer_.get(), chunk});
+    });
+  }
+
+ private:
+  static constexpr std::size_t chunk = 8u << 20;
+  [[nodiscard]] std::uint64_t first() const { return static_cast<std::uint64_t>(world_.rank()) * part_; }
+  void require(const io::File& file) const {
+    if (file.descriptor() < 0)
+      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", path_, "Choose another --dir");
+  }
+  World& world_;
+  std::string path_;
+  std::uint64_t part_ = 0, bytes_ = 0;
+  std::unique_ptr<std::byte, FreeMemory> buffer_;
+};
+
+}  // namespace tessera::jobs
