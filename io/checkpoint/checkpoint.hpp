@@ -62,8 +62,8 @@ struct LoadReport {
 /// An existing checkpoint, its manifest checked.
 class CheckpointReader {
  public:
-  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, and that HDF5 sees what the manifest says. Throws Error
-  /// (data) on every rank alike: what is wrong, where.
+  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5 sees what the manifest says.
+  /// Throws Error (data) on every rank alike: what is wrong, where.
   CheckpointReader(World& world, std::string directory);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }

@@ -34,6 +34,13 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   return step;
 }
 
+std::string name_problem(const std::string& directory, std::int64_t step) {
+  const auto named = checkpoint_step(fs::path(directory + "/.").lexically_normal().parent_path().filename().string());
+  if (!named || step == 0 || *named == step) return {};
+  return strfmt("E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another", directory.c_str(),
+                static_cast<long long>(*named), static_cast<long long>(step));
+}
+
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
   std::vector<FoundCheckpoint> found;
   std::error_code error;
@@ -43,7 +50,7 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
     if (!step || !fs::is_directory(entry->symlink_status(ignored))) continue;
     FoundCheckpoint checkpoint{entry->path().string(), *step, {}};
     try {
-      (void)read_manifest(checkpoint.path);
+      checkpoint.problem = name_problem(checkpoint.path, read_manifest(checkpoint.path).step);
     } catch (const Error& why) { checkpoint.problem = why.line(); }
     found.push_back(std::move(checkpoint));
   }

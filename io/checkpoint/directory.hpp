@@ -13,6 +13,9 @@ namespace tessera::io {
 [[nodiscard]] std::string checkpoint_name(std::int64_t step);
 [[nodiscard]] std::optional<std::int64_t> checkpoint_step(const std::string& name);
 
+/// E134 where the last part of the path is checkpoint-N and the manifest is of another step (but 0, a converted model's); else "".
+[[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
+
 struct FoundCheckpoint {
   std::string path;
   std::int64_t step = 0;

@@ -77,6 +77,7 @@ CheckpointReader::CheckpointReader(World& world, std::string directory) : world_
     if (world_.rank() != 0) return;
     const Manifest manifest = read_manifest(directory_);
     check_headers(directory_, manifest);
+    for (const Attachment& a : manifest.attachments) (void)read_attachment(directory_, a);
     text = manifest_text(manifest);
   });
   manifest_ = parse_manifest(world_.from_root(text), directory_ + "/" + manifest_name);

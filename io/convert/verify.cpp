@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/directory.hpp"
 #include "io/json_file.hpp"
 
 namespace tessera::io {
@@ -97,7 +98,7 @@ std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest
   return bytes;
 }
 
-/// Rank 0, after the blocks: attachments, files that do not belong, and what HDF5 sees.
+/// Rank 0, after the blocks: attachments, the name, files that do not belong, and what HDF5 sees.
 void check_rest(const std::string& directory, const Manifest& manifest, bool blocks_good, Findings& findings) {
   const std::size_t last = manifest.files.size();
   for (const auto& a : manifest.attachments) {
@@ -105,6 +106,7 @@ void check_rest(const std::string& directory, const Manifest& manifest, bool blo
       (void)read_attachment(directory, a);
     } catch (const Error& error) { findings.add(last, 0, error.line()); }
   }
+  if (const std::string problem = name_problem(directory, manifest.step); !problem.empty()) findings.add(last, 0, problem);
   std::error_code failed;
   for (fs::directory_iterator entry(directory, failed), end; !failed && entry != end; entry.increment(failed)) {
     const std::string name = entry->path().filename().string();

@@ -1,4 +1,5 @@
 // `tessera inspect`: what is in a checkpoint, a model directory, or a file. One process; reads no element unless --stats asks for it.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -43,14 +44,25 @@ std::optional<std::regex> pattern_of(const Options& options) {
   }
 }
 
-/// "world 4 | mesh …" of an object of plain values.
-std::string words_of(const Json& object) {
+/// "world 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
+std::string words_of(const Json& object, const char* between = " | ") {
   std::string text;
   for (const auto& [key, value] : object.items()) {
-    if (value.is_structured()) continue;
-    text += (text.empty() ? "" : " | ") + key + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+    if (value.is_array() || value.empty() || value == "") continue;
+    text += (text.empty() ? "" : between) + key + " ";
+    text += value.is_object() ? "{" + words_of(value, ", ") + "}" : value.is_string() ? value.get<std::string>() : value.dump();
   }
   return text.empty() ? "-" : text;
+}
+
+/// What of a manifest's `may_differ` says where the ranks were, and the rest.
+std::pair<Json, Json> place_and_rest(const Json& may_differ) {
+  std::pair<Json, Json> parts{Json::object(), Json::object()};
+  for (const auto& [key, value] : may_differ.items()) {
+    const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" || key == "threads_per_rank";
+    (place ? parts.first : parts.second)[key] = value;
+  }
+  return parts;
 }
 
 void describe_checkpoint(const std::string& directory, Findings& findings) {
@@ -70,13 +82,15 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   const Json training = Json::parse(manifest.training), may_differ = Json::parse(manifest.may_differ);
   std::uint64_t bytes = 0;
   for (const auto& f : manifest.files) bytes += f.bytes;
+  const auto [place, rest] = place_and_rest(may_differ);
   std::string attachments;
   for (const auto& a : manifest.attachments) attachments += (attachments.empty() ? "" : ", ") + a.name;
   findings.lines = {{"step", std::to_string(manifest.step)},
                     {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
                     {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
                     {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
-                    {"saved by", words_of(may_differ)},
+                    {"saved on", words_of(place)},
+                    {"saved by", words_of(rest)},
                     {"training", words_of(training)},
                     {"with it", attachments.empty() ? "-" : attachments}};
   findings.json["step"] = manifest.step;
@@ -92,14 +106,19 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
 
 void describe_safetensors(const std::string& path, Findings& findings) {
   findings.stored = io::stored_safetensors(path);
-  std::string metadata;
+  std::vector<std::string> metadata;
   for (const io::StoredFile& file : findings.stored.files) {
     findings.json["files"].push_back({{"name", file.path}, {"bytes", file.state.bytes}});
     const io::SafetensorsFile opened(file.path);
-    for (const auto& [key, value] : opened.metadata()) metadata += (metadata.empty() ? "" : ", ") + io::shown(key) + ": " + io::shown(value);
+    for (const auto& [key, value] : opened.metadata()) {
+      const std::string entry = io::shown(key) + ": " + io::shown(value);
+      if (std::ranges::find(metadata, entry) == metadata.end()) metadata.push_back(entry);  // shards say the same
+    }
     if (findings.stored.files.size() == 1) findings.json["metadata"] = opened.metadata();
   }
-  findings.lines = {{"files", std::to_string(findings.stored.files.size())}, {"metadata", metadata.empty() ? "-" : metadata}};
+  std::string words;
+  for (const std::string& entry : metadata) words += (words.empty() ? "" : ", ") + entry;
+  findings.lines = {{"files", std::to_string(findings.stored.files.size())}, {"metadata", words.empty() ? "-" : words}};
 }
 
 void describe_hdf5(const std::string& path, Findings& findings) {

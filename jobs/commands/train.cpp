@@ -10,6 +10,7 @@
 #include "io/model_file.hpp"
 #include "jobs/run/limit.hpp"
 #include "jobs/run/precision.hpp"
+#include "jobs/run/requests.hpp"
 #include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
@@ -19,6 +20,7 @@ namespace tessera::jobs {
 
 void TrainRun::prepare() {
   check_options(options_);
+  (void)TimeLimit(options_, call_.started);  // throws now, and not after the run's directory is made
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())

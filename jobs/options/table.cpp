@@ -188,7 +188,7 @@ const OptionSpec run_and_logging[] = {
     {.name = "checkpoint_file_size", .type = Type::size, .fallback = "32GiB", .group = "Checkpoints",
      .help = "cut a checkpoint into files of about this size, between tensors", .commands = for_runs | for_convert},
     {.name = "time_limit", .type = Type::duration, .words = "1h30m", .group = "Checkpoints",
-     .help = "stop in time with a checkpoint, exit 75; under Slurm the job's end is known (SLURM_JOB_END_TIME)"},
+     .help = "stop in time with a checkpoint, exit 75; under Slurm the job's end is known (SLURM_JOB_END_TIME)", .least = 0.001},
     {.name = "save_model", .type = Type::flag, .fallback = "true", .group = "Run",
      .help = "write config.json and model.safetensors at the end"},
     {.name = "dry_run", .type = Type::flag, .fallback = "false", .group = "Run", .help = "train: print the plan and stop",

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/convert/recognise.hpp"
 #include "io/json_file.hpp"
 #include "jobs/run/precision.hpp"
 #include "jobs/run/shapes.hpp"
@@ -95,6 +96,13 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
 
 namespace {
 
+/// The checkpoint that a path stands for: itself, or the newest of a run's directory. Throws Error (data).
+std::string checkpoint_at(const std::string& path) {
+  const io::Located located = io::recognise(path, io::Prefer::checkpoint);
+  if (located.kind == io::StoredKind::checkpoint) return located.path;
+  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint", "Give a model with --model");
+}
+
 /// config.json of a checkpoint, checked. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
   for (const io::Attachment& attachment : io::read_manifest(directory).attachments)
@@ -121,10 +129,11 @@ ModelConfig read_model_config(const Options& options, World* world) {
     throw Error(ExitCode::usage, "no model is named", "--model",
                 "Give --model DIR (with a config.json), or --model CONFIG.json");
   }
-  const std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
+  std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
   ModelConfig config;
   const auto read = [&] {
     if (checkpoint) {
+      given = checkpoint_at(given.string());
       config.path = (given / "config.json").string();
       config.text = checkpoint_config(given.string());
       return;

@@ -40,7 +40,6 @@ std::string load_says(const MadeTensors& tensors, const std::string& directory, 
     auto& mine = said[static_cast<std::size_t>(world.rank())];
     try {
       const io::CheckpointReader reader(world, directory);
-      for (const auto& attachment : reader.manifest().attachments) (void)reader.attachment(attachment.name);
       MadeState state(tensors, Mesh(1, ranks), world.rank());
       (void)reader.load(tensors.params, state.layout(), state.views());
     } catch (const Error& error) {

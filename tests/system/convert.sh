@@ -59,7 +59,7 @@ good 1 train --model native-bf16 --dataset train.txt --max_length 16 --per_devic
 
 # What inspect says.
 good 1 inspect run --stats
-for words in 'step       2' 'whole      yes' '/model/h.1.mlp.c_fc.weight  ' '/optimizer/exp_avg/wte.weight' ' mean ' 'total      84 tensors'; do grep -qF -- "$words" log || fail "inspect run: no \"$words\""; done
+for words in 'step       2' 'whole      yes' 'mesh {replicate 1, shard 2}' '/model/h.1.mlp.c_fc.weight  ' '/optimizer/exp_avg/wte.weight' ' mean ' 'total      84 tensors'; do grep -qF -- "$words" log || fail "inspect run: no \"$words\""; done
 good 1 inspect run/checkpoint-2/state-00001-of-00001.h5 --grep 'wte'
 grep -q 'total      3 tensors' log || fail "inspect of an HDF5 file"
 good 1 inspect hf1 whole/model.safetensors hf1/model.safetensors.index.json --json
@@ -78,6 +78,10 @@ rm damaged/state-00001-of-00001.h5
 refused 3 '1 place is damaged' 1 checkpoint verify damaged
 cp -r native1 headless && echo x >> headless/manifest.json
 refused 3 E131 2 checkpoint verify headless
+cp -r run/checkpoint-2 checkpoint-7
+refused 3 '1 place is damaged' 2 checkpoint verify checkpoint-7/
+grep -q 'damage .*E134 checkpoint-7.* after step 7.* of step 2' log || fail "verify does not see that a checkpoint was renamed"
+rm -r checkpoint-7
 
 # Refused beforehand.
 refused 3 E141 2 convert --in run --to hf --out whole
@@ -87,7 +91,7 @@ refused 2 'needs --in' 2 convert --to hf --out x
 refused 2 'needs --to' 2 convert --in run --out x
 refused 2 'is a checkpoint already' 2 convert --in run --to native --out x
 refused 2 'in fp32' 2 convert --in whole --to native --out x --dtype bf16
-refused 3 'neither a checkpoint nor' 2 convert --in whole --from native --to hf --out x
+refused 3 'no checkpoint in whole' 2 convert --in whole --from native --to hf --out x
 refused 3 nowhere 2 convert --in nowhere --to hf --out x
 refused 2 'does not know "prove"' 2 checkpoint prove run
 refused 2 'compares two paths' 1 checkpoint diff run

@@ -59,6 +59,8 @@ for ranks in 1 3; do
     "$(run "$ranks" generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)" \
     "$(run "$ranks" generate --model out --prompt 'the rank' --max_new_tokens 9 --json)"
 done
+same "a run's directory stands for its newest checkpoint" "$(run 1 generate --checkpoint out --prompt 'the rank' --max_new_tokens 9 --json)" \
+  "$(run 1 generate --checkpoint out/checkpoint-2 --prompt 'the rank' --max_new_tokens 9 --json)"
 same "eval of the checkpoint" "$(figures "$(run 2 eval --checkpoint out/checkpoint-2 "${data[@]}")")" "$(figures "$(run 1 eval --model out "${data[@]}")")"
 
 m=(--model "$golden/text")
@@ -81,7 +83,7 @@ refuse 3 'vocabulary' 2 generate --model "$golden/tiny" --prompt abc
 refuse 3 'nowhere' 2 generate --model nowhere --prompt abc
 refuse 3 'model.safetensors' 2 generate --model empty --prompt abc
 refuse 2 'both name a model' 2 generate "${m[@]}" --checkpoint out/checkpoint-2 --prompt abc
-refuse 3 'manifest' 2 generate --checkpoint out --prompt abc
+refuse 3 'no checkpoint in empty' 2 generate --checkpoint empty --prompt abc
 refuse 4 'a rank needs' 2 generate "${m[@]}" --prompt abc --device_memory 64KiB
 refuse 2 'no model is named' 2 eval --dataset "$golden/text/tokens.txt"
 refuse 2 'no data to evaluate on' 2 eval "${m[@]}"
