@@ -152,7 +152,10 @@ int bench_step(const Call& call, World& world) {
   if (precision.compute != DType::f32) sides.push_back({.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
     for (Side& side : sides) {
-      if (part > 0) measure(side, call, world, tokens, part);
+      if (part == 0) continue;
+      measure(side, call, world, tokens, part);
+      if (!options.flag("json"))
+        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", side.name.c_str(), side.seconds.size(), static_cast<long long>(steps), median(side.seconds)));
     }
   }
   const double after = machine_limit(world, shapes, repeats);

@@ -1,6 +1,8 @@
 // GEMM of halves: C in blocks that are summed in fp32 scratch (or in C itself, where it is fp32), over blocks of k.
 #include "kernels/host/half_gemm.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -27,7 +29,8 @@ constexpr std::int64_t a_numel = most(upcast_blocks.m * upcast_blocks.k, pair_bl
                        b_numel = most(upcast_blocks.n * upcast_blocks.k, pair_blocks.n * pair_blocks.k / 2),
                        c_numel = most(upcast_blocks.m * upcast_blocks.n, pair_blocks.m * pair_blocks.n);
 
-/// A thread's own words: floats of widened panels, or packed pairs; and a block of C.
+/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are any: with small ones every
+/// row that is widened is another page to look up, which cost about a tenth of a product of 512³.
 class Scratch {
  public:
   [[nodiscard]] static Scratch& own() {
@@ -39,11 +42,19 @@ class Scratch {
   [[nodiscard]] float* c() { return memory_.get() + a_numel + b_numel; }
 
  private:
+  static constexpr std::align_val_t huge{2 << 20};
+  static constexpr std::size_t bytes = sizeof(float) * (a_numel + b_numel + c_numel);
+  static_assert(bytes % (2 << 20) == 0);
+
+  static float* take() {
+    void* const memory = ::operator new(bytes, huge);
+    (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+    return static_cast<float*>(memory);
+  }
   struct Free {
-    void operator()(float* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+    void operator()(float* memory) const { ::operator delete(memory, huge); }
   };
-  // Only the pages that a product needs are ever touched.
-  std::unique_ptr<float, Free> memory_{static_cast<float*>(::operator new(sizeof(float) * (a_numel + b_numel + c_numel), std::align_val_t{64}))};
+  std::unique_ptr<float, Free> memory_{take()};  // only the pages that a product needs are ever touched
 };
 
 std::atomic<HalfGemm> chosen{HalfGemm::automatic};
