@@ -21,6 +21,7 @@ struct ShardView {
   int unit = 0;
   int shard = 0;
   float* data = nullptr;
+  Device device;  // where they lie
 };
 
 /// Collective. Fills the shards from DIR's safetensors (fp32, bf16, fp16, fp64), padding with zeros; returns the bytes that this rank

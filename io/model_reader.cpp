@@ -8,6 +8,7 @@
 #include "io/model_files.hpp"
 #include "io/model_match.hpp"
 #include "io/safetensors_index.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
@@ -31,23 +32,34 @@ void require_files(const std::string& directory) {
               "Train --from_scratch, or give a directory with weights");
 }
 
+/// Elements [first, first + count) of what is at `place`, wherever the shard lies.
+void read_elements(const TensorPlace& place, std::int64_t first, std::int64_t count, float* to, Device device) {
+  if (device == host_device) return place.file->read(*place.entry, place.first + first, count, to);
+  constexpr auto most = static_cast<std::int64_t>(host_window_bytes / sizeof(float));  // elements at a time
+  std::vector<float> piece(static_cast<std::size_t>(std::min(most, count)));
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t n = std::min(most, count - done);
+    place.file->read(*place.entry, place.first + first + done, n, piece.data());
+    copy_now(device, to + done, piece.data(), static_cast<std::size_t>(n) * sizeof(float));
+  }
+}
+
 void read_shard(const ModelMatch& match, const shard::ShardLayout& layout, const ShardView& view) {
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
   std::int64_t done = 0;  // elements of the shard that are filled
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     const std::int64_t at = s.unit_offset - first;
-    std::fill(view.data + done, view.data + at, 0.0F);
-    const TensorPlace& place = match.places[static_cast<std::size_t>(s.param)];
-    place.file->read(*place.entry, place.first + s.param_offset, s.length, view.data + at);
+    clear_now(view.device, view.data + done, static_cast<std::size_t>(at - done) * sizeof(float));
+    read_elements(match.places[static_cast<std::size_t>(s.param)], s.param_offset, s.length, view.data + at, view.device);
     done = at + s.length;
   }
-  std::fill(view.data + done, view.data + layout.shard_numel(view.unit), 0.0F);
+  clear_now(view.device, view.data + done, static_cast<std::size_t>(layout.shard_numel(view.unit) - done) * sizeof(float));
 }
 
 /// This rank's elements of the copy against those of the parameter, which the shard holds by now.
 void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shard::ShardLayout& layout, const ShardView& view) {
   constexpr std::int64_t most = 1 << 18;  // elements at a time
-  std::vector<float> piece;
+  std::vector<float> piece, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     if (s.param != copy.param) continue;
@@ -55,7 +67,9 @@ void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shar
       const std::int64_t count = std::min(most, s.length - done);
       piece.resize(static_cast<std::size_t>(count));
       copy.place.file->read(*copy.place.entry, s.param_offset + done, count, piece.data());
-      if (std::memcmp(piece.data(), view.data + (s.unit_offset - first) + done, piece.size() * sizeof(float)) != 0)
+      held.resize(piece.size());
+      copy_now(view.device, held.data(), view.data + (s.unit_offset - first) + done, held.size() * sizeof(float));
+      if (std::memcmp(piece.data(), held.data(), piece.size() * sizeof(float)) != 0)
         throw Error(ExitCode::data,
                     "E114 " + copy.place.file->path() + ": " + shown(copy.place.entry->name) + " is not equal to " + shown(param.name) +
                         ", which the config ties it to",

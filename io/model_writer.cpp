@@ -6,6 +6,7 @@
 #include "io/file.hpp"
 #include "io/json_file.hpp"
 #include "io/model_file.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
@@ -40,6 +41,17 @@ class ModelWriter {
     text_file("config.json", config);
   }
 
+  /// Wherever they lie: a device's by way of a window.
+  static void write_elements(File& file, std::uint64_t offset, std::span<const float> elements, Device device) {
+    if (device == host_device) return file.write_at(offset, std::as_bytes(elements));
+    std::vector<float> window(std::min(elements.size(), host_window_bytes / sizeof(float)));
+    for (std::size_t done = 0; done < elements.size(); done += window.size()) {
+      const std::span piece(window.data(), std::min(window.size(), elements.size() - done));
+      copy_now(device, piece.data(), elements.data() + done, piece.size_bytes());
+      file.write_at(offset + done * sizeof(float), std::as_bytes(piece));
+    }
+  }
+
   /// Any rank: the slices of its shards, on stable storage. Returns the bytes written.
   std::uint64_t write(const shard::ShardLayout& layout, std::span<const ShardView> shards) const {
     std::vector<File> files(model_.files.size());  // opened where this rank has something for them
@@ -50,9 +62,9 @@ class ModelWriter {
         const ModelFiles::Place& place = model_.places[static_cast<std::size_t>(s.param)];
         File& file = files[static_cast<std::size_t>(place.file)];
         if (file.descriptor() < 0) file = File::open_to_write(temporary(model_.files[static_cast<std::size_t>(place.file)].name));
-        const auto bytes = std::as_bytes(std::span(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length)));
-        file.write_at(place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), bytes);
-        written += bytes.size();
+        const std::span elements(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length));
+        write_elements(file, place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), elements, view.device);
+        written += elements.size_bytes();
       }
     }
     for (File& file : files) {

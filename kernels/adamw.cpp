@@ -22,6 +22,7 @@ void adamw(const AdamWArgs& args, StreamView stream) {
   if constexpr (cuda_built)
     if (is_on_cuda(args.param)) return cuda::adamw(args, stream);
   const AdamWScalars& s = *args.scalars;
+  if (s.skip != 0) return;
   const host::AdamWStep step{
       .keep = args.decay ? static_cast<float>(1 - s.learning_rate * s.weight_decay) : 1.0F,
       .rate = static_cast<float>(s.learning_rate / s.bias_correction1),

@@ -15,6 +15,7 @@ struct AdamWScalars {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   double bias_correction1 = 1, sqrt_bias_correction2 = 1;
   double clip = 1;  // multiplies the gradient
+  std::int64_t skip = 0;  // 1: a step that has overflowed; nothing is updated
 };
 
 struct AdamWArgs {

@@ -20,4 +20,7 @@ struct GemmArgs {
 /// The split over threads depends on shapes and the number of threads alone, so equal calls give equal bits.
 void gemm(const GemmArgs& args, StreamView stream);
 
+/// Of products on a device: scratch of its own for each stream that has products, taken at the first of them.
+inline constexpr std::size_t gemm_device_workspace = std::size_t{32} << 20;
+
 }  // namespace tessera::kernels

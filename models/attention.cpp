@@ -54,7 +54,7 @@ Attention::BackwardScratch Attention::backward_scratch(Carver& carver, BatchShap
   s.dout = carver.take(dtype, {rows, out_.in()});
   s.dqkv = carver.take(dtype, {rows, maker_.width()});
   const std::size_t mark = carver.mark();
-  s.kernel = carver.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype));
+  s.kernel = carver.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
   carver.rewind(mark);
   s.norm = carver.take_bytes(maker_.norm_workspace(dtype));
   return s;
@@ -74,7 +74,7 @@ std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phas
 }
 
 std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype);
+  const std::size_t own = kernels::attention_forward_workspace(kernel_shape(shape), dtype, shape.device);
   return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
 }
 

@@ -19,7 +19,7 @@ Head::Scratch Head::scratch(Carver& carver, BatchShape shape, DType dtype, Phase
   if (phase == Phase::logits) return s;
   if (phase == Phase::train) s.statistics = norm_.carve(carver, rows, dtype);
   const std::size_t mark = carver.mark();
-  s.loss = carver.take_bytes(kernels::head_loss_workspace(rows, vocab_, dtype));
+  s.loss = carver.take_bytes(kernels::head_loss_workspace(rows, vocab_, dtype, shape.device));
   carver.rewind(mark);
   if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
   return s;

@@ -18,9 +18,10 @@
 
 namespace tessera::models {
 
-/// Rows and tokens of a micro-batch.
+/// Rows and tokens of a micro-batch, and where it is computed: kernels' scratch depends on it.
 struct BatchShape {
   std::int64_t batch = 0, tokens = 0;  // B, T
+  Device device = host_device;
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 
@@ -31,14 +32,14 @@ enum class Phase : unsigned char { train, eval, logits };
 struct Batch {
   TensorView ids;                      // (B, T) int32
   TensorView targets;                  // (B, T) int32, ignore_index where no loss; absent in Phase::logits
-  const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only
+  const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only. On a device: its memory, as sums
   kernels::LossSums* sums = nullptr;   // added to
   TensorView logits;                   // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0, sees
   /// itself alone, and one of a single token without a target is padding (is_padding).
   TensorView positions;
   TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
-  const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them; null: T in all
+  const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them (host memory); null: T in all
 };
 
 /// True of a packed row's token that fills it up: nothing may depend on it.

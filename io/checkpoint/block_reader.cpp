@@ -10,6 +10,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/crc32c.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
@@ -191,7 +192,7 @@ void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<cons
   for (const Extent& e : extents)
     if (const std::uint64_t n = overlap(e.offset, e.bytes, offset, offset + bytes.size()); n > 0) {
       const std::uint64_t first = std::max(offset, e.offset);
-      std::memcpy(e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(n));
+      copy_now(e.device, e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(n));
     }
 }
 
@@ -245,7 +246,7 @@ class ExtentReader {
     for (const Extent& e : extents) {
       const std::uint64_t from = std::max(first, e.offset), to = std::min(last, e.offset + e.bytes);
       const auto bytes = reader.unchecked(from, to);
-      std::memcpy(e.memory + (from - e.offset), bytes.data(), bytes.size());
+      copy_now(e.device, e.memory + (from - e.offset), bytes.data(), bytes.size());
       shared.push_back({static_cast<std::uint32_t>(job.file), crc32c(0, bytes), from, to - from});
     }
   }

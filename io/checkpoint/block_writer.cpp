@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/crc32c.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
@@ -43,12 +44,20 @@ class BlockWriter::Bounce {
     return memory_.get();
   }
 
+  /// At most a block of a device's memory, here until the next one comes.
+  const std::byte* fetched(Device device, const std::byte* memory, std::size_t bytes) {
+    fetched_.resize(block_bytes);
+    copy_now(device, fetched_.data(), memory, bytes);
+    return fetched_.data();
+  }
+
  private:
   static constexpr std::size_t huge = 2u << 20;
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
   std::unique_ptr<std::byte, Free> memory_;
+  std::vector<std::byte> fetched_;
 };
 
 /// One file, opened both ways.
@@ -124,7 +133,7 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
     units = std::max(units, e.unit + 1);
     for (std::uint64_t done = 0; done < e.bytes;) {
       const std::uint64_t offset = e.offset + done, n = std::min(e.bytes - done, block_bytes - offset % block_bytes);
-      Chunk chunk{.memory = e.memory + done, .snapshot = nullptr, .unit = e.unit};
+      Chunk chunk{.memory = e.memory + done, .snapshot = nullptr, .device = e.device, .unit = e.unit};
       if (!snapshot.empty()) {
         TESSERA_ASSERT(bytes_ + n <= snapshot.size(), "a snapshot of %zu bytes is too small", snapshot.size());
         chunk.snapshot = snapshot.data() + bytes_;
@@ -204,6 +213,7 @@ void BlockWriter::work() {
 
 void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
   BlockPiece& piece = pieces_[i];
+  if (chunks_[i].device != host_device) memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
   const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
   piece.crc = crc32c(0, bytes);
   targets_[piece.file]->write(piece.offset, bytes, bounce);
@@ -221,6 +231,7 @@ void BlockWriter::before_update(int unit) {
     if (chunk.state == State::done || stop_) continue;
     chunk.state = State::busy;
     lock.unlock();
+    TESSERA_ASSERT(chunk.device == host_device, "a snapshot of a device's memory");
     std::memcpy(chunk.snapshot, chunk.memory, static_cast<std::size_t>(pieces_[i].bytes));
     lock.lock();
     chunk.memory = chunk.snapshot;

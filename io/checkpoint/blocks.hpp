@@ -61,6 +61,7 @@ class BlockWriter {
   struct Chunk {
     const std::byte* memory = nullptr;
     std::byte* snapshot = nullptr;  // its place there
+    Device device;
     int unit = 0;
     State state = State::pending;
   };

@@ -10,6 +10,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/crc32c.hpp"
 #include "io/json_file.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
@@ -120,7 +121,7 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
           for (const auto& [offset, length] : layout.gaps(view.unit)) {
             const std::int64_t first = view.shard * layout.shard_numel(view.unit), last = first + layout.shard_numel(view.unit);
             const std::int64_t from = std::max(first, offset), to = std::min(last, offset + length);
-            if (from < to) std::memset(data + (from - first), 0, static_cast<std::size_t>(to - from) * sizeof(float));
+            if (from < to) clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
           }
     for (const Extent& e : extents) bytes += e.bytes;
     ExtentsRead read = read_extents(paths(), manifest_.files, extents, threads);

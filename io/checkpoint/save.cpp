@@ -1,16 +1,30 @@
 // CheckpointSave: layout by one, bytes by all, commit by one.
+#include <algorithm>
 #include <chrono>
 #include <unordered_map>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/crc32c.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Of what lies anywhere: a device's memory by way of a window.
+std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::size_t count) {
+  if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
+  std::vector<float> window(std::min(count, host_window_bytes / sizeof(float)));
+  for (std::size_t done = 0; done < count; done += window.size()) {
+    const std::span piece(window.data(), std::min(window.size(), count - done));
+    copy_now(device, piece.data(), data + done, piece.size_bytes());
+    crc = crc32c(crc, std::as_bytes(piece));
+  }
+  return crc;
+}
 
 /// Replicas hold the same bits, or memory has gone wrong somewhere: nothing that differs is written. Rank 0 gets a few bytes of each rank and
 /// looks at each once.
@@ -20,7 +34,7 @@ void compare_replicas(World& world, const SaveRequest& request) {
     const std::int64_t begin = view.shard * request.layout->shard_numel(view.unit);
     for (const auto& s : request.layout->segments(view.unit, view.shard))
       for (const float* data : view.data)
-        if (data != nullptr) crc = crc32c(crc, std::as_bytes(std::span(data + (s.unit_offset - begin), static_cast<std::size_t>(s.length))));
+        if (data != nullptr) crc = crc_of(crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
   }
   const std::vector<std::string> all = world.to_root(strfmt("%d %08x", request.shards.front().shard, crc));
   world.together([&] {

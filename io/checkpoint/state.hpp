@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/checkpoint/manifest.hpp"
+#include "runtime/base/device.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/shard/layout.hpp"
 
@@ -22,6 +23,7 @@ inline constexpr int num_state_kinds = 3;
 struct StateView {
   int unit = 0, shard = 0;
   float* data[num_state_kinds] = {nullptr, nullptr, nullptr};
+  Device device;  // where they lie
 };
 
 /// The data sets of each file: all of /model, then the moments, in canonical order of parameters, cut into files of at most `file_bytes` (a larger
@@ -34,6 +36,7 @@ struct Extent {
   std::uint64_t offset = 0, bytes = 0;
   std::byte* memory = nullptr;
   int unit = 0;
+  Device device;
 };
 /// Of these shards, in order of (file, offset). `replica` of `replicas`: only its share of each (shard::replica_share). Throws Error (data)
 /// listing what `files` lack, or hold in another shape or type, and what they hold beyond it in the groups of `optimizer`.

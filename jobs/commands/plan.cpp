@@ -6,6 +6,7 @@
 #include "jobs/run/precision.hpp"
 #include "jobs/run/report.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -106,6 +107,17 @@ void explain() {
   }
 }
 
+/// What of it lies where, and the time that a step takes at least.
+void print_device(const plan::RunPlan& plan) {
+  const plan::Costs& costs = plan.costs;
+  log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host", human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
+                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
+  const plan::DeviceLimits& limits = plan::h200;
+  const plan::LeastTime least = plan::least_time(plan, limits);
+  log::info(strfmt("limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory traffic for states", limits.name,
+                   limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12, least.products_s, least.states_s));
+}
+
 void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   const models::Model& model = *plan.spec.model;
   log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(), config.path.c_str(),
@@ -123,6 +135,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
              plan.costs.recompute_flops_per_step > 0
                  ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
                  : ""));
+  if (plan.spec.device != host_device) print_device(plan);
   const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(), human_bytes(vector).c_str()));
 }
@@ -135,9 +148,11 @@ int print_plan(const PlanOf& of) {
   const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
   spec.index_bytes = of.index_bytes;
+  if (of.world != nullptr) spec.device = of.world->device();
+  else if (options.text("backend") == "cuda") spec.device = {Device::Kind::cuda, 0};  // which one says nothing of sizes
   const plan::RunPlan chosen = plan::make_plan(spec);
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
-  const bool fits = memory == 0 || chosen.costs.total <= memory;
+  const bool fits = memory == 0 || plan::memory_needed(chosen) <= memory;
   const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(chosen.spec, memory);
   const std::vector<Row> rows = all_rows(options, chosen);
   if (options.flag("json")) {
@@ -164,7 +179,7 @@ int print_plan(const PlanOf& of) {
       log::info("packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
-                       human_bytes(static_cast<double>(chosen.costs.total)).c_str(),
+                       human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
                        human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no",
                        largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
@@ -174,7 +189,7 @@ int print_plan(const PlanOf& of) {
   if (fits) return static_cast<int>(ExitCode::ok);
   throw Error(ExitCode::does_not_fit,
               strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
-                     human_bytes(static_cast<double>(chosen.costs.total)).c_str()),
+                     human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str()),
               "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
               largest > 0
                   ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
@@ -186,7 +201,11 @@ int plan_command(const Call& call) {
   check_options(options);
   const int world = static_cast<int>(options.integer("world_size"));
   Topology topology;
-  topology.transport = options.text("comm") == "mpi" ? Transport::mpi : Transport::node;
+  const bool on_device = options.text("backend") == "cuda";
+  if (on_device && !cuda_built)
+    throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take", "Build it where nvcc is (docs/cuda.md)");
+  topology.staged = on_device && options.text("comm") == "mpi";
+  topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   return print_plan({options, nullptr, world, topology, 0});

@@ -151,9 +151,8 @@ const OptionSpec sharding_options[] = {
      .help = "threads of a rank [the cores of its affinity mask, shared fairly; convert and checkpoint: 2]",
      .commands = for_computing | for_convert | for_checkpoint, .least = 1, .most = 4096},
     {.name = "backend", .aliases = "device", .type = Type::choice, .fallback = "auto", .words = "auto|cpu|cuda",
-     .group = "Sharding", .help = "where to compute: cpu. Kernels and communicators of cuda are there, the executor that drives them is not",
-     .commands = for_computing, .status = Status::not_built,
-     .fine = "auto|cpu"},
+     .group = "Sharding", .help = "where to compute; auto: on GPUs, where this build can and every rank finds one for itself (of sm_80 or newer), else on the CPU",
+     .commands = for_computing},
 };
 
 const OptionSpec run_and_logging[] = {

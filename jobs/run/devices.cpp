@@ -41,7 +41,7 @@ std::string found(Library& library, const std::string& version) {
 Facts device_facts() {
   Facts facts;
   if constexpr (cuda_built) {
-    facts.emplace_back("cuda", "built in with toolkit " + cuda::toolkit() + ", code for " + cuda::architectures() + "; training on it is not there yet");
+    facts.emplace_back("cuda", "built in with toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
     add_devices(facts, cuda::survey());
     facts.emplace_back("cublasLt", found(cuda::Library::cublaslt(), cuda::cublaslt_version()));
     facts.emplace_back("cudnn", found(cuda::Library::cudnn(), cuda::cudnn_version()));

@@ -28,7 +28,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
   const std::vector<io::ShardView> shards = run.shards();
   if (options.has("checkpoint")) {
     std::vector<io::StateView> views;
-    for (const io::ShardView& shard : shards) views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}});
+    for (const io::ShardView& shard : shards) views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
     (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
   } else {
     io::read_model(world, config.directory, model.params, run.plan().layout, shards,
@@ -47,7 +47,9 @@ const char* where_parameters_are(const plan::RunPlan& plan) {
 
 std::unique_ptr<train::Inference> load_inference(const Options& options, World& world, const ModelConfig& config,
                                                  const models::Model& model, const plan::RunSpec& spec) {
-  require_fit(options, world, plan::make_plan(spec),
+  plan::RunSpec here = spec;
+  here.device = world.device();
+  require_fit(options, world, plan::make_plan(here),
               "Lower per_device_eval_batch_size or the length, or shard more (--zero_stage 3, more ranks)");
   auto run = std::make_unique<train::Inference>(world, train::InferenceOptions{.run = spec});
   read_weights(options, world, config, model, *run);

@@ -7,6 +7,7 @@
 #include "io/packing.hpp"
 #include "jobs/run/precision.hpp"
 #include "jobs/run/versions.hpp"
+#include "runtime/base/device_facts.hpp"
 
 namespace tessera::jobs {
 
@@ -92,9 +93,10 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
+  if (plan.spec.device != host_device) lines.push_back("device    rank 0 on " + device_name(plan.spec.device));
   lines.push_back(strfmt(
       "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
-      cuda_built ? "cuda does not train yet" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
+      cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
       cpu_list(start.threads.cpus).c_str(),
       start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
       start.sgemm_gflops));

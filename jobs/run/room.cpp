@@ -2,6 +2,7 @@
 
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/base/device_facts.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -21,16 +22,19 @@ ThreadShare take_cores(const Options& options, World& world) {
 }
 
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
-  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
-                                                          : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
+  // Ranks that share a GPU come over staged MPI; each is taken to have an equal part of it.
+  const auto sharing = static_cast<std::uint64_t>(plan.spec.topology.staged ? world.node_size() : 1);
+  const std::uint64_t mine = options.has("device_memory")   ? options.bytes("device_memory")
+                             : plan.spec.device != host_device ? device_memory(plan.spec.device) / sharing
+                                                               : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
   const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
-  const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan.costs.total)));
+  const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
               strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
                      human_bytes(static_cast<double>(limit)).c_str()),
               options.has("device_memory") ? "--device_memory: " + options.value("device_memory").source.text
-                                           : "memory available on the node / its ranks",
+                                           : plan.spec.device != host_device ? "memory of the GPU / the ranks that share it" : "memory available on the node / its ranks",
               to_do);
 }
 

@@ -38,7 +38,7 @@ void check_options(const Options& options) {
   if (options.flag("reproducible") && options.text("comm") == "nccl")
     throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own", option_sources(options, {"reproducible", "comm"}),
                 "Use --comm mpi, or drop --reproducible");
-  if (options.text("comm") == "nccl")  // cuda is refused by itself while nothing trains on it
+  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
     throw options.refuse("comm", "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
                          "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
@@ -67,6 +67,10 @@ WorldOptions world_options(const Options& options) {
                 : comm == "node" ? WorldOptions::Comm::node
                 : comm == "nccl" ? WorldOptions::Comm::nccl
                                  : WorldOptions::Comm::automatic;
+  const std::string backend = options.text("backend");
+  result.backend = backend == "cuda"  ? WorldOptions::Backend::cuda
+                   : backend == "cpu" ? WorldOptions::Backend::cpu
+                                      : WorldOptions::Backend::automatic;
   result.comm_timeout_s = options.seconds("comm_timeout");
   result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));
   return result;
@@ -297,6 +301,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   train::TrainerOptions result;
   result.run = run_spec(options, model, world.size(), world.topology());
   result.run.rank = world.rank();
+  result.run.device = world.device();
   result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"),
                   options.real("weight_decay")};
   result.lr = lr_schedule(options, total_steps);

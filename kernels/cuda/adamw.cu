@@ -35,6 +35,7 @@ __device__ __forceinline__ void step(const AdamWConstants& s, const Pointers& p,
 template <int N, class T>
 __global__ void __launch_bounds__(block)
     adamw_kernel(const AdamWScalars* scalars, bool decay, const Pointers p, T* copy, std::int64_t n) {
+  if (scalars->skip != 0) return;
   __shared__ AdamWConstants shared;
   if (threadIdx.x == 0) shared = adamw_constants(*scalars, decay);
   __syncthreads();

@@ -45,6 +45,6 @@ void set_gemm(const GemmSetting& setting);
 void write_gemm_choices(const std::string& path);
 
 /// Bytes of the library's workspace, one for each stream that multiplies, outside the arena: made at the first product of a stream.
-inline constexpr std::size_t gemm_workspace_bytes = std::size_t{32} << 20;
+inline constexpr std::size_t gemm_workspace_bytes = gemm_device_workspace;
 
 }  // namespace tessera::kernels::cuda

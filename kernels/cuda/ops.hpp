@@ -24,6 +24,7 @@ struct BiasBackwardArgs;
 struct CacheAppendArgs;
 struct CachedAttentionArgs;
 struct CombineArgs;
+struct DecideArgs;
 struct ConvertArgs;
 struct Dispatch;
 struct EmbeddingBackwardArgs;
@@ -33,6 +34,7 @@ struct GeluForwardArgs;
 struct GemmArgs;
 struct HalfSumTreeArgs;
 struct HeadLossArgs;
+struct JoinNormArgs;
 struct LayerNormApplyArgs;
 struct LayerNormBackwardArgs;
 struct LayerNormForwardArgs;
@@ -85,6 +87,8 @@ void add_to(const float* x, float* y, std::size_t count, StreamView stream);
 void fill(float* x, std::size_t count, float value, StreamView stream);
 /// Adds to the words of an ExactSum in device memory; the same digits as the host's.
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream);
+void join_norm(const JoinNormArgs& args, StreamView stream);
+void decide_step(const DecideArgs& args, StreamView stream);
 /// Elements [first, first + count) of the normal numbers of `key` (kernels/init.hpp), times std: the same bits as the host's.
 struct NormalArgs {
   std::uint64_t key = 0;

@@ -16,8 +16,10 @@ namespace tessera {
 struct WorldOptions {
   enum class Comm : unsigned char { automatic, mpi, node, nccl };
   Comm comm = Comm::automatic;   // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
-  enum class Backend : unsigned char { cpu, cuda };
-  Backend backend = Backend::cpu;  // cuda: each rank takes a device, by its number on its host
+  enum class Backend : unsigned char { cpu, cuda, automatic };
+  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can use (of its own, but over mpi);
+  /// else cpu.
+  Backend backend = Backend::cpu;
   double comm_timeout_s = 600;   // a peer later than this ends the run
   int ranks_per_node = 0;        // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)
   std::uint64_t shared_bytes = 0;  // /dev/shm that the node's windows will take in all, for the check; 0: not known yet

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/gemm.hpp"
+#include "kernels/step.hpp"
+#include "runtime/shard/manager.hpp"
+#include "runtime/shard/memory.hpp"
+
 namespace tessera::plan {
 
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
@@ -11,6 +16,8 @@ std::string saved_name(const shard::Schedule& train, int module) {
   return train.recompute && use.recomputable ? "saved.recomputed" : "saved." + use.name;
 }
 
+std::string pinned_name(std::string_view slot) { return "pinned." + std::string(slot); }
+
 std::string cache_name(const models::Model& model, int module) {
   return "cache." + model.modules[static_cast<std::size_t>(module)]->name();
 }
@@ -18,7 +25,7 @@ std::string cache_name(const models::Model& model, int module) {
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
-  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens}, room{pass.batch, spec.cache_tokens};
+  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens, spec.device}, room{pass.batch, spec.cache_tokens, spec.device};
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
   const auto words = static_cast<std::size_t>(pass.batch * pass.tokens);
@@ -30,7 +37,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   std::size_t workspace = 0;
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
-    if (generates) workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1}, model.dtype, phase));
+    if (generates) workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(room, model.dtype); bytes > 0)
@@ -47,8 +54,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 
 std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
-  const models::BatchShape train{spec.batch.micro_batch, spec.tokens};
-  const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens};
+  const models::BatchShape train{spec.batch.micro_batch, spec.tokens, spec.device};
+  const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens, spec.device};
   const std::int64_t rows = std::max(train.batch, eval.batch);
   const std::size_t element = size_of(model.dtype);
   const auto boundary = [&](std::int64_t batch) { return static_cast<std::size_t>(batch * spec.tokens * model.hidden) * element; };
@@ -73,7 +80,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   for (const auto& module : model.modules)
     workspace = std::max({workspace, module->workspace_bytes(train, model.dtype, models::Phase::train),
                           module->workspace_bytes(eval, model.dtype, models::Phase::eval),
-                          module->workspace_bytes({1, spec.tokens}, model.dtype, models::Phase::logits)});
+                          module->workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
   const auto words = static_cast<std::size_t>(rows * spec.tokens) * sizeof(std::int32_t);
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
   slots.push_back({ids_name, Category::buffers, Placement::own, words});
@@ -83,6 +90,41 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
   return slots;
+}
+
+namespace {
+
+bool is_staging(const ArenaSlot& slot) { return slot.name == shard::shard_staging_name || slot.name == shard::replicate_staging_name; }
+
+/// What the host writes of a micro-batch.
+bool is_words(const ArenaSlot& slot) { return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name; }
+
+}  // namespace
+
+void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>& slots) {
+  std::vector<ArenaSlot> more;
+  const auto both = [&](const std::string& name, std::size_t device_bytes, std::size_t pinned_bytes) {
+    more.push_back({name, Category::buffers, Placement::own, device_bytes, Memory::device});
+    more.push_back({pinned_name(name), Category::buffers, Placement::own, pinned_bytes, Memory::pinned});
+  };
+  for (ArenaSlot& slot : slots) {
+    if (slot.placement != Placement::own) continue;
+    slot.memory = is_staging(slot) ? Memory::pinned : Memory::device;
+    // Every micro-batch of a step has words of its own: the host writes them without waiting for the one before.
+    if (is_words(slot) && spec.purpose == Purpose::train) slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
+    if (is_words(slot) || slot.name == logits_name)
+      more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
+  }
+  if (spec.purpose == Purpose::generate) {  // passes after the first say where their tokens stand
+    const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
+    both(positions_name, rows, rows);
+  }
+  const std::size_t words = shard::ShardManager::norm_words(Axis::shard, num_units, spec.model->router.num_losses());
+  both(shard::norm_name, (words + ExactSum::num_words) * sizeof(std::int64_t),
+       (words + shard::ShardManager::count_words) * sizeof(std::int64_t));
+  if (spec.purpose == Purpose::train) both(step_name, sizeof(kernels::StepMemory), sizeof(kernels::StepMemory));
+  more.push_back({products_name, Category::buffers, Placement::transport, kernels::gemm_device_workspace, Memory::device});
+  slots.insert(slots.end(), more.begin(), more.end());
 }
 
 }  // namespace tessera::plan

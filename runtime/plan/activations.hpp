@@ -2,6 +2,7 @@
 // Slots of activations and workspaces: what passes between modules, what backward needs, what is scratch. Pure.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/plan.hpp"
@@ -22,6 +23,14 @@ inline constexpr const char* router_name = "router";      // (layers with expert
 inline constexpr const char* logits_name = "logits";      // (1, V); generate: (B, V)
 /// Keys and values that module i keeps of B rows of cache_tokens, in generation.
 [[nodiscard]] std::string cache_name(const models::Model& model, int module);
+
+// On a device. What the host writes for it, or reads of it, is pinned, under the slot's name with a prefix.
+inline constexpr const char* step_name = "step";          // kernels::StepMemory
+inline constexpr const char* products_name = "products";  // scratch that cuBLASLt has for the stream of products
+[[nodiscard]] std::string pinned_name(std::string_view slot);
+/// Puts the slots of a run on its device, staging into pinned memory, and adds what only a device has: words of the norm, the step's memory,
+/// pinned sides of what the host writes and reads.
+void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>& slots);
 
 [[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& train);
 /// Of evaluation or generation: two boundaries in turns, one workspace, no gradient; the caches.

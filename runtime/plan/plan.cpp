@@ -35,6 +35,17 @@ void check_size(const RunSpec& spec) {
                        static_cast<long long>(most_visits / modules)));
 }
 
+/// What a device does not do yet.
+void check_device(const RunSpec& spec) {
+  if (spec.model->router.layers > 0)
+    throw Error(ExitCode::usage, "models with experts are not built on devices yet: the host cuts their rows", "backend", "Use --backend cpu");
+  if (spec.snapshot_vectors > 0)
+    throw Error(ExitCode::usage, "a save beside the steps is not built on devices yet", "async_save", "Drop --async_save, or use --backend cpu");
+  if (spec.strategy.policy.reduce_dtype != DType::f32 && spec.topology.transport == Transport::nccl)
+    throw Error(ExitCode::usage, strfmt("NCCL sums gradients of fp32, not %s", name_of(spec.strategy.policy.reduce_dtype)), "reduce_dtype",
+                "Use --reduce_dtype fp32, or --comm mpi");
+}
+
 void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
   TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
@@ -54,6 +65,7 @@ void check(const RunSpec& spec) {
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
+  if (spec.device != host_device) check_device(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;
@@ -116,6 +128,7 @@ void price(RunPlan& plan) {
   for (const auto& slot : plan.slots) {
     costs.memory[static_cast<int>(slot.category)] += slot.bytes;
     costs.total += slot.bytes;
+    costs.in[static_cast<int>(slot.memory)] += slot.bytes;
   }
   price_traffic(plan, costs);
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
@@ -174,6 +187,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
                                                   mesh.size(Axis::replicate));
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float)});
   }
+  if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
+  // The host's own, wherever the run computes.
   if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});
   price(plan);
   return plan;
@@ -188,6 +203,10 @@ std::vector<const shard::Schedule*> RunPlan::schedules() const {
   return all;
 }
 
+std::size_t memory_needed(const RunPlan& plan) {
+  return plan.spec.device == host_device ? plan.costs.total : plan.costs.in[static_cast<int>(Memory::device)];
+}
+
 RunPlan make_plan(const RunSpec& spec) { return build(spec, Proof::full); }
 
 std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory) {
@@ -196,7 +215,7 @@ std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory)
     trial.batch.micro_batch = rows;
     trial.batch.global_batch = rows * spec.batch.world * spec.batch.accumulation;
     trial.eval_batch = 0;
-    return build(trial, Proof::none).costs.total <= device_memory;
+    return memory_needed(build(trial, Proof::none)) <= device_memory;
   };
   if (!fits(1)) return 0;
   std::int64_t low = 1, high = 2;  // low fits

@@ -7,6 +7,7 @@
 
 #include "models/module.hpp"
 #include "runtime/base/arena.hpp"
+#include "runtime/base/device.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/plan/batch.hpp"
 #include "runtime/shard/layout.hpp"
@@ -36,6 +37,7 @@ struct RunSpec {
   std::size_t index_bytes = 0;       // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
   int snapshot_vectors = 0;          // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
   int rank = 0;
+  Device device;                     // where it computes: slots of all but staging lie there
 };
 inline constexpr const char* snapshot_name = "snapshot";
 inline constexpr const char* index_name = "index";  // of packed samples
@@ -43,6 +45,7 @@ inline constexpr const char* index_name = "index";  // of packed samples
 struct Costs {
   std::size_t memory[num_categories] = {};   // bytes of this rank, by category
   std::size_t total = 0;
+  std::size_t in[num_memories] = {};         // of them, in each memory
   TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step (inference: per pass), by axis
   double flops_per_step = 0;                 // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;       // on top, when activations are recomputed
@@ -67,6 +70,9 @@ struct RunPlan {
 
 /// Builds and verifies. Throws Error (usage): T longer than the model's positions, a world that is no power of two with reproducible.
 [[nodiscard]] RunPlan make_plan(const RunSpec& spec);
+
+/// Bytes that have to fit where the run computes: all on the host, what lies on the device there.
+[[nodiscard]] std::size_t memory_needed(const RunPlan& plan);
 
 /// Largest micro-batch (rows) whose plan fits in `device_memory` bytes per rank; 0 if none does. G follows B (A stays).
 [[nodiscard]] std::int64_t largest_micro_batch(const RunSpec& spec, std::size_t device_memory);

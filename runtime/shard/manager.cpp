@@ -1,12 +1,12 @@
 #include "runtime/shard/manager.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/convert.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/base/transfer.hpp"
 #include "runtime/comm/sum_terms.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -26,6 +26,7 @@ ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_ca
   if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
   words_.resize(norm_words(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
+  if (parts_.device != host_device) bind_norm();
 }
 
 std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
@@ -35,7 +36,7 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
 }
 
 TensorView ShardManager::shard(int unit) const {
-  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)}};
+  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)}, parts_.device};
 }
 
 void ShardManager::bind_unit(int u) {
@@ -58,9 +59,9 @@ void ShardManager::bind_unit(int u) {
 
   for (const Segment& segment : layout.segments(u, parts_.shard)) {
     const std::int64_t at = segment.unit_offset - offset;
-    UpdateView view{segment.param, segment.length, master(u) + at, unit.reduced + at, {nullptr, nullptr}, {}};
+    UpdateView view{segment.param, segment.length, master(u) + at, unit.reduced + at, {nullptr, nullptr}, parts_.device, {}};
     if (unit.copy != nullptr)
-      view.copy = {unit.copy + static_cast<std::size_t>(at) * size_of(train.param_dtype), train.param_dtype, Shape{segment.length}};
+      view.copy = {unit.copy + static_cast<std::size_t>(at) * size_of(train.param_dtype), train.param_dtype, Shape{segment.length}, parts_.device};
     for (int s = 0; s < parts_.num_states; ++s) view.states[s] = unit.states[s] + at;
     unit.views.push_back(view);
   }
@@ -70,7 +71,7 @@ void ShardManager::round_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
     if (copy == nullptr) continue;
-    kernels::convert({.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}}}, host_stream);
+    kernels::convert({.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}}, stream_);
   }
 }
 
@@ -84,7 +85,7 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
   if (parts_.train->masters_apart()) {
     std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
     if (units_[static_cast<std::size_t>(unit)].copy == nullptr)  // the slot is another unit's by turns
-      kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}}}, host_stream);
+      kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
     mine = own;
   }
   parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro}, mine, full, chunk);
@@ -94,10 +95,9 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   Unit& unit = units_[static_cast<std::size_t>(instruction.unit)];
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
-  const auto& fold = instruction.fold.fold;
 
   float* target = unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
-  float* x = fold.empty() ? target : scratch_;
+  float* x = instruction.fold.fold.empty() ? target : scratch_;
   const Terms terms(full, parts_.train->reduce_dtype);
   if (parts_.shard_axis) {
     parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
@@ -105,29 +105,47 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   } else if (parts_.replicate_axis) {
     parts_.replicate_axis->all_reduce(label, terms, x, chunk);
   } else {
-    comm::widen(terms, x, chunk);
+    widen(terms, x, chunk);
   }
 
+  this->fold(instruction, unit, x, target);
+  if (!instruction.last_reduce) return;
+  TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
+  add_norm(instruction.unit);
+}
+
+/// x = partial + x for each partial of the fold, in order; the last sum goes to `target`.
+void ShardManager::fold(const Instruction& instruction, Unit& unit, float* x, float* target) {
+  const auto& fold = instruction.fold.fold;
+  const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   for (std::size_t i = 0; i < fold.size(); ++i) {
     float* partial = unit.partials[static_cast<std::size_t>(fold[i])];
     if (i + 1 == fold.size() && partial == target)
-      kernels::add_to(x, target, chunk, host_stream);  // x + partial and partial + x are the same bits
+      kernels::add_to(x, target, chunk, stream_);  // x + partial and partial + x are the same bits
     else
-      kernels::add_to(partial, x, chunk, host_stream);
-    if (i + 1 == fold.size() && partial != target) std::memcpy(target, x, chunk * sizeof(float));
+      kernels::add_to(partial, x, chunk, stream_);
+    if (i + 1 == fold.size() && partial != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
   }
-  if (!instruction.last_reduce) return;
-  TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
+}
+
+void ShardManager::add_norm(int u) {
+  const Unit& unit = units_[static_cast<std::size_t>(u)];
+  const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
+  const std::size_t flag = 2 * ExactSum::num_words + count_words + static_cast<std::size_t>(parts_.num_extra + u);
+  if (parts_.device != host_device) {
+    kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_words_), stream_);
+    return kernels::join_norm({.unit = unit_words_, .all = device_words_, .flag = device_words_ + flag}, stream_);
+  }
   ExactSum norm2;
-  kernels::sum_of_squares(unit.reduced, chunk, norm2, host_stream);
-  words_[2 * ExactSum::num_words + count_words + static_cast<std::size_t>(parts_.num_extra + instruction.unit)] = norm2.nonfinite() ? 1 : 0;
+  kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
+  words_[flag] = norm2.nonfinite() ? 1 : 0;
   norm2_.add(norm2);
 }
 
 int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
-  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words + extra), units = all.subspan(2 * n + count_words + extra);
+  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words + extra);
   TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(), extra);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
@@ -140,6 +158,16 @@ int ShardManager::norm(StepSums& sums) {
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   // Replicas hold the same gradients: only what counts tokens is summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
+  const int unit = unpack(words_, sums);
+  norm2_.clear();
+  std::ranges::fill(words_, 0);
+  return unit;
+}
+
+int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) const {
+  constexpr std::size_t n = ExactSum::num_words;
+  const auto extra = static_cast<std::size_t>(parts_.num_extra);
+  const auto over_world = all.subspan(n, n + count_words + extra), units = all.subspan(2 * n + count_words + extra);
   std::ranges::copy(all.first(n), sums.norm2.words().begin());
   std::ranges::copy(over_world.first(n), sums.loss.words().begin());
   sums.tokens = over_world[n];
@@ -147,15 +175,18 @@ int ShardManager::norm(StepSums& sums) {
   sums.notes = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};
   std::ranges::copy(over_world.last(sums.extra.size()), sums.extra.begin());
   const auto bad = std::ranges::find_if(units, [](std::int64_t count) { return count != 0; });
-  const int unit = bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
-  norm2_.clear();
-  std::ranges::fill(words_, 0);
-  return unit;
+  return bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
 }
 
 std::uint64_t ShardManager::state_hash() const {
   std::uint64_t hash = hash64("");
+  std::vector<float> copied;
   const auto mix = [&](const float* data, std::int64_t length) {
+    if (parts_.device != host_device) {
+      copied.resize(static_cast<std::size_t>(length));
+      copy_now(parts_.device, copied.data(), data, copied.size() * sizeof(float));
+      data = copied.data();
+    }
     hash = hash64({reinterpret_cast<const char*>(data), static_cast<std::size_t>(length) * sizeof(float)}, hash);
   };
   for (const Unit& unit : units_)

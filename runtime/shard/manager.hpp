@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cross_entropy.hpp"
+#include "kernels/step.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/tensor.hpp"
@@ -21,6 +23,7 @@ struct UpdateView {
   float* master = nullptr;
   const float* grad = nullptr;
   float* states[2] = {nullptr, nullptr};
+  Device device;          // where all of it lies
   TensorView copy;        // (length): the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
 };
 
@@ -42,9 +45,8 @@ struct StepSums {
 };
 
 class ShardManager {
-  static constexpr std::size_t count_words = 2 + StepNotes::num_words;  // tokens, correct, notes
-
  public:
+  static constexpr std::size_t count_words = 2 + StepNotes::num_words;  // tokens, correct, notes
   struct Parts {
     const ShardLayout* layout = nullptr;
     const Schedule* train = nullptr;         // or, without gradients, a schedule of inference
@@ -54,6 +56,7 @@ class ShardManager {
     int shard = 0;                           // this rank's coordinate on the shard axis
     int num_states = 2;                      // inference: 0
     int num_extra = 0;                       // integers that norm sums besides its own
+    Device device;                           // where the arena's slots lie
   };
   /// Start-up; hands the communicators their staging. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
@@ -65,6 +68,11 @@ class ShardManager {
   /// The same in training: fp32.
   [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
   [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
+
+  /// On a device, before the first verb: the stream in whose order gather, reduce and norm work, and with them the communicators.
+  void run_on(StreamView stream);
+  [[nodiscard]] Device device() const { return parts_.device; }
+  [[nodiscard]] StreamView stream() const { return stream_; }
 
   /// Rounds this rank's masters, which have been written from outside, to the copies that gathers will find.
   void round_masters();
@@ -79,6 +87,17 @@ class ShardManager {
   /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
   /// lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
+
+  // The same where the sums lie on a device: they stay there, the host reads them later.
+  /// Where passes add up their loss, on the device.
+  [[nodiscard]] kernels::LossSums* loss_sums() const;
+  enum class Counts : unsigned char { on_device, of_host };  // tokens and correct: added up in loss_sums(), or told in `sums`
+  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to decide); has the words
+  /// copied to pinned memory, and clears them.
+  void issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step);
+  /// What the last issue_norm left in pinned memory, once the stream has passed it. Returns as norm does.
+  [[nodiscard]] int read_norm(StepSums& sums) const;
+
   /// 64-bit words that norm sums over the shard axis and over the replicate axis.
   [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units, int num_extra) {
     return ExactSum::num_words + count_words + static_cast<std::size_t>(num_extra) +
@@ -101,11 +120,20 @@ class ShardManager {
     std::vector<UpdateView> views;
   };
   void bind_unit(int unit);
+  void bind_norm();
+  void fold(const Instruction& instruction, Unit& unit, float* x, float* target);
+  void widen(const Terms& terms, float* out, std::size_t count) const;
+  void add_norm(int unit);
+  /// Takes sums over the world out of its words.
+  [[nodiscard]] int unpack(std::span<const std::int64_t> words, StepSums& sums) const;
 
   Parts parts_;
   std::vector<Unit> units_;
   float* scratch_ = nullptr;
   ExactSum norm2_;
+  StreamView stream_ = host_stream;
+  std::int64_t *device_words_ = nullptr, *unit_words_ = nullptr;  // on a device: as words_; of one unit
+  std::int64_t *told_ = nullptr, *read_ = nullptr;                // pinned: counts and notes of this rank; the world's words
   std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, notes, extra, non-finite count of each unit
 };
 

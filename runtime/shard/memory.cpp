@@ -68,8 +68,9 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (int u = 0; u < in.layout->num_units(); ++u) padded = std::max(padded, in.layout->padded_numel(u));
   const auto add = [&](const char* name, Axis axis, std::int64_t numel, DType dtype) {
     if (in.mesh.size(axis) == 1) return;
-    const bool reduces = !in.schedules.front()->grad_slots.empty();  // staging is for sums
-    const std::size_t bytes = reduces ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
+    // Staging is for sums; of a device's memory, for everything.
+    const bool staged = in.topology.staged || !in.schedules.front()->grad_slots.empty();
+    const std::size_t bytes = staged ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
     if (inside > 0) slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});

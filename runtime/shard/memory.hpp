@@ -20,6 +20,7 @@ namespace tessera::shard {
 [[nodiscard]] std::string partial_name(const ShardLayout& layout, int unit, int partial);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
 inline constexpr const char* reduced_name = "reduced";
+inline constexpr const char* norm_name = "norm";  // on a device: the words that norm sums, and those of one unit; pinned: what the host tells and reads
 inline constexpr const char* shard_staging_name = "staging.shard";
 inline constexpr const char* replicate_staging_name = "staging.replicate";
 

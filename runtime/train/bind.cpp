@@ -1,4 +1,6 @@
 // Binding: from names to pointers, once, before the first step.
+#include <algorithm>
+
 #include "runtime/plan/activations.hpp"
 #include "runtime/train/program.hpp"
 
@@ -19,7 +21,7 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
     std::byte* data = nullptr;  // stays null where the pass does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + offset;
-    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape);
+    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape, manager.device());
   }
 }
 
@@ -46,7 +48,7 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   for (const int param : step.module->params()) {
     const int slot = schedule.grad_slot(plan.layout.unit_of(param), instruction.micro);
     step.dparams.emplace_back(manager.slot(schedule, slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
-                              model.params[static_cast<std::size_t>(param)].shape);
+                              model.params[static_cast<std::size_t>(param)].shape, manager.device());
     step.accumulate.push_back(instruction.accumulates || !first_contributor(model, instruction.module, param));
   }
   if (instruction.accumulates) return;
@@ -60,11 +62,32 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
-  const models::BatchShape room{spec.batch.micro_batch, spec.cache_tokens};
+  const models::BatchShape room{spec.batch.micro_batch, spec.cache_tokens, spec.device};
   std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes = spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(room, spec.model->dtype);
-  return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}}, room};
+  return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, room};
+}
+
+template <class Name>
+Executor::Program::Words words_of(const Arena& arena, const Name& name) {
+  const auto words = [&](const char* slot) { return reinterpret_cast<std::int32_t*>(arena.data_if(name(slot))); };
+  return {words(plan::ids_name), words(plan::targets_name), words(plan::positions_name)};
+}
+
+/// What only a run on a device has: the pinned sides, the step's memory, marks of copies.
+void bind_device(Executor::Program& program, const plan::RunPlan& plan, const Arena& arena) {
+  const shard::Schedule& schedule = *program.schedule;
+  program.pinned = words_of(arena, [](const char* name) { return plan::pinned_name(name); });
+  if (program.phase == models::Phase::train) {
+    program.words_of_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
+    program.step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::step_name));
+    program.pinned_step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::pinned_name(plan::step_name)));
+  }
+  program.pinned_logits = arena.data_if(plan::pinned_name(plan::logits_name));
+  program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
+  for (std::size_t i = 0; i < schedule.list.size(); ++i)
+    if (schedule.list[i].op == shard::Op::norm) program.norm = static_cast<int>(i);
 }
 
 }  // namespace
@@ -84,10 +107,9 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
   program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
   program->logits = arena.data_if(plan::logits_name);
-  program->ids = reinterpret_cast<std::int32_t*>(arena.data(plan::ids_name));
+  program->words = words_of(arena, [](const char* name) { return std::string(name); });
+  if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
-  program->positions = reinterpret_cast<std::int32_t*>(arena.data_if(plan::positions_name));
-  program->targets = reinterpret_cast<std::int32_t*>(arena.data_if(plan::targets_name));
 
   const auto boundary = [&](int module) { return arena.data(plan::boundary_name(train ? module : module % 2)); };
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {

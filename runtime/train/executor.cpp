@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/reduce.hpp"
 #include "models/balance.hpp"
+#include "runtime/base/transfer.hpp"
 #include "runtime/train/program.hpp"
 
 namespace tessera::train {
@@ -14,18 +14,31 @@ namespace tessera::train {
 using shard::Op;
 using shard::StreamId;
 
-static TensorView bytes(std::byte* data, std::size_t n) { return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}}; }
+static TensorView bytes(std::byte* data, std::size_t n, Device device) { return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}, device}; }
 
 /// A gradient that adds nothing. Of the types of two bytes, as pairs in the words of fp32 (a unit's size is even): their -0 is 0x8000 alike.
-static void fill_neutral(std::byte* data, std::size_t n, DType dtype) {
+static void fill_neutral(std::byte* data, std::size_t n, DType dtype, StreamView stream) {
   const float word = dtype == DType::f32 ? kernels::sum_identity : std::bit_cast<float>(std::uint32_t{0x80008000});
-  kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, host_stream);
+  kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, stream);
 }
 
-Executor::Executor(const Parts& parts) : parts_(parts) {
-  const bool one_thread = parts_.comm_streams == Stream::Mode::threaded;
-  comm_ = std::make_unique<Stream>(one_thread ? "comm" : "gather", parts_.comm_streams);
-  if (!one_thread) reduce_ = std::make_unique<Stream>("reduce", parts_.comm_streams);
+/// Who issues what a device's communication stream does: a transport that blocks the host needs a thread.
+static Stream::Mode comm_mode(const Executor::Parts& parts) {
+  const plan::RunSpec& spec = parts.plan->spec;
+  const bool alone = spec.strategy.mesh.world() == 1;
+  if (spec.device == host_device || parts.comm_streams != Stream::Mode::threaded) return parts.comm_streams;
+  return alone || !spec.topology.staged ? Stream::Mode::immediate : Stream::Mode::threaded;
+}
+
+Executor::Executor(const Parts& parts)
+    : parts_(parts), device_(parts.plan->spec.device), compute_("compute", Stream::Mode::immediate, device_, Priority::normal) {
+  const bool one_stream = on_device() || parts_.comm_streams == Stream::Mode::threaded;
+  comm_ = std::make_unique<Stream>(one_stream ? "comm" : "gather", comm_mode(parts_), device_, Priority::high);
+  if (!one_stream) reduce_ = std::make_unique<Stream>("reduce", parts_.comm_streams);
+  if (on_device()) {
+    copy_ = std::make_unique<Stream>("copy", Stream::Mode::immediate, device_, Priority::normal);
+    parts_.manager->run_on(comm_->view());
+  }
   streams_[static_cast<int>(StreamId::compute)] = &compute_;
   streams_[static_cast<int>(StreamId::gather)] = comm_.get();
   streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : comm_.get();
@@ -39,6 +52,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
   program.source = &source;
   program.block = &block;
   const auto& list = program.schedule->list;
+  if (on_device()) begin_on_device(program);
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
     Stream& stream = *streams_[static_cast<int>(instruction.stream)];
@@ -51,6 +65,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
     stream.enqueue(&Executor::step_into, &program, i);
     stream.record(program.events[static_cast<std::size_t>(i)]);
   }
+  if (on_device()) return end_on_device(program);
   comm_->synchronize();
   if (reduce_) reduce_->synchronize();
 }
@@ -58,6 +73,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
 /// The compute stream waits; what it waits is communication that compute did not hide.
 void Executor::wait_for(Program& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
+  if (on_device()) return compute_.wait(event);  // the device waits
   if (event.passed()) return event.wait();  // rethrows
   const double begin = now();
   event.wait();
@@ -82,11 +98,11 @@ void Executor::execute(Program& program, int i) {
     case Op::recompute: forward(program, i); break;
     case Op::backward: backward(program, i); break;
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
-    case Op::norm: norm(program); break;
+    case Op::norm: on_device() ? issue_norm(program) : norm(program); break;
     case Op::update:
       if (program.block->skipped) break;  // every bit of the state stays as it is
       if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
-      parts_.optimizer->update(parts_.manager->update_views(instruction.unit), host_stream);
+      parts_.optimizer->update(parts_.manager->update_views(instruction.unit), compute_.view());
       break;
   }
   if (tracing_) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
@@ -94,21 +110,35 @@ void Executor::execute(Program& program, int i) {
 
 models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
   const std::int64_t tokens = program.source->tokens();
+  const auto& words = program.in_work;
   models::Batch batch;
-  batch.ids = {program.ids, Shape{rows, tokens}};
-  batch.loss_scale = &program.block->loss_scale;
-  batch.sums = &program.block->local;
+  batch.ids = {words.ids, Shape{rows, tokens}, device_};
+  batch.loss_scale = on_device() ? (program.step != nullptr ? &program.step->loss_scale : nullptr) : &program.block->loss_scale;
+  batch.sums = on_device() ? parts_.manager->loss_sums() : &program.block->local;
   const auto& model = *parts_.plan->spec.model;
   if (program.phase == models::Phase::logits) {
-    batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}};
-    if (const std::int32_t* positions = program.source->positions()) batch.positions = {positions, Shape{rows, tokens}};
+    batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}, device_};
+    const std::int32_t* positions = program.source->positions();
+    if (positions != nullptr) batch.positions = {on_device() ? words.positions : positions, Shape{rows, tokens}, device_};
     batch.lengths = program.source->lengths();
   } else {
-    batch.targets = {program.targets, Shape{rows, tokens}};
-    if (program.positions != nullptr) batch.positions = {program.positions, Shape{rows, tokens}};
+    batch.targets = {words.targets, Shape{rows, tokens}, device_};
+    if (words.positions != nullptr) batch.positions = {words.positions, Shape{rows, tokens}, device_};
   }
-  if (program.router != nullptr) batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}};
+  if (program.router != nullptr) batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
+}
+
+/// The words of a micro-batch, from where its rows are read to where kernels find them.
+void Executor::load(Program& program, int micro, std::int64_t rows) {
+  const double begin = now();
+  BatchSource& source = *program.source;
+  const auto& to = on_device() ? program.pinned : program.words;
+  const auto words = Program::at(to, micro * program.words_of_micro);
+  if (program.phase == models::Phase::logits) source.load(0, {.ids = words.ids});
+  else source.load(micro, {words.ids, words.targets, words.positions});
+  program.block->data_seconds += now() - begin;
+  if (on_device()) load_to_device(program, micro, rows);
 }
 
 void Executor::forward(Program& program, int i) {
@@ -117,29 +147,28 @@ void Executor::forward(Program& program, int i) {
   BatchSource& source = *program.source;
   const std::int64_t rows = source.rows(std::max(instruction.micro, 0)), tokens = source.tokens();
   if (rows == 0) return;
-  if (instruction.module == 0 && instruction.op == Op::forward) {
-    const double begin = now();
-    if (program.phase == models::Phase::logits) source.load(0, {.ids = program.ids});
-    else source.load(std::max(instruction.micro, 0), {program.ids, program.targets, program.positions});
-    program.block->data_seconds += now() - begin;
-  }
+  const int micro = std::max(instruction.micro, 0);
+  program.in_work = Program::at(program.words, micro * program.words_of_micro);
+  if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
-  const models::BatchShape shape{rows, tokens};
+  const models::BatchShape shape{rows, tokens, device_};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
   args.phase = program.phase;
   args.shape = shape;
   args.params = step.params;
-  if (step.x) args.x = {step.x, model.dtype, activation};
-  if (step.y) args.y = {step.y, model.dtype, activation};
-  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
-  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase));
+  if (step.x) args.x = {step.x, model.dtype, activation, device_};
+  if (step.y) args.y = {step.y, model.dtype, activation, device_};
+  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
+  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase), device_);
+  args.stream = compute_.view();
   args.batch = &batch;
   args.cache = step.cache;
   step.module->forward(args);
   if (program.phase == models::Phase::logits && step.y == nullptr)
-    program.block->local.tokens = source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
+    program.block->local.tokens = on_device() ? take_from_device(program, batch.logits)
+                                              : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
 }
 
 void Executor::backward(Program& program, int i) {
@@ -147,24 +176,26 @@ void Executor::backward(Program& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
   if (rows == 0) {  // adds nothing, to the last bit
-    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype);
+    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype, compute_.view());
     return;
   }
-  for (const auto& gap : step.gaps) std::memset(gap.data, 0, gap.bytes);
+  for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
+  program.in_work = Program::at(program.words, instruction.micro * program.words_of_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
-  const models::BatchShape shape{rows, tokens};
+  const models::BatchShape shape{rows, tokens, device_};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::BackwardArgs args;
   args.shape = shape;
   args.params = step.params;
   args.dparams = step.dparams;
   args.accumulate = step.accumulate;
-  if (step.x) args.x = {step.x, model.dtype, activation};
-  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype));
-  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train));
-  if (step.y) args.dy = {program.dx, model.dtype, activation};
-  if (step.x) args.dx = {program.dx, model.dtype, activation};
+  if (step.x) args.x = {step.x, model.dtype, activation, device_};
+  if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
+  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
+  args.stream = compute_.view();
+  if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
+  if (step.x) args.dx = {program.dx, model.dtype, activation, device_};
   args.batch = &batch;
   step.module->backward(args);
   if (step.y == nullptr) add_balance(batch, *program.block);  // all layers have chosen
@@ -188,6 +219,15 @@ void Executor::norm(Program& program) {
   block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
+  judge(program, bad_unit);
+  const double limit = block.max_grad_norm;
+  const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
+  parts_.optimizer->set_clip(clip / block.gradient_scale);
+}
+
+/// By the world's sums: the norm, and whether anything is not finite; then the step is skipped, or the run ends.
+void Executor::judge(Program& program, int bad_unit) {
+  StepBlock& block = *program.block;
   block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
   block.skipped = bad && block.skips;
@@ -197,12 +237,16 @@ void Executor::norm(Program& program) {
                 strfmt("step %lld", static_cast<long long>(block.step)),
                 "Lower the learning rate, raise the warm-up, or check the data near this step");
   }
-  const double limit = block.max_grad_norm;
-  const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
-  parts_.optimizer->set_clip(clip / block.gradient_scale);
+}
+
+const float* Executor::logits(const Program& program) {
+  return reinterpret_cast<const float*>(program.pinned_logits != nullptr ? program.pinned_logits : program.logits);
 }
 
 void Executor::start_trace(int runs) {
+  if (on_device())
+    throw Error(ExitCode::usage, "a trace shows when the host issues work, not when a device does it: it is not built there", "profile_steps",
+                "Drop it, or use --backend cpu");
   const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
   compute_marks_.clear();
   comm_marks_.clear();

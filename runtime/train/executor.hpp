@@ -23,7 +23,7 @@ struct BatchMemory {
   std::int32_t* positions = nullptr;  // null: rows are not packed
 };
 
-/// Where micro-batches come from. Called on the compute stream; must not allocate.
+/// Where micro-batches come from. Called on the compute stream; must not allocate. All memory it sees is the host's.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -68,7 +68,7 @@ struct StepBlock {
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;       // before clipping
-  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication
+  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication (on a device: not known)
 };
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
@@ -85,7 +85,8 @@ class Executor {
     shard::ShardManager* manager = nullptr;
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
-    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for.
+    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a device one stream serves both;
+    /// its work is issued by a thread of its own where the transport blocks, else with everything else.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);
@@ -95,10 +96,17 @@ class Executor {
   /// executor: after a run that threw, the communication streams may still be in it.
   class Program;
   [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
-  /// Runs it; on return all streams have drained. Throws what an instruction threw; Error (diverged) on every rank alike, before any
+  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device has passed the norm (or, where
+  /// there is none, the end): updates may be under way, in whose order the next run goes on. Throws what an instruction threw; Error (diverged) on every rank alike, before any
   /// update, naming step and unit.
   void run(Program& program, BatchSource& source, StepBlock& block);
 
+  /// All work issued so far, runs and the manager's, has been done; on the host it has been.
+  void settle();
+  /// The logits of the last pass (generation: of its rows), where the host reads them.
+  [[nodiscard]] static const float* logits(const Program& program);
+
+  /// Not on a device. Throws Error (usage).
   void start_trace(int runs);
   [[nodiscard]] std::vector<TraceSpan> take_trace();
 
@@ -113,20 +121,32 @@ class Executor {
 
   static void step_into(void* program, std::int64_t instruction);
   void execute(Program& program, int instruction);
+  void load(Program& program, int micro, std::int64_t rows);
   void forward(Program& program, int instruction);
   void backward(Program& program, int instruction);
   void add_balance(const models::Batch& batch, StepBlock& block) const;
   void norm(Program& program);
+  void judge(Program& program, int bad_unit);
+  // On a device.
+  void begin_on_device(Program& program);
+  void issue_norm(Program& program);
+  void end_on_device(Program& program);
+  void load_to_device(Program& program, int micro, std::int64_t rows);
+  [[nodiscard]] std::int64_t take_from_device(Program& program, const TensorView& logits);
+  [[nodiscard]] bool on_device() const { return device_ != host_device; }
   void wait_for(Program& program, int instruction);
   [[nodiscard]] models::Batch batch(const Program& program, std::int64_t rows) const;
   [[nodiscard]] double now() const;
   void mark(const Mark& mark, bool on_compute);
 
   Parts parts_;
+  Device device_;
   Clock::time_point origin_ = Clock::now();
   std::vector<Mark> compute_marks_, comm_marks_;
   bool tracing_ = false;
-  Stream compute_{"compute", Stream::Mode::immediate};
+  Event ended_;  // on a device: what a run has computed, its updates last
+  Stream compute_;
+  std::unique_ptr<Stream> copy_;           // on a device: what the host has written, up
   std::unique_ptr<Stream> comm_, reduce_;  // reduce_ is null where one thread serves both; last: they end before what they use
   Stream* streams_[shard::num_streams];
 };

@@ -91,6 +91,7 @@ std::vector<io::ShardView> Inference::shards() { return parts_->shards(); }
 
 void Inference::parameters_loaded() {
   Parts& p = *parts_;
+  p.executor.settle();
   p.world.barrier();
   if (!p.load) return;
   StepBlock block;

@@ -20,11 +20,11 @@ void AdamW::update(std::span<const shard::UpdateView> pieces, StreamView stream)
     const ParamSpec& param = params_[static_cast<std::size_t>(piece.param)];
     if (!param.trainable) continue;
     const Shape n{piece.length};
-    kernels::adamw({.param = {piece.master, n},
-                    .exp_avg = {piece.states[0], n},
-                    .exp_avg_sq = {piece.states[1], n},
-                    .grad = {piece.grad, n},
-                    .scalars = &scalars_,
+    kernels::adamw({.param = {piece.master, n, piece.device},
+                    .exp_avg = {piece.states[0], n, piece.device},
+                    .exp_avg_sq = {piece.states[1], n, piece.device},
+                    .grad = {piece.grad, n, piece.device},
+                    .scalars = memory_ != nullptr ? memory_ : &scalars_,
                     .decay = param.decay,
                     .copy = piece.copy},
                    stream);

@@ -22,6 +22,10 @@ class Optimizer {
   virtual void begin(std::int64_t step, double learning_rate) = 0;
   /// Fixes the factor on the gradient; after the norm is known, before the first update.
   virtual void set_clip(double factor) = 0;
+  /// What the step uses, as begin has fixed it; on a device it is copied to where update reads it, and the clip factor is decided there.
+  [[nodiscard]] virtual const kernels::AdamWScalars& scalars() const = 0;
+  /// On a device: update reads its numbers there from now on; null: its own.
+  virtual void read_scalars_at(const kernels::AdamWScalars* memory) = 0;
   /// Updates the pieces of one unit. Allocates nothing.
   virtual void update(std::span<const shard::UpdateView> pieces, StreamView stream) = 0;
 };
@@ -35,12 +39,15 @@ class AdamW : public Optimizer {
   [[nodiscard]] int num_states() const override { return 2; }
   void begin(std::int64_t step, double learning_rate) override;
   void set_clip(double factor) override { scalars_.clip = static_cast<float>(factor); }
+  [[nodiscard]] const kernels::AdamWScalars& scalars() const override { return scalars_; }
+  void read_scalars_at(const kernels::AdamWScalars* memory) override { memory_ = memory; }
   void update(std::span<const shard::UpdateView> pieces, StreamView stream) override;
 
  private:
   AdamWOptions options_;
   std::span<const ParamSpec> params_;
   kernels::AdamWScalars scalars_;
+  const kernels::AdamWScalars* memory_ = nullptr;
 };
 
 }  // namespace tessera::train

@@ -1,6 +1,7 @@
 #pragma once
 // Program: a schedule bound to a run's memory. Internal to the executor.
 
+#include "kernels/step.hpp"
 #include "runtime/train/executor.hpp"
 
 namespace tessera::train {
@@ -30,9 +31,25 @@ class Executor::Program {
   std::vector<Step> steps;
   std::unique_ptr<Event[]> events;  // one per instruction
   std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr;
-  std::int32_t *ids = nullptr, *targets = nullptr;
-  std::int32_t* positions = nullptr;  // packed rows
+  /// Words of micro-batches: of the micro-batch in work; on a device one stretch behind the other.
+  struct Words {
+    std::int32_t *ids = nullptr, *targets = nullptr;
+    std::int32_t* positions = nullptr;  // packed rows; generation on a device
+  };
+  Words words, pinned;               // where kernels read them; on a device, where the host writes them
+  std::int64_t words_of_micro = 0;   // from one micro-batch to the next; 0: they share one stretch
+  [[nodiscard]] static Words at(const Words& all, std::int64_t offset) {
+    const auto from = [offset](std::int32_t* words) { return words != nullptr ? words + offset : nullptr; };
+    return {from(all.ids), from(all.targets), from(all.positions)};
+  }
+  Words in_work;
   double* router = nullptr;  // training with experts
+  // On a device:
+  std::byte* pinned_logits = nullptr;
+  kernels::StepMemory *step = nullptr, *pinned_step = nullptr;  // training
+  std::unique_ptr<Event[]> copied;   // one for each micro-batch: its words are there
+  Event took;                        // logits are in pinned memory
+  int norm = -1;                     // the instruction; -1: none
   // Of the run in progress:
   BatchSource* source = nullptr;
   StepBlock* block = nullptr;

@@ -31,11 +31,12 @@ RunParts::RunParts(World& world_, const plan::RunSpec& spec, const std::string& 
       arena(make_arena()),
       manager({&plan.layout, &plan.main(), shard_axis.get(), replicate_axis.get(), arena.get(),
                plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard), spec.purpose == plan::Purpose::train ? 2 : 0,
-               spec.model->router.num_losses()}) {}
+               spec.model->router.num_losses(), plan.spec.device}) {}
 
 plan::RunPlan RunParts::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTrials& trials) {
   spec.rank = world.rank();
   spec.topology = world.topology();
+  spec.device = world.device();
   plan::RunPlan result = plan::make_plan(spec);
   for (auto& slot : result.slots)
     if (slot.name == trials.shortened_slot) slot.bytes -= 64;
@@ -54,7 +55,8 @@ std::unique_ptr<Communicator> RunParts::communicator(Axis axis, const Delay& d) 
 /// Memory may be refused to one rank, windows to one node.
 std::unique_ptr<Arena> RunParts::make_arena() {
   std::unique_ptr<Arena> made;
-  alone(0, [&] { made = std::make_unique<Arena>(plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }); });
+  alone(0, [&] { made = std::make_unique<Arena>(plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); },
+                                                  plan.spec.device); });
   return made;
 }
 
@@ -77,13 +79,13 @@ void RunParts::initialise(std::uint64_t seed) {
   for (int u = 0; u < layout.num_units(); ++u)
     for (const auto& segment : layout.segments(u, shard))
       kernels::initialise(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset, segment.length,
-                          manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)));
+                          manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)), manager.stream());
 }
 
 std::vector<io::ShardView> RunParts::shards() {
   std::vector<io::ShardView> views;
   const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
-  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.master(u)});
+  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.master(u), plan.spec.device});
   return views;
 }
 

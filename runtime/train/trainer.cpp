@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/base/transfer.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/train/batches.hpp"
 #include "runtime/train/program.hpp"
@@ -81,7 +82,7 @@ std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
 std::vector<io::StateView> Trainer::state() {
   std::vector<io::StateView> views;
   for (const io::ShardView& view : shards())
-    views.push_back({view.unit, view.shard, {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)}});
+    views.push_back({view.unit, view.shard, {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)}, view.device});
   return views;
 }
 
@@ -109,6 +110,7 @@ void Trainer::set_guest(StepGuest* guest) { parts_->guest = guest; }
 
 void Trainer::parameters_changed() {
   parts_->manager.round_masters();
+  parts_->executor.settle();
   parts_->world.barrier();
 }
 
@@ -179,7 +181,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
-  const auto* logits = reinterpret_cast<const float*>(p.arena->data(plan::logits_name));
+  const float* const logits = Executor::logits(*p.logits);
   PromptBatch batch(ids, p.plan.spec.tokens);
   for (int i = 0; i < count; ++i) {
     StepBlock block;
@@ -198,8 +200,10 @@ void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
 std::vector<TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }
 std::uint64_t Trainer::state_hash() const { return parts_->manager.state_hash(); }
 
-std::span<const float> Trainer::reduced_gradient(int unit) const {
-  return {parts_->manager.reduced_gradient(unit), static_cast<std::size_t>(parts_->plan.layout.shard_numel(unit))};
+std::vector<float> Trainer::reduced_gradient(int unit) const {
+  std::vector<float> gradient(static_cast<std::size_t>(parts_->plan.layout.shard_numel(unit)));
+  copy_now(parts_->plan.spec.device, gradient.data(), parts_->manager.reduced_gradient(unit), gradient.size() * sizeof(float));
+  return gradient;
 }
 
 std::string Trainer::broken_canary() const { return parts_->arena->broken_canary(); }

@@ -109,7 +109,7 @@ class Trainer {
   /// Hash of this rank's master shards and moments (tests, --hash_params_every).
   [[nodiscard]] std::uint64_t state_hash() const;
   /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).
-  [[nodiscard]] std::span<const float> reduced_gradient(int unit) const;
+  [[nodiscard]] std::vector<float> reduced_gradient(int unit) const;
   /// The arena (tests paint it and ask what was touched).
   [[nodiscard]] Arena& arena();
   /// Tests: canaries between the arena's slots are whole; names the first slot that was overrun, or "".

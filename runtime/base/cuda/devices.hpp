@@ -36,6 +36,8 @@ struct Survey {
 /// The device of a rank, by its number among the ranks of its node. `shared`: ranks may share one (--comm mpi). Throws Error (usage) where there is no
 /// device, fewer than ranks, or one that is too old.
 enum class Sharing : unsigned char { one_each, shared };
+/// Whether choose() would return.
+[[nodiscard]] bool usable(const Survey& survey, int node_rank, int node_size, Sharing sharing);
 [[nodiscard]] Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharing);
 
 /// Makes it the calling thread's current device; each thread that calls CUDA has to. Cheap when it is already.

@@ -80,10 +80,11 @@ std::string host_name() {
 
 class MpiWorld final : public CommonWorld {
  public:
-  MpiWorld(const Hosts& hosts, const WorldOptions& options)
+  MpiWorld(const Hosts& hosts, const WorldOptions& asked)
       : CommonWorld(hosts.rank, hosts.size), world_(hosts.world), host_(host_name()) {
     log::set_rank(rank_, size_, host_);
-    topology_.ranks_per_node = width_of_nodes(hosts, options);
+    topology_.ranks_per_node = width_of_nodes(hosts, asked);
+    const WorldOptions options = resolved(hosts, asked);
     topology_.transport = choose(options);
     MPI_Comm quiet = MPI_COMM_NULL;
     TESSERA_MPI(MPI_Comm_dup(world_, &quiet));
@@ -124,6 +125,22 @@ class MpiWorld final : public CommonWorld {
 
  private:
   Watch& watch() override { return *watch_; }
+
+  /// Backend::automatic, decided by all ranks alike.
+  WorldOptions resolved(const Hosts& hosts, WorldOptions options) const {
+    if (options.backend != WorldOptions::Backend::automatic) return options;
+    int found = 0;
+    if constexpr (cuda_built) {
+      const bool none_wanted = options.comm == WorldOptions::Comm::node;
+      if (!none_wanted) {
+        const auto sharing = options.comm == WorldOptions::Comm::mpi ? cuda::Sharing::shared : cuda::Sharing::one_each;
+        found = cuda::usable(cuda::survey(), hosts.host_rank, ranks_on_host(hosts), sharing) ? 1 : 0;
+      }
+      TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &found, 1, MPI_INT, MPI_MIN, world_));
+    }
+    options.backend = found != 0 ? WorldOptions::Backend::cuda : WorldOptions::Backend::cpu;
+    return options;
+  }
 
   Transport choose(const WorldOptions& options) {
     if (options.backend == WorldOptions::Backend::cuda) return choose_on_devices(options);

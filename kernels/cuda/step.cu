@@ -1,0 +1,35 @@
+// What a step decides, on the device: a few words, one block.
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/step_formulas.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+__global__ void join_kernel(const JoinNormArgs args) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= static_cast<int>(ExactSum::num_words)) return;
+  if (i == static_cast<int>(ExactSum::num_digits)) *args.flag = args.unit[i] != 0 ? 1 : 0;
+  args.all[i] += args.unit[i];
+  args.unit[i] = 0;
+}
+
+__global__ void decide_kernel(const DecideArgs args) {
+  __shared__ std::int64_t digits[ExactSum::num_digits];
+  decide(args, digits);
+}
+
+}  // namespace
+
+void join_norm(const JoinNormArgs& args, StreamView stream) {
+  static_assert(ExactSum::num_words <= 128);
+  join_kernel<<<1, 128, 0, stream_of(stream)>>>(args);
+  check_launch("join_norm");
+}
+
+void decide_step(const DecideArgs& args, StreamView stream) {
+  decide_kernel<<<1, 1, 0, stream_of(stream)>>>(args);
+  check_launch("decide_step");
+}
+
+}  // namespace tessera::kernels::cuda

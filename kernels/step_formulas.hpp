@@ -1,0 +1,57 @@
+#pragma once
+// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One thread; the digits lie
+// where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
+
+#include <cmath>
+
+#include "kernels/cuda/element.hpp"
+#include "kernels/step.hpp"
+
+namespace tessera::kernels {
+
+/// `digits`: room for ExactSum::num_digits. Of words without a non-finite term.
+TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
+  constexpr int count = static_cast<int>(ExactSum::num_digits);
+  // Carry upward so that every digit but the top is in [0, 2^32), then negate if the whole is negative.
+  bool negative = false;
+  for (int pass = 0; pass < 2; ++pass) {
+    std::int64_t carry = 0;
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t v = (negative ? -words[i] : words[i]) + carry;
+      digits[i] = i + 1 < count ? (v & 0xffffffff) : v;
+      carry = v >> 32;
+    }
+    if (digits[count - 1] >= 0) break;
+    negative = true;
+  }
+  int top = count;
+  while (top > 0 && digits[top - 1] == 0) --top;
+  if (top == 0) return 0;
+  // The top 96 bits, cut to 62; a sticky bit stands for what lies below.
+  const auto digit = [&](int below_top) {
+    return top > below_top ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(digits[top - 1 - below_top])) : std::uint64_t{0};
+  };
+  const std::uint64_t high = digit(0), low = digit(1) << 32 | digit(2);
+  bool sticky = false;
+  for (int i = 0; i + 3 < top; ++i) sticky = sticky || digits[i] != 0;
+  int drop = 2;  // high has one bit at least
+  while (high >> (drop - 2) != 0) ++drop;
+  sticky = sticky || (low & ((std::uint64_t{1} << drop) - 1)) != 0;
+  const std::uint64_t head = high << (64 - drop) | low >> drop;
+  const int scale = -1088 + 32 * (top - 3) + drop;  // the weight of digit 0 is 2^-1088
+  const double magnitude = ldexp(static_cast<double>(static_cast<std::int64_t>(head << 1 | (sticky ? 1 : 0))), scale - 1);
+  return negative ? -magnitude : magnitude;
+}
+
+TESSERA_HD void decide(const DecideArgs& args, std::int64_t* digits) {
+  StepMemory& step = *args.step;
+  bool bad = args.loss[ExactSum::num_digits] != 0 || args.norm2[ExactSum::num_digits] != 0;
+  for (int u = 0; u < args.units; ++u) bad = bad || args.flags[u] != 0;
+  step.adamw.skip = bad ? 1 : 0;
+  if (bad) return;
+  const double norm = sqrt(exact_value(args.norm2, digits)) / step.gradient_scale;
+  const double wanted = step.max_grad_norm > 0 ? step.max_grad_norm / (norm + 1e-6) : 1.0;
+  step.adamw.clip = static_cast<double>(static_cast<float>((wanted < 1.0 ? wanted : 1.0) / step.gradient_scale));
+}
+
+}  // namespace tessera::kernels

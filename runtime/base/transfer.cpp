@@ -1,0 +1,43 @@
+// Copies: plain ones, or the device's.
+#include "runtime/base/transfer.hpp"
+
+#include <cstring>
+
+#include "runtime/base/cuda/memory.hpp"
+
+namespace tessera {
+
+void copy_bytes(void* to, const void* from, std::size_t bytes, StreamView stream) {
+  if constexpr (cuda_built)
+    if (stream.handle != nullptr) return cuda::copy(to, from, bytes, stream);
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void copy_rows(const RowCopy& c, StreamView stream) {
+  if constexpr (cuda_built)
+    if (stream.handle != nullptr) return cuda::copy({c.to, c.to_pitch, c.from, c.from_pitch, c.width, c.rows}, stream);
+  for (std::size_t row = 0; row < c.rows; ++row)
+    std::memcpy(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
+}
+
+void clear_bytes(void* to, std::size_t bytes, StreamView stream) {
+  if constexpr (cuda_built)
+    if (stream.handle != nullptr) return cuda::fill(to, 0, bytes, stream);
+  if (bytes > 0) std::memset(to, 0, bytes);
+}
+
+void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::copy_now(device, to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+
+void clear_now(Device device, void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::fill_now(device, to, 0, bytes);
+  std::memset(to, 0, bytes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a step waits for the
+// device. One wait ends a run: for the norm, behind which the updates go on while the next step is issued.
+#include <algorithm>
+
+#include "runtime/base/transfer.hpp"
+#include "runtime/train/program.hpp"
+
+namespace tessera::train {
+
+void Executor::settle() {
+  if (!on_device()) return;
+  compute_.synchronize();
+  comm_->synchronize();
+}
+
+/// What changes from step to step: behind the updates of the step before, which read it.
+void Executor::begin_on_device(Program& program) {
+  comm_->wait(ended_);  // a gather reads what the updates before it write
+  if (program.step == nullptr) return;
+  const StepBlock& block = *program.block;
+  *program.pinned_step = {.adamw = parts_.optimizer->scalars(),
+                          .loss_scale = block.loss_scale,
+                          .gradient_scale = block.gradient_scale,
+                          .max_grad_norm = block.max_grad_norm};
+  parts_.optimizer->read_scalars_at(&program.step->adamw);
+  copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
+}
+
+/// The words' place on the device is free: the run before has passed its norm, and with it all that reads them; of a run without one, its end.
+void Executor::load_to_device(Program& program, int micro, std::int64_t rows) {
+  const std::int64_t first = micro * program.words_of_micro;
+  const auto from = Program::at(program.pinned, first), to = Program::at(program.words, first);
+  const auto n = static_cast<std::size_t>(rows * program.source->tokens());
+  const auto up = [&](std::int32_t* device, const std::int32_t* host, std::size_t count) {
+    copy_bytes(device, host, count * sizeof(std::int32_t), copy_->view());
+  };
+  up(to.ids, from.ids, n);
+  if (program.phase == models::Phase::logits) {
+    if (const std::int32_t* positions = program.source->positions()) {
+      std::copy_n(positions, n, from.positions);
+      up(to.positions, from.positions, n);
+    }
+  } else {
+    up(to.targets, from.targets, n);
+    if (to.positions != nullptr) up(to.positions, from.positions, n);
+  }
+  Event& copied = program.copied[static_cast<std::size_t>(micro)];
+  copy_->record(copied);
+  compute_.wait(copied);
+}
+
+/// The host chooses the next tokens: this wait is generation's own.
+std::int64_t Executor::take_from_device(Program& program, const TensorView& logits) {
+  copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
+  compute_.record(program.took);
+  program.took.wait();
+  return program.source->take({reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
+}
+
+void Executor::issue_norm(Program& program) {
+  StepBlock& block = *program.block;
+  const bool passes_count = program.phase != models::Phase::logits;
+  shard::StepSums mine;
+  mine.tokens = block.local.tokens;
+  if (block.guest != nullptr) mine.notes = block.guest->notes();
+  parts_.manager->issue_norm(mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host, program.step);
+}
+
+void Executor::end_on_device(Program& program) {
+  compute_.record(ended_);
+  if (program.norm < 0) return settle();
+  program.events[static_cast<std::size_t>(program.norm)].wait();
+  const int bad_unit = parts_.manager->read_norm(program.block->sums);
+  if (program.phase == models::Phase::train) judge(program, bad_unit);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,108 @@
+// What a step decides from its sums: the value of words is ExactSum's, clip and skip are what the host's executor makes of them.
+#include "kernels/step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/step_formulas.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+double value_of(const ExactSum& sum) {
+  std::int64_t digits[ExactSum::num_digits];
+  return exact_value(sum.words().data(), digits);
+}
+
+/// Sums of terms of all sizes and signs.
+std::vector<ExactSum> sums() {
+  std::vector<ExactSum> all(1);
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    ExactSum sum;
+    for (std::uint64_t k = 0; k <= i % 7; ++k) {
+      const auto words = philox(3, 8 * i + k);
+      const double fraction = 1 + static_cast<double>(words[0]) * 0x1p-32 + static_cast<double>(words[1]) * 0x1p-52;
+      const int spread = i < 200 ? 40 : 2000;
+      sum.add(std::ldexp(words[2] % 2 != 0 ? fraction : -fraction, static_cast<int>(words[3] % static_cast<std::uint32_t>(spread)) - spread / 2));
+    }
+    all.push_back(sum);
+  }
+  for (const double x : {1.0, -1.0, 0x1p-1074, -0x1p-1074, std::numeric_limits<double>::max(), 0x1.fffffffffffffp0, 0x1p53, 4294967296.0}) {
+    ExactSum one, more;
+    one.add(x);
+    all.push_back(one);
+    for (int i = 0; i < 3; ++i) more.add(x), more.add(0x1p-1074);
+    all.push_back(more);
+  }
+  return all;
+}
+
+TEST(Step, value_of_words_is_the_sums_value) {
+  for (const ExactSum& sum : sums()) EXPECT_EQ(value_of(sum), sum.value());
+}
+
+struct Words {
+  ExactSum norm2, loss;
+  std::vector<std::int64_t> flags = {0, 0, 0};
+  [[nodiscard]] StepMemory decided(double limit, double scale) const {
+    StepMemory step{.adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
+    decide_step({.norm2 = norm2.words().data(), .loss = loss.words().data(), .flags = flags.data(), .units = static_cast<int>(flags.size()), .step = &step},
+                host_stream);
+    return step;
+  }
+};
+
+TEST(Step, clips_as_the_host_does) {
+  for (const double scale : {1.0, 65536.0})
+    for (const double limit : {0.0, 0.5, 1e9}) {
+      Words words;
+      words.norm2.add(1234.5678);
+      words.norm2.add(1e-3);
+      const StepMemory step = words.decided(limit, scale);
+      const double norm = std::sqrt(words.norm2.value()) / scale, clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
+      EXPECT_EQ(step.adamw.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
+      EXPECT_EQ(step.adamw.skip, 0);
+    }
+}
+
+TEST(Step, skips_what_is_not_finite) {
+  Words loss, unit;
+  loss.loss.add(std::nan(""));
+  unit.flags[2] = 2;
+  EXPECT_EQ(loss.decided(1, 1).adamw.skip, 1);
+  EXPECT_EQ(unit.decided(1, 1).adamw.skip, 1);
+}
+
+TEST(Step, joins_a_unit_and_clears_it) {
+  ExactSum unit, all;
+  unit.add(2.5);
+  all.add(0.25);
+  std::int64_t flag = 9;
+  join_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  EXPECT_EQ(all.value(), 2.75);
+  EXPECT_EQ(unit.value(), 0);
+  EXPECT_EQ(flag, 0);
+  unit.add(std::numeric_limits<double>::infinity());
+  join_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  EXPECT_EQ(flag, 1);
+  EXPECT_TRUE(all.nonfinite());
+}
+
+TEST(Step, a_skipped_update_changes_nothing) {
+  std::vector<float> p = {1, 2}, m = {3, 4}, v = {5, 6}, g = {7, 8};
+  const std::vector<float> before[] = {p, m, v};
+  const AdamWScalars scalars{.learning_rate = 1, .skip = 1};
+  const Shape n{2};
+  adamw({.param = {p.data(), n}, .exp_avg = {m.data(), n}, .exp_avg_sq = {v.data(), n}, .grad = {g.data(), n}, .scalars = &scalars}, host_stream);
+  EXPECT_EQ(p, before[0]);
+  EXPECT_EQ(m, before[1]);
+  EXPECT_EQ(v, before[2]);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

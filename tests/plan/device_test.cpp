@@ -1,0 +1,95 @@
+// The plan of a run on a device: what lies there, what is pinned, what only a device has, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include "kernels/gemm.hpp"
+#include "kernels/step.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/plan/plan.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr const char* config = R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
+  "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
+constexpr const char* experts = R"({"model_type": "mixtral", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "num_local_experts": 4, "num_experts_per_tok": 2})";
+
+plan::RunSpec spec_of(const models::Model& model, const Topology& topology) {
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = shard::make_strategy("3", 4, 0, 2);
+  spec.topology = topology;
+  spec.batch = {.global_batch = 24, .micro_batch = 2, .world = 4, .accumulation = 3};
+  spec.tokens = 16;
+  spec.device = {Device::Kind::cuda, 0};
+  return spec;
+}
+
+constexpr Topology nccl{Transport::nccl, 4}, staged{.transport = Transport::mpi, .ranks_per_node = 4, .staged = true};
+
+const models::Model& model() {
+  static const models::Model made = models::make(config, "test");
+  return made;
+}
+
+const ArenaSlot& slot(const plan::RunPlan& plan, const std::string& name) {
+  for (const ArenaSlot& s : plan.slots)
+    if (s.name == name) return s;
+  throw std::runtime_error("no slot " + name);
+}
+
+TEST(PlanDevice, WhatTheHostTouchesIsPinnedTheRestLiesOnTheDevice) {
+  for (const Topology& topology : {nccl, staged}) {
+    const plan::RunPlan plan = plan::make_plan(spec_of(model(), topology));
+    std::size_t in[num_memories] = {};
+    for (const ArenaSlot& s : plan.slots) {
+      const bool hosts = s.name.starts_with("pinned.") || s.name.starts_with("staging.");
+      EXPECT_EQ(s.memory, hosts ? Memory::pinned : Memory::device) << s.name;
+      in[static_cast<int>(s.memory)] += s.bytes;
+    }
+    EXPECT_EQ(plan.costs.in[static_cast<int>(Memory::device)], in[static_cast<int>(Memory::device)]);
+    EXPECT_EQ(plan.costs.in[static_cast<int>(Memory::host)], 0u);
+    EXPECT_EQ(plan::memory_needed(plan), in[static_cast<int>(Memory::device)]);
+    EXPECT_EQ(plan.costs.total, in[0] + in[1] + in[2]);
+  }
+}
+
+TEST(PlanDevice, EachMicroBatchHasItsWords) {
+  const plan::RunPlan plan = plan::make_plan(spec_of(model(), nccl));
+  for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"}) EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
+  EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepMemory));
+  EXPECT_EQ(slot(plan, "products").bytes, kernels::gemm_device_workspace);
+  EXPECT_EQ(slot(plan, "products").placement, Placement::transport);
+}
+
+TEST(PlanDevice, StatesAreThoseOfTheHost) {
+  plan::RunSpec host = spec_of(model(), {Transport::mpi, 4});
+  host.device = host_device;
+  const plan::RunPlan a = plan::make_plan(host), b = plan::make_plan(spec_of(model(), nccl));
+  for (const Category c : {Category::params, Category::grads, Category::optimizer})
+    EXPECT_EQ(a.costs.memory[static_cast<int>(c)], b.costs.memory[static_cast<int>(c)]) << name_of(c);
+}
+
+TEST(PlanDevice, WhatFitsIsWhatLiesOnTheDevice) {
+  const plan::RunSpec spec = spec_of(model(), staged);
+  const std::size_t needed = plan::memory_needed(plan::make_plan(spec));
+  EXPECT_LT(needed, plan::make_plan(spec).costs.total);
+  EXPECT_EQ(plan::largest_micro_batch(spec, needed), 2);
+  EXPECT_EQ(plan::largest_micro_batch(spec, needed - 1), 1);
+}
+
+TEST(PlanDevice, RefusesWhatDevicesDoNotDoYet) {
+  const models::Model mixture = models::make(experts, "test"), half = models::make(config, "test", DType::bf16);
+  EXPECT_THROW((void)plan::make_plan(spec_of(mixture, nccl)), Error);
+  plan::RunSpec beside = spec_of(model(), nccl), reduced = spec_of(half, nccl);
+  beside.snapshot_vectors = 3;
+  EXPECT_THROW((void)plan::make_plan(beside), Error);
+  reduced.strategy.policy.param_dtype = reduced.strategy.policy.reduce_dtype = DType::bf16;
+  EXPECT_THROW((void)plan::make_plan(reduced), Error);
+  reduced.topology = staged;
+  EXPECT_NO_THROW((void)plan::make_plan(reduced));
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,164 @@
+// The simulated device's kernels: the host's, run when their queue comes to them. Whatever a kernel is handed must lie on the device.
+#include <vector>
+
+#include "kernels/adamw.hpp"
+#include "kernels/attention.hpp"
+#include "kernels/attention_cache.hpp"
+#include "kernels/bias.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/cross_entropy.hpp"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/gelu.hpp"
+#include "kernels/gemm.hpp"
+#include "kernels/host/init.hpp"
+#include "kernels/layer_norm.hpp"
+#include "kernels/moe.hpp"
+#include "kernels/reduce.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/step.hpp"
+#include "kernels/swiglu.hpp"
+#include "tests/simulated/device.hpp"
+
+namespace tessera::kernels::cuda {
+
+namespace {
+
+void require(const void* data, std::size_t bytes) {
+  TESSERA_ASSERT(data == nullptr || bytes == 0 || simulated::on_device(data, bytes), "%zu bytes of host memory for a device's kernel", bytes);
+}
+
+/// The view as the host's kernel is to have it.
+void take(TensorView& view) {
+  if (!view) return;
+  TESSERA_ASSERT(view.device.kind == Device::Kind::cuda, "a view of the host's among a device's");
+  require(view.data, 1);
+  view.device = host_device;
+}
+
+template <class Args, class... Members>
+Args taken(Args args, Members... members) {
+  (take(args.*members), ...);
+  return args;
+}
+
+}  // namespace
+
+// NAME(args, stream): the op of that name, with these members of its arguments as views.
+#define SIMULATED(name, Args, ...)                                              \
+  void name(const Args& given, StreamView stream) {                             \
+    using A = Args;                                                             \
+    simulated::launch(stream, [args = taken(given, __VA_ARGS__)] { kernels::name(args, host_stream); }); \
+  }
+
+SIMULATED(add, AddArgs, &A::x, &A::y)
+SIMULATED(bias_backward, BiasBackwardArgs, &A::dy, &A::dbias)
+SIMULATED(convert, ConvertArgs, &A::from, &A::to)
+SIMULATED(gelu_forward, GeluForwardArgs, &A::x, &A::y)
+SIMULATED(gelu_backward, GeluBackwardArgs, &A::x, &A::dy, &A::dx)
+SIMULATED(swiglu_forward, SwigluForwardArgs, &A::gate, &A::up, &A::y)
+SIMULATED(swiglu_backward, SwigluBackwardArgs, &A::gate, &A::up, &A::dy, &A::dgate, &A::dup)
+SIMULATED(rope_table, RopeTableArgs, &A::positions, &A::table)
+SIMULATED(rope, RopeArgs, &A::x, &A::table, &A::positions)
+SIMULATED(embedding_forward, EmbeddingForwardArgs, &A::ids, &A::tokens_table, &A::positions_table, &A::positions, &A::y)
+SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table, &A::positions)
+SIMULATED(rms_norm_forward, RmsNormForwardArgs, &A::x, &A::weight, &A::y, &A::rstd)
+SIMULATED(rms_norm_apply, RmsNormApplyArgs, &A::x, &A::weight, &A::rstd, &A::y)
+SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight, &A::workspace)
+SIMULATED(layer_norm_forward, LayerNormForwardArgs, &A::x, &A::weight, &A::bias, &A::y, &A::mean, &A::rstd)
+SIMULATED(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)
+SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight, &A::dbias, &A::workspace)
+SIMULATED(gemm, GemmArgs, &A::a, &A::b, &A::c, &A::bias)
+SIMULATED(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)
+SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace, &A::positions)
+
+#undef SIMULATED
+
+void adamw(const AdamWArgs& given, StreamView stream) {
+  using A = AdamWArgs;
+  require(given.scalars, sizeof *given.scalars);
+  simulated::launch(stream, [args = taken(given, &A::param, &A::exp_avg, &A::exp_avg_sq, &A::grad, &A::copy)] { kernels::adamw(args, host_stream); });
+}
+
+void head_loss(const HeadLossArgs& given, StreamView stream) {
+  using A = HeadLossArgs;
+  require(given.sums, sizeof *given.sums);
+  require(given.loss_scale, sizeof *given.loss_scale);
+  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::targets, &A::workspace, &A::dx, &A::dweight)] {
+    kernels::head_loss(args, host_stream);
+  });
+}
+
+void cache_append(const CacheAppendArgs& given, StreamView stream) {
+  CacheAppendArgs args = taken(given, &CacheAppendArgs::qkv, &CacheAppendArgs::positions);
+  args.cache = taken(args.cache, &AttentionCache::keys, &AttentionCache::values);
+  simulated::launch(stream, [args] { kernels::cache_append(args, host_stream); });
+}
+
+void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
+  using A = CachedAttentionArgs;
+  CachedAttentionArgs args = taken(given, &A::qkv, &A::positions, &A::out, &A::workspace);
+  args.cache = taken(args.cache, &AttentionCache::keys, &AttentionCache::values);
+  simulated::launch(stream, [args] { kernels::cached_attention(args, host_stream); });
+}
+
+void sum_tree(const SumTreeArgs& args, StreamView stream) {
+  std::vector<const float*> parts(args.parts.begin(), args.parts.end());
+  simulated::launch(stream, [parts, out = args.out, count = args.count] { kernels::sum_tree({.parts = parts, .out = out, .count = count}, host_stream); });
+}
+void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
+  std::vector<const void*> parts(args.parts.begin(), args.parts.end());
+  simulated::launch(stream, [parts, args] {
+    kernels::sum_tree_of_halves({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count}, host_stream);
+  });
+}
+void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
+  require(x, count * sizeof(float));
+  require(y, count * sizeof(float));
+  simulated::launch(stream, [=] { kernels::add_to(x, y, count, host_stream); });
+}
+void fill(float* x, std::size_t count, float value, StreamView stream) {
+  require(x, count * sizeof(float));
+  simulated::launch(stream, [=] { kernels::fill(x, count, value, host_stream); });
+}
+void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {
+  require(x, count * sizeof(float));
+  require(words, ExactSum::num_words * sizeof(std::int64_t));
+  simulated::launch(stream, [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
+}
+void join_norm(const JoinNormArgs& args, StreamView stream) {
+  for (const std::int64_t* words : {args.unit, args.all}) require(words, ExactSum::num_words * sizeof(std::int64_t));
+  require(args.flag, sizeof(std::int64_t));
+  simulated::launch(stream, [args] { kernels::join_norm(args, host_stream); });
+}
+void decide_step(const DecideArgs& args, StreamView stream) {
+  for (const std::int64_t* words : {args.norm2, args.loss}) require(words, ExactSum::num_words * sizeof(std::int64_t));
+  require(args.step, sizeof *args.step);
+  simulated::launch(stream, [args] { kernels::decide_step(args, host_stream); });
+}
+void normals(const NormalArgs& args, StreamView stream) {
+  require(args.out, static_cast<std::size_t>(args.count) * sizeof(float));
+  simulated::launch(stream, [args] {
+    for (std::int64_t i = 0; i < args.count; ++i) {
+      float four[4];
+      host::init().normal(args.key, static_cast<std::uint64_t>((args.first + i) / 4), 1, args.std, four);
+      args.out[i] = four[(args.first + i) % 4];
+    }
+  });
+}
+
+std::size_t attention_forward_workspace(const AttentionShape& shape) { return kernels::attention_forward_workspace(shape, DType::f32); }
+std::size_t attention_backward_workspace(const AttentionShape& shape) { return kernels::attention_backward_workspace(shape, DType::f32); }
+std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) { return kernels::head_loss_workspace(rows, vocab, DType::f32); }
+
+// Experts do not run on devices yet (runtime/plan).
+static void no_experts() { TESSERA_ASSERT(false, "experts on a simulated device"); }
+void route(const RouteArgs&, StreamView) { no_experts(); }
+void route_backward(const RouteBackwardArgs&, StreamView) { no_experts(); }
+void make_dispatch(const TensorView&, const Dispatch&, StreamView) { no_experts(); }
+void gather_rows(const TensorView&, const Dispatch&, const TensorView&, StreamView) { no_experts(); }
+void combine_rows(const CombineArgs&, StreamView) { no_experts(); }
+void weigh_rows(const WeighRowsArgs&, StreamView) { no_experts(); }
+
+}  // namespace tessera::kernels::cuda
