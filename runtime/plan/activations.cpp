@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/gemm.hpp"
-#include "kernels/step.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -122,8 +120,8 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
   const std::size_t words = shard::ShardManager::norm_words(Axis::shard, num_units, spec.model->router.num_losses());
   both(shard::norm_name, (words + ExactSum::num_words) * sizeof(std::int64_t),
        (words + shard::ShardManager::count_words) * sizeof(std::int64_t));
-  if (spec.purpose == Purpose::train) both(step_name, sizeof(kernels::StepMemory), sizeof(kernels::StepMemory));
-  more.push_back({products_name, Category::buffers, Placement::transport, kernels::gemm_device_workspace, Memory::device});
+  if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);
+  more.push_back({products_name, Category::buffers, Placement::transport, shard::products_bytes, Memory::device});
   slots.insert(slots.end(), more.begin(), more.end());
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/gemm.hpp"
+#include "kernels/step.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/shard/layout.hpp"
@@ -21,6 +23,8 @@ namespace tessera::shard {
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
 inline constexpr const char* reduced_name = "reduced";
 inline constexpr const char* norm_name = "norm";  // on a device: the words that norm sums, and those of one unit; pinned: what the host tells and reads
+/// On a device: what changes from step to step (kernels::StepMemory), and scratch of products.
+inline constexpr std::size_t step_bytes = sizeof(kernels::StepMemory), products_bytes = kernels::gemm_device_workspace;
 inline constexpr const char* shard_staging_name = "staging.shard";
 inline constexpr const char* replicate_staging_name = "staging.replicate";
 
