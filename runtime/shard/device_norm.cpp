@@ -12,9 +12,9 @@
 namespace tessera::shard {
 
 namespace {
-constexpr std::size_t n = ExactSum::num_words, word = sizeof(std::int64_t);
+constexpr std::size_t sum_words = ExactSum::num_words, word_bytes = sizeof(std::int64_t);
 // Passes add their loss straight into the words that are summed over ranks: loss, tokens, correct stand there as in LossSums.
-static_assert(sizeof(kernels::LossSums) == (n + 2) * word && offsetof(kernels::LossSums, tokens) == n * word);
+static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes && offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
 }  // namespace
 
 void ShardManager::bind_norm() {
@@ -39,19 +39,19 @@ void ShardManager::widen(const Terms& terms, float* out, std::size_t count) cons
     copy_bytes(out, terms.data, count * sizeof(float), stream_);
 }
 
-kernels::LossSums* ShardManager::loss_sums() const { return reinterpret_cast<kernels::LossSums*>(device_words_ + n); }
+kernels::LossSums* ShardManager::loss_sums() const { return reinterpret_cast<kernels::LossSums*>(device_words_ + sum_words); }
 
 void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step) {
   TESSERA_ASSERT(parts_.num_extra == 0, "%d integers besides", parts_.num_extra);
   const std::int64_t told[count_words] = {sums.tokens, sums.correct, sums.notes.stop, sums.notes.save, sums.notes.saved};
   std::ranges::copy(told, told_);
   const std::size_t first = counts == Counts::on_device ? 2 : 0;
-  copy_bytes(device_words_ + 2 * n + first, told_ + first, (count_words - first) * word, stream_);
+  copy_bytes(device_words_ + 2 * sum_words + first, told_ + first, (count_words - first) * word_bytes, stream_);
   const std::span all(device_words_, words_.size());
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, all.subspan(n, n + count_words));
+  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words));
   if (step != nullptr)
-    kernels::decide_step({.norm2 = device_words_, .loss = device_words_ + n, .flags = device_words_ + 2 * n + count_words,
+    kernels::decide_step({.norm2 = device_words_, .loss = device_words_ + sum_words, .flags = device_words_ + 2 * sum_words + count_words,
                           .units = parts_.layout->num_units(), .step = step}, stream_);
   copy_bytes(read_, device_words_, all.size_bytes(), stream_);
   clear_bytes(device_words_, all.size_bytes(), stream_);
