@@ -152,10 +152,17 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
   }
   const int count = std::max(1, threads);
   running_ = count;  // which the first threads lower while the last are made
-  for (int t = 0; t < count; ++t) threads_.emplace_back([this] { work(); });
+  try {
+    for (int t = 0; t < count; ++t) threads_.emplace_back([this] { work(); });
+  } catch (...) {  // no thread more is to be had
+    end();
+    throw;
+  }
 }
 
-BlockWriter::~BlockWriter() {
+BlockWriter::~BlockWriter() { end(); }
+
+void BlockWriter::end() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -69,6 +69,7 @@ class BlockWriter {
   class Target;
   void work();
   void write(std::size_t chunk, const std::byte* memory, Bounce& bounce);
+  void end();
 
   std::function<void()> last_;
   std::vector<std::unique_ptr<Target>> targets_;
