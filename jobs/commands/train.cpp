@@ -15,6 +15,7 @@
 #include "jobs/run/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -77,7 +78,9 @@ void TrainRun::check_memory() {
 }
 
 void TrainRun::start() {
-  sgemm_gflops_ = quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  const bool on_device = world_.device() != host_device;
+  const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
+  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size() : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));

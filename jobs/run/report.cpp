@@ -8,6 +8,7 @@
 #include "jobs/run/precision.hpp"
 #include "jobs/run/versions.hpp"
 #include "runtime/base/device_facts.hpp"
+#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -93,8 +94,11 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
-  if (plan.spec.device != host_device) lines.push_back("device    rank 0 on " + device_name(plan.spec.device));
-  lines.push_back(strfmt(
+  const bool on_device = plan.spec.device != host_device;
+  if (on_device)
+    lines.push_back(strfmt("compute   rank 0 on %s | mfu against an %s's %.0f TFLOP/s for each rank", device_name(plan.spec.device).c_str(), plan::h200.name,
+                           plan::h200.flops(plan.spec.strategy.policy.param_dtype) * 1e-12));
+  else lines.push_back(strfmt(
       "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
       cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
       cpu_list(start.threads.cpus).c_str(),
