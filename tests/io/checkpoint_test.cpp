@@ -60,12 +60,13 @@ struct Rank {
   std::vector<StateView> views;
 };
 
-void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes) {
+void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes, std::int64_t step = 7) {
   run_local(mesh.world(), [&](World& world) {
     Rank rank(mesh, world.rank());
     rank.fill();
     SaveRequest request = rank.request(directory);
     request.file_bytes = file_bytes;
+    request.step = step;
     CheckpointSave save(world, request);
     const SaveReport report = save.commit();
     std::uint64_t all = 0;
@@ -166,7 +167,7 @@ TEST(CheckpointDirectory, NamesHaveOneForm) {
 
 TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
   const Folder folder;
-  for (const int step : {1, 2, 3, 4}) save_from({1, 2}, folder / checkpoint_name(step));
+  for (const int step : {1, 2, 3, 4}) save_from({1, 2}, folder / checkpoint_name(step), SaveRequest::default_file_bytes, step);
   std::string bytes = test::bytes_of(folder / "checkpoint-3/state-00001-of-00001.h5");
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
   (void)folder.file("checkpoint-3/state-00001-of-00001.h5", bytes);
