@@ -80,7 +80,9 @@ void TrainRun::check_memory() {
 void TrainRun::start() {
   const bool on_device = world_.device() != host_device;
   const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
-  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size() : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
+  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size()
+                            : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
