@@ -20,7 +20,7 @@ train=("$program" train --model "$work/config.json" --from_scratch --dataset "$w
        --save_model false --output_dir "$work/out" --resume_from_checkpoint auto --threads 1 --quiet)
 [ "${program##*/}" = tessera ] && of_users=1 || of_users=
 # saves STEP [ENVIRONMENT…]: one save into $work/out; its output goes to $work/log. A run of the program saves after twice as many steps.
-# 124: a rank lives after a minute. 125: only the launcher does (Open MPI 4.1's mpirun now and then waits for ever where ranks die and abort at once).
+# 124: a rank lives after a minute. 125: only the launcher does, which is none of ours; such a case is tried again, and counted.
 saves() {
   local step=$1
   shift
