@@ -15,7 +15,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes, StreamView stream
 
 void copy_rows(const RowCopy& c, StreamView stream) {
   if constexpr (cuda_built)
-    if (stream.handle != nullptr) return cuda::copy({c.to, c.to_pitch, c.from, c.from_pitch, c.width, c.rows}, stream);
+    if (stream.handle != nullptr) return cuda::copy(c, stream);
   for (std::size_t row = 0; row < c.rows; ++row)
     std::memcpy(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
 }

@@ -135,7 +135,7 @@ void release_pinned(std::byte* block) noexcept {
   machine().pinned.erase(block);
 }
 
-void copy(const Copy2d& c, StreamView stream) {
+void copy(const RowCopy& c, StreamView stream) {
   if (c.width == 0 || c.rows == 0) return;
   const auto known = [&](const void* data, std::size_t pitch) {
     const std::size_t bytes = pitch * (c.rows - 1) + c.width;

@@ -42,7 +42,7 @@ void copy(void* to, const void* from, std::size_t bytes, StreamView stream) {
   TESSERA_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.handle)));
 }
 
-void copy(const Copy2d& c, StreamView stream) {
+void copy(const RowCopy& c, StreamView stream) {
   if (c.width == 0 || c.rows == 0) return;
   if (c.rows == 1) return copy(c.to, c.from, c.width, stream);
   TESSERA_CUDA(cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch, c.width, c.rows, cudaMemcpyDefault,

@@ -5,6 +5,7 @@
 
 #include "runtime/base/device.hpp"
 #include "runtime/base/stream.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::cuda {
 
@@ -17,15 +18,7 @@ void release_pinned(std::byte* block) noexcept;
 
 /// Between any two places that CUDA knows, in stream order. From or to host memory that is not pinned, the host waits.
 void copy(void* to, const void* from, std::size_t bytes, StreamView stream);
-/// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
-struct Copy2d {
-  void* to = nullptr;
-  std::size_t to_pitch = 0;
-  const void* from = nullptr;
-  std::size_t from_pitch = 0;
-  std::size_t width = 0, rows = 0;
-};
-void copy(const Copy2d& copy, StreamView stream);
+void copy(const RowCopy& copy, StreamView stream);
 /// Every byte of it becomes `value`.
 void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream);
 

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
 #include "runtime/base/error.hpp"
 
@@ -10,14 +9,10 @@ namespace tessera::comm {
 
 namespace {
 
-void copy_on_host(const Block& block) {
+void copy_on_host(const RowCopy& block) {
   for (std::size_t row = 0; row < block.rows; ++row)
     std::memmove(static_cast<std::byte*>(block.to) + row * block.to_pitch, static_cast<const std::byte*>(block.from) + row * block.from_pitch,
                  block.width);
-}
-
-void copy_on([[maybe_unused]] void* stream, [[maybe_unused]] const Block& b) {
-  if constexpr (cuda_built) cuda::copy({b.to, b.to_pitch, b.from, b.from_pitch, b.width, b.rows}, StreamView{stream});
 }
 
 }  // namespace
@@ -48,11 +43,11 @@ void Copies::begin() {
   }
 }
 
-void Copies::down(std::size_t turn, const Block& block) {
+void Copies::down(std::size_t turn, const RowCopy& block) {
   if (!on_device()) return copy_on_host(block);
   if constexpr (cuda_built) {
     cuda::synchronize(left_[turn]);
-    copy_on(down_, block);
+    copy_rows(block, StreamView{down_});
     cuda::record(arrived_[turn], down_);
   }
 }
@@ -62,17 +57,17 @@ void Copies::wait_down([[maybe_unused]] std::size_t turn) {
     if (on_device()) cuda::synchronize(arrived_[turn]);
 }
 
-void Copies::up(std::size_t turn, const Block& block) {
+void Copies::up(std::size_t turn, const RowCopy& block) {
   if (!on_device()) return copy_on_host(block);
   if constexpr (cuda_built) {
-    copy_on(stream_.handle, block);
+    copy_rows(block, stream_);
     cuda::record(left_[turn], stream_.handle);
   }
 }
 
 void Copies::within(void* to, const void* from, std::size_t bytes) {
   if (!on_device()) return copy_on_host({to, bytes, from, bytes, bytes, 1});
-  copy_on(stream_.handle, {to, bytes, from, bytes, bytes, 1});
+  copy_bytes(to, from, bytes, stream_);
 }
 
 void Copies::settle() {

@@ -5,17 +5,9 @@
 
 #include "runtime/base/device.hpp"
 #include "runtime/base/stream.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::comm {
-
-/// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
-struct Block {
-  void* to = nullptr;
-  std::size_t to_pitch = 0;
-  const void* from = nullptr;
-  std::size_t from_pitch = 0;
-  std::size_t width = 0, rows = 0;
-};
 
 /// Used by one thread, which has the device current. Waiting sleeps.
 class Copies {
@@ -30,10 +22,10 @@ class Copies {
   /// Copies down see what the stream has been given so far.
   void begin();
   /// To the host, beside the stream; waits until the last copy up of this turn has passed, since it uses the same buffer.
-  void down(std::size_t turn, const Block& block);
+  void down(std::size_t turn, const RowCopy& block);
   void wait_down(std::size_t turn);
   /// To the device, in stream order.
-  void up(std::size_t turn, const Block& block);
+  void up(std::size_t turn, const RowCopy& block);
   /// On the device, in stream order.
   void within(void* to, const void* from, std::size_t bytes);
   /// The host waits for what the stream has been given so far.

@@ -9,7 +9,6 @@
 
 namespace tessera {
 
-using comm::Block;
 using comm::Copies;
 
 namespace {
@@ -45,11 +44,11 @@ class Staged final : public Communicator {
     const auto own = [&](std::size_t turn, std::size_t width) { return slots_[turn].data() + static_cast<std::size_t>(rank()) * width; };
     pieces(
         chunk, piece_,
-        [&](std::size_t turn, std::size_t first, std::size_t width) { return Block{own(turn, width), width, mine + first, width, width, 1}; },
+        [&](std::size_t turn, std::size_t first, std::size_t width) { return RowCopy{own(turn, width), width, mine + first, width, width, 1}; },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           std::byte* const host = slots_[turn].data();
           inner_->all_gather(label, own(turn, width), host, width);
-          return Block{full + first, chunk, host, width, width, members_};
+          return RowCopy{full + first, chunk, host, width, width, members_};
         });
   }
 
@@ -60,12 +59,12 @@ class Staged final : public Communicator {
     pieces(
         chunk, piece_ / sizeof(float),
         [&](std::size_t turn, std::size_t first, std::size_t width) {
-          return Block{slots_[turn].data(), width * element, from + first * element, chunk * element, width * element, members_};
+          return RowCopy{slots_[turn].data(), width * element, from + first * element, chunk * element, width * element, members_};
         },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           std::byte* const sum = slots_[turn].data() + members_ * piece_;
           inner_->reduce_scatter(label, Terms(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum), width);
-          return Block{to + first * sizeof(float), width * sizeof(float), sum, width * sizeof(float), width * sizeof(float), 1};
+          return RowCopy{to + first * sizeof(float), width * sizeof(float), sum, width * sizeof(float), width * sizeof(float), 1};
         });
   }
 
