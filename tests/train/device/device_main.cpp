@@ -1,171 +1,18 @@
-// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are threads.
-//   device_runs TRANSPORT simulated|real      TRANSPORT: mpi | nccl
+// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are threads, or with PyTorch's steps.
+//   device_runs TRANSPORT simulated|real steps|golden      TRANSPORT: mpi | nccl
 // simulated: every bit is the host's. real: losses within a tolerance, and stages bit for bit alike. Exits 0 if all is well, 77 without a device.
 
-#include <unistd.h>
-
-#include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <functional>
 #include <string>
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/base/log.hpp"
-#include "tests/train/run.hpp"
-
-namespace tessera::test {
-namespace {
-
-constexpr int steps = 3;
-enum class Truth : unsigned char { exact, near };
-
-/// What one rank can say of a run.
-struct Said {
-  std::vector<double> numbers;  // losses, norms, loss of an evaluation
-  std::vector<std::int32_t> tokens;
-  std::uint64_t hash = 0;
-  [[nodiscard]] std::string str() const {
-    std::string text;
-    for (const double x : numbers) text += strfmt("%a ", x);
-    for (const std::int32_t id : tokens) text += strfmt("%d ", id);
-    return text + strfmt("%016llx", static_cast<unsigned long long>(hash));
-  }
-};
-
-const MadeTokens& tokens() {
-  static const MadeTokens made(400, 37);
-  return made;
-}
-
-/// Where a run begins and ends in checkpoints.
-struct Files {
-  std::string from, to;  // "": fresh; not saved
-  int first = 0, last = steps;
-};
-
-void save(World& world, train::Trainer& trainer, const models::Model& model, const std::string& directory, int step) {
-  io::SaveRequest request;
-  request.directory = directory;
-  request.step = step;
-  request.params = model.params;
-  request.layout = &trainer.plan().layout;
-  request.shards = trainer.state();
-  request.replica = trainer.replica();
-  request.replicas = trainer.num_replicas();
-  (void)io::CheckpointSave(world, request).commit();
-}
-
-Said one_rank(World& world, const models::Model& model, const Variant& v, const Files& files) {
-  kernels::set_threads(1);
-  train::Trainer trainer(world, options_of(model, v, steps));
-  if (files.from.empty()) {
-    trainer.initialise();
-  } else {
-    (void)io::CheckpointReader(world, files.from).load(model.params, trainer.plan().layout, trainer.state());
-    trainer.parameters_changed();
-    trainer.resume_at(files.first);
-  }
-  const io::Sampler sampler(40, true, 11);
-  Said said;
-  for (int s = files.first; s < files.last; ++s) {
-    const auto report = trainer.step(tokens(), sampler, s * v.global_batch, v.global_batch);
-    said.numbers.insert(said.numbers.end(), {report.loss, report.grad_norm});
-  }
-  if (!files.to.empty()) save(world, trainer, model, files.to, files.last);
-  const auto refuse = [&](const std::string& what) { world.abort(Error(ExitCode::internal, what, v.str())); };
-  for (int c = 0; c < plan::num_categories; ++c)
-    if (trainer.measured_memory()[c] != trainer.plan().costs.memory[c]) refuse(strfmt("%s: measured is not planned", plan::name_of(static_cast<plan::Category>(c))));
-  if (const std::string broken = trainer.broken_canary(); !broken.empty()) refuse("canary of slot " + broken + " is broken");
-  said.hash = trainer.state_hash();
-  said.numbers.push_back(trainer.evaluate(tokens(), 7).loss);
-  const std::vector<std::int32_t> prompt = {1, 2, 3};
-  said.tokens = trainer.generate(prompt, 4, 0.7, 3);
-  return said;
-}
-
-std::vector<Variant> variants(int world) {
-  std::vector<Variant> all;
-  for (const char* strategy : {"0", "1", "2", "3"})
-    for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
-      all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
-  if (world == 4) all.push_back({.world = world, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 2 * world - 1});
-  for (const char* strategy : {"0", "2", "3"})
-    all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
-  all.push_back({.world = world, .strategy = "3", .global_batch = 2 * world, .dtype = DType::f16, .loss_scale = {.initial = 0x1p60}});  // overflows at first
-  return all;
-}
-
-bool is_near(const Said& a, const Said& b, DType dtype) {
-  const double tolerance = dtype == DType::f32 ? 2e-4 : 5e-2;
-  for (std::size_t i = 0; i < a.numbers.size(); ++i)
-    if (!(std::fabs(a.numbers[i] - b.numbers[i]) <= tolerance * std::fabs(b.numbers[i]))) return false;
-  return true;
-}
-
-/// The same run on the host, by ranks that are threads: rank `rank`'s word of it.
-Said on_host(int size, int rank, const std::function<Said(World&)>& body) {
-  Said said;
-  run_local(size, [&](World& world) {
-    const Said mine = body(world);
-    if (world.rank() == rank) said = mine;
-  });
-  return said;
-}
-
-/// Every variant against the host's; returns how many differ on this rank.
-int compare(World& world, Truth truth, const models::Model& whole, const models::Model& bf, const models::Model& half) {
-  int wrong = 0;
-  std::string first_of_stages;
-  for (const Variant& v : variants(world.size())) {
-    const models::Model& model = v.dtype == DType::f32 ? whole : v.dtype == DType::bf16 ? bf : half;
-    const auto body = [&](World& w) { return one_rank(w, model, v, {}); };
-    const Said device = body(world), host = on_host(world.size(), world.rank(), body);
-    const bool well = truth == Truth::exact ? device.str() == host.str() : is_near(device, host, v.dtype);
-    if (!well) std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(), host.str().c_str());
-    wrong += well ? 0 : 1;
-    // Stages have the same losses, whatever the device's order of sums is; shards, and so hashes, are of different shapes.
-    if (v.dtype != DType::f32 || v.reduce != shard::Reduce::each || v.group > 0) continue;
-    Said stage = device;
-    stage.hash = 0;
-    if (first_of_stages.empty()) first_of_stages = stage.str();
-    if (stage.str() != first_of_stages) std::printf("rank %d: ZeRO-%s is not as ZeRO-0\n", world.rank(), v.strategy.c_str()), ++wrong;
-  }
-  return wrong;
-}
-
-/// Saved on a device and resumed on the host, and the reverse, against a run without a stop on the side that resumes.
-int cross(World& world, Truth truth, const models::Model& model) {
-  const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
-  const std::string base = world.from_root((std::filesystem::temp_directory_path() / strfmt("tessera-device-%d", static_cast<int>(::getpid()))).string());
-  const auto part = [&](const Files& files) { return [&, files](World& w) { return one_rank(w, model, v, files); }; };
-  int wrong = 0;
-  const auto same = [&](const char* what, const Said& a, const Said& b) {
-    if (truth == Truth::exact ? a.str() == b.str() : is_near(a, b, v.dtype)) return;
-    std::printf("rank %d: %s\n  %s\n  %s\n", world.rank(), what, a.str().c_str(), b.str().c_str());
-    ++wrong;
-  };
-  if (world.rank() == 0) std::filesystem::create_directories(base);
-  world.barrier();
-  (void)part({"", base + "/device", 0, 2})(world);
-  if (world.rank() == 0) (void)on_host(world.size(), 0, part({"", base + "/host", 0, 2}));
-  world.barrier();
-  Said whole = part({})(world);
-  whole.numbers.erase(whole.numbers.begin(), whole.numbers.begin() + 4);
-  same("saved on the host, resumed on the device", part({base + "/host", "", 2, steps})(world), whole);
-  same("saved on the device, resumed on the host", on_host(world.size(), world.rank(), part({base + "/device", "", 2, steps})), whole);
-  world.barrier();
-  if (world.rank() == 0) std::filesystem::remove_all(base);
-  return wrong;
-}
-
-}  // namespace
-}  // namespace tessera::test
+#include "tests/train/device/device_runs.hpp"
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   const bool nccl = std::string(argv[1]) == "nccl", simulated = std::string(argv[2]) == "simulated";
   kernels::set_threads(1);
   try {
@@ -173,13 +20,9 @@ int main(int argc, char** argv) {
                                   .backend = WorldOptions::Backend::cuda,
                                   .comm_timeout_s = 60});
     const test::Truth truth = simulated ? test::Truth::exact : test::Truth::near;
-    const std::string config = test::config_json({});
-    const models::Model whole = models::make(config, "test"), bf = models::make(config, "test", DType::bf16), half = models::make(config, "test", DType::f16);
-    const models::Model qwen = models::make(test::qwen3_config, "test");
-    int wrong = test::compare(*world, truth, whole, bf, half);
-    wrong += test::cross(*world, truth, qwen);
-    wrong = static_cast<int>(world->max(wrong));
-    if (world->rank() == 0) std::printf("%d ranks, transport %s, device %s: %d differences\n", world->size(), argv[1], argv[2], wrong);
+    const int mine = std::string(argv[3]) == "golden" ? test::golden_curves(*world, truth) : test::against_host(*world, truth);
+    const int wrong = static_cast<int>(world->max(mine));
+    if (world->rank() == 0) std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
     return wrong == 0 ? 0 : 1;
   } catch (const Error& error) {
     if (std::string(error.what()).find("finds no GPU") != std::string::npos) {

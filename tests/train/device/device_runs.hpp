@@ -1,0 +1,38 @@
+#pragma once
+// Runs on a device, and what device_runs compares them with.
+
+#include <string>
+#include <vector>
+
+#include "tests/train/run.hpp"
+
+namespace tessera::test {
+
+/// exact: a simulated device, whose every bit is the host's.
+enum class Truth : unsigned char { exact, near };
+
+/// What one rank can say of a run.
+struct Said {
+  std::vector<double> numbers;  // losses, norms, loss of an evaluation
+  std::vector<std::int32_t> tokens;
+  std::uint64_t hash = 0;
+  [[nodiscard]] std::string str() const;
+};
+
+inline constexpr int steps_of_run = 3;
+/// Where a run begins and ends in checkpoints.
+struct Files {
+  std::string from, to;  // "": fresh; not saved
+  int first = 0, last = steps_of_run;
+};
+/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken.
+[[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files);
+
+// Each returns how much is wrong on this rank, and prints it.
+
+/// Steps of every strategy and type against the host's ranks that are threads, and checkpoints across.
+[[nodiscard]] int against_host(World& world, Truth truth);
+/// Ten steps of PyTorch at every stage, and those of other families at stage 3, to the tolerances of the host's tests; stages bit for bit alike.
+[[nodiscard]] int golden_curves(World& world, Truth truth);
+
+}  // namespace tessera::test

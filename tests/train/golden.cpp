@@ -1,0 +1,159 @@
+#include "tests/train/golden.hpp"
+
+#include <cmath>
+#include <sstream>
+
+#include "io/json_file.hpp"
+#include "runtime/base/transfer.hpp"
+
+namespace tessera::test {
+
+using nlohmann::json;
+
+Golden load_golden(const std::string& shape) {
+  Golden g;
+  g.directory = std::string(TESSERA_GOLDEN) + "/" + shape;
+  g.expected = json::parse(io::read_text(g.directory + "/golden.json"));
+  g.model = models::make(io::read_text(g.directory + "/config.json"), shape);
+  g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()}, io::Tokenizer::bytes);
+  return g;
+}
+
+Variant golden_stage(const Golden& g, int world, const char* stage) {
+  Variant v{.world = world, .strategy = stage, .global_batch = g.expected["samples_per_step"], .tokens = g.expected["tokens_per_sample"]};
+  v.micro_batch = world == 1 ? 4 : 1 + world % 2;
+  v.copies = world == 4;
+  v.recompute = world == 3;
+  return v;
+}
+
+Variant golden_family(const Golden& g, int world) {
+  Variant v{.world = world, .strategy = "3", .global_batch = g.expected["samples_per_step"], .micro_batch = g.expected["micro_batch"],
+            .tokens = g.expected["tokens_per_sample"]};
+  v.recompute = world == 2;
+  v.copies = world == 3;
+  v.experts = world == 2 ? shard::ExpertUnits::block : shard::ExpertUnits::own;
+  return v;
+}
+
+namespace {
+
+train::TrainerOptions options(const Golden& g, const Variant& v) {
+  const json& o = g.expected["options"];
+  auto options = options_of(g.model, v, 1);
+  options.adamw = {o["adam_beta1"], o["adam_beta2"], o["adam_epsilon"], o["weight_decay"]};
+  options.lr = {train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
+  options.max_grad_norm = o["max_grad_norm"];
+  return options;
+}
+
+/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full size: left out of what weights say.
+enum class KeyBiases : bool { count, left_out };
+
+/// Σ x² of one rank's elements, by parameter.
+class Squares {
+ public:
+  Squares(const Golden& g, KeyBiases biases) : params_(&g.model.params), biases_(biases), sums_(params_->size()) {}
+
+  void add(const shard::ShardLayout& layout, int unit, int shard, const std::vector<float>& data) {
+    for (const auto& s : layout.segments(unit, shard))
+      for (std::int64_t i = 0; i < s.length; ++i)
+        if (counts(s.param, s.param_offset + i)) {
+          const double x = data[static_cast<std::size_t>(s.unit_offset - shard * layout.shard_numel(unit) + i)];
+          sums_[static_cast<std::size_t>(s.param)] += x * x;
+        }
+  }
+  /// Collective: the norms of whole parameters on rank 0, elsewhere none.
+  [[nodiscard]] std::vector<double> norms(World& world) const {
+    std::string mine;
+    for (const double sum : sums_) mine += strfmt("%.17g ", sum);
+    std::vector<double> all;
+    for (const std::string& text : world.to_root(mine)) {
+      all.resize(sums_.size());
+      std::istringstream in(text);
+      for (double& sum : all) {
+        double more = 0;
+        in >> more;
+        sum += more;
+      }
+    }
+    for (double& sum : all) sum = std::sqrt(sum);
+    return all;
+  }
+
+ private:
+  [[nodiscard]] bool counts(int param, std::int64_t element) const {
+    const auto& p = (*params_)[static_cast<std::size_t>(param)];
+    const std::int64_t third = p.numel() / 3;
+    return biases_ == KeyBiases::count || p.name.find("c_attn.bias") == std::string::npos || element < third || element >= 2 * third;
+  }
+  const std::vector<ParamSpec>* params_;
+  KeyBiases biases_;
+  std::vector<double> sums_;
+};
+
+/// A run's figures against the golden ones.
+class Judge {
+ public:
+  Judge(const Golden& g, const Variant& v) : g_(g), v_(v) {}
+
+  void near(const char* what, double value, double golden, double relative, const std::string& at) {
+    if (std::fabs(value - golden) <= relative * std::fabs(golden)) return;
+    run_.wrong.push_back(strfmt("%s: %s of %s is %.9g, %.9g expected", v_.str().c_str(), what, at.c_str(), value, golden));
+  }
+  void step(std::size_t s, const train::StepReport& report, std::span<const double> layers) {
+    const json& e = g_.expected;
+    const std::string at = strfmt("step %zu", s + 1);
+    near("loss", report.loss, e["loss"][s], 2e-5, at);
+    near("norm", report.grad_norm, e["grad_norm"][s], 2e-5, at);
+    near("learning rate", report.learning_rate, e["learning_rate"][s], 1e-9, at);
+    run_.curve.insert(run_.curve.end(), {report.loss, report.grad_norm});
+    if (!e.contains("aux_loss")) return;
+    near("balance loss", report.aux_loss, e["aux_loss"][s], 5e-5, at);
+    const auto of_layers = e["aux_loss_layers"][s].get<std::vector<double>>();
+    near("number of balance losses", static_cast<double>(layers.size()), static_cast<double>(of_layers.size()), 0, at);
+    for (std::size_t l = 0; l < std::min(layers.size(), of_layers.size()); ++l) near("balance loss", layers[l], of_layers[l], 5e-5, at + strfmt(" layer %zu", l));
+  }
+  void norms(const char* what, const std::vector<double>& of_params, const json& golden, double relative) {
+    for (std::size_t i = 0; i < of_params.size(); ++i) {
+      const std::string& name = g_.model.params[i].name;
+      near(what, of_params[i], golden[name], relative, name);
+    }
+  }
+  [[nodiscard]] GoldenRun take() { return std::move(run_); }
+
+ private:
+  const Golden& g_;
+  const Variant& v_;
+  GoldenRun run_;
+};
+
+}  // namespace
+
+GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
+  const json& e = g.expected;
+  Judge judge(g, v);
+  Squares gradients(g, KeyBiases::count), weights(g, KeyBiases::left_out);
+  train::Trainer trainer(world, options(g, v));
+  const auto& layout = trainer.plan().layout;
+  const auto shards = trainer.shards();
+  io::read_model(world, g.directory, g.model.params, layout, shards, [&](const std::string& name) { return models::tensor_use(g.model, name); });
+  trainer.parameters_changed();
+  const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
+  for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
+    judge.step(s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch), trainer.layer_aux_losses());
+    if (s > 0 || !trainer.writes_shards()) continue;
+    for (const auto& shard : shards) gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
+  }
+  if (trainer.writes_shards())
+    for (const auto& shard : shards) {
+      std::vector<float> data(static_cast<std::size_t>(layout.shard_numel(shard.unit)));
+      copy_now(shard.device, data.data(), shard.data, data.size() * sizeof(float));
+      weights.add(layout, shard.unit, shard.shard, data);
+    }
+  judge.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
+  judge.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);
+  return judge.take();
+}
+
+}  // namespace tessera::test
