@@ -38,6 +38,12 @@ void check_options(const Options& options) {
   if (options.flag("reproducible") && options.text("comm") == "nccl")
     throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own", option_sources(options, {"reproducible", "comm"}),
                 "Use --comm mpi, or drop --reproducible");
+  if (options.text("gemm_choice") == "measured" && options.flag("reproducible"))
+    throw Error(ExitCode::usage, "--gemm_choice measured adds in an order that timing chose, and --reproducible in a documented one",
+                option_sources(options, {"gemm_choice", "reproducible"}), "Drop one of the two");
+  if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
+    throw options.refuse("gemm_choice_file", "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
+                         "Add --gemm_choice measured");
   if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
     throw options.refuse("comm", "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
                          "Use --comm auto, node or mpi");

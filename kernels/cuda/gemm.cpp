@@ -5,103 +5,27 @@
 
 #include "kernels/gemm.hpp"
 
-#include <algorithm>
-#include <limits>
-#include <vector>
+#include <mutex>
 
-#include "kernels/cuda/gemm_choice.hpp"
-#include "kernels/cuda/gemm_library.hpp"
+#include "kernels/cuda/gemm_candidates.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "runtime/base/cuda/check.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_candidates = 16, timed_runs = 5;
-
-/// "cuBLASLt 130100 on NVIDIA H200 sm_90": what a file of choices was made for.
+/// "cuBLASLt 130100 on NVIDIA H200 sm_90": what choices are made for.
 std::string identity_of(int device) {
   cudaDeviceProp properties{};
   TESSERA_CUDA(cudaGetDeviceProperties(&properties, device));
   return strfmt("cuBLASLt %zu on %s sm_%d%d", gemm_library().version(), properties.name, properties.major, properties.minor);
 }
 
-struct Call {
-  cublasLtHandle_t handle;
-  const GemmArgs& args;
+/// A product's first call since noting began.
+struct NotedCall {
+  GemmArgs args;
   cudaStream_t stream;
-  void* workspace;
 };
-
-void run(const Call& call, const GemmProduct& product, const cublasLtMatmulAlgo_t& algorithm, void* result) {
-  const auto alpha = static_cast<float>(call.args.alpha), beta = static_cast<float>(call.args.beta);
-  check_gemm(gemm_library().matmul(call.handle, product.operation, &alpha, call.args.b.data, product.first, call.args.a.data,
-                                   product.second, &beta, result, product.result, result, product.result, &algorithm,
-                                   call.workspace, gemm_workspace_bytes, call.stream),
-             "cublasLtMatmul", product.plan);
-}
-
-std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Call& call, const GemmProduct& product, int count) {
-  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(count));
-  int answered = 0;
-  const cublasStatus_t status =
-      gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result, product.result,
-                               product.preference, count, found.data(), &answered);
-  found.resize(static_cast<std::size_t>(answered));
-  std::erase_if(found,
-                [](const auto& c) { return c.state != CUBLAS_STATUS_SUCCESS || c.workspaceSize > gemm_workspace_bytes; });
-  if (status != CUBLAS_STATUS_SUCCESS || found.empty())
-    throw Error(ExitCode::internal, strfmt("cuBLASLt has no algorithm (%s)", gemm_library().status_string(status)),
-                "product " + str(product.plan), "pad the model's odd sizes, or use another library version");
-  return found;
-}
-
-/// A scope's events and scratch result: timing must not touch the real one, which a product may add to.
-class Timing {
- public:
-  explicit Timing(std::size_t bytes) {
-    TESSERA_CUDA(cudaEventCreate(&start_));
-    TESSERA_CUDA(cudaEventCreate(&stop_));
-    TESSERA_CUDA(cudaMalloc(&scratch_, bytes));
-    TESSERA_CUDA(cudaMemset(scratch_, 0, bytes));
-  }
-  ~Timing() {
-    TESSERA_CUDA_QUIETLY(cudaFree(scratch_));
-    TESSERA_CUDA_QUIETLY(cudaEventDestroy(start_));
-    TESSERA_CUDA_QUIETLY(cudaEventDestroy(stop_));
-  }
-  Timing(const Timing&) = delete;
-  Timing& operator=(const Timing&) = delete;
-  /// Milliseconds of the fastest of some runs.
-  float measure(const Call& call, const GemmProduct& product, const cublasLtMatmulAlgo_t& algorithm) {
-    float best = std::numeric_limits<float>::infinity();
-    for (int i = 0; i <= timed_runs; ++i) {
-      TESSERA_CUDA(cudaEventRecord(start_, call.stream));
-      run(call, product, algorithm, scratch_);
-      TESSERA_CUDA(cudaEventRecord(stop_, call.stream));
-      TESSERA_CUDA(cudaEventSynchronize(stop_));
-      float milliseconds = 0;
-      TESSERA_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
-      if (i > 0) best = std::min(best, milliseconds);  // the first run loads the kernel
-    }
-    return best;
-  }
-
- private:
-  cudaEvent_t start_ = nullptr, stop_ = nullptr;
-  void* scratch_ = nullptr;
-};
-
-cublasLtMatmulAlgo_t fastest(const Call& call, const GemmProduct& product) {
-  const auto found = candidates(call, product, most_candidates);
-  const auto bytes = static_cast<std::size_t>(product.plan.result_pitch * product.plan.n) * size_of(product.plan.result);
-  Timing timing(bytes);
-  std::size_t best = 0;
-  float least = std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < found.size(); ++i)
-    if (const float time = timing.measure(call, product, found[i].algo); time < least) least = time, best = i;
-  return found[best].algo;
-}
 
 /// What one device's products have. Lives until the process ends: the driver may be gone before destructors run.
 struct DeviceProducts {
@@ -110,11 +34,12 @@ struct DeviceProducts {
   GemmChoices choices;
   std::map<GemmPlan, std::unique_ptr<GemmProduct>> products;
   std::map<cudaStream_t, void*> workspaces;
+  bool noting = false;
+  std::map<GemmPlan, NotedCall> noted;
 };
 
 struct Registry {
   std::mutex mutex;
-  GemmSetting setting;
   std::map<int, DeviceProducts*> devices;
 };
 Registry& registry() {
@@ -122,35 +47,39 @@ Registry& registry() {
   return *instance;
 }
 
-DeviceProducts& products_of(Registry& all, int device) {
-  DeviceProducts*& own = all.devices[device];
-  if (own) return *own;
-  auto made = std::make_unique<DeviceProducts>(device);
-  check_gemm(gemm_library().create(&made->handle), "cublasLtCreate", {});
-  if (!all.setting.file.empty()) made->choices.read(all.setting.file);
-  own = made.release();
-  return *own;
-}
+/// The products of the calling thread's device, alone with them.
+class OwnProducts {
+ public:
+  OwnProducts() : lock_(registry().mutex) {
+    int device = 0;
+    TESSERA_CUDA(cudaGetDevice(&device));
+    DeviceProducts*& known = registry().devices[device];
+    if (!known) {
+      auto made = std::make_unique<DeviceProducts>(device);
+      check_gemm(gemm_library().create(&made->handle), "cublasLtCreate", {});
+      known = made.release();
+    }
+    own_ = known;
+  }
+  DeviceProducts* operator->() const { return own_; }
+  [[nodiscard]] GemmCall call(const GemmArgs& args, cudaStream_t stream) const {
+    void*& workspace = own_->workspaces[stream];
+    if (!workspace) TESSERA_CUDA(cudaMalloc(&workspace, gemm_workspace_bytes));
+    return {own_->handle, args, stream, workspace};
+  }
 
-const GemmProduct& product_of(Registry& all, DeviceProducts& own, const Call& call, const GemmPlan& plan) {
-  auto& slot = own.products[plan];
+ private:
+  std::lock_guard<std::mutex> lock_;
+  DeviceProducts* own_ = nullptr;
+};
+
+const GemmProduct& product_of(const OwnProducts& own, const GemmCall& call, const GemmPlan& plan) {
+  auto& slot = own->products[plan];
   if (slot) return *slot;
   auto product = std::make_unique<GemmProduct>(plan);
-  static_assert(sizeof(AlgorithmBytes) == sizeof(cublasLtMatmulAlgo_t));
-  if (plan.bias) {  // the heuristic looks at the pointer's alignment
-    check_gemm(
-        gemm_library().desc_set(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data, sizeof(void*)),
-        "BIAS_POINTER", plan);
-  }
-  if (const auto kept = own.choices.find(plan)) {
-    std::copy_n(reinterpret_cast<const char*>(kept->data()), sizeof product->algorithm,
-                reinterpret_cast<char*>(&product->algorithm));
-  } else {
-    product->algorithm = all.setting.timed ? fastest(call, *product) : candidates(call, *product, 1).front().algo;
-    AlgorithmBytes bytes;
-    std::copy_n(reinterpret_cast<const char*>(&product->algorithm), sizeof bytes, reinterpret_cast<char*>(bytes.data()));
-    own.choices.keep(plan, bytes);
-  }
+  set_bias(call, *product);
+  const auto kept = own->choices.find(plan);
+  product->algorithm = kept ? algorithm_of(*kept, call.handle, *product) : candidates(call, *product, 1).front();
   slot = std::move(product);
   return *slot;
 }
@@ -166,19 +95,38 @@ void empty_product(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stre
 
 }  // namespace
 
-void set_gemm(const GemmSetting& setting) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  TESSERA_ASSERT(all.devices.empty(), "products have been chosen already");
-  all.setting = setting;
+void note_products() {
+  const OwnProducts own;
+  own->noting = true;
+  own->noted.clear();
 }
 
-void write_gemm_choices(const std::string& path) {
-  int device = 0;
-  TESSERA_CUDA(cudaGetDevice(&device));
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  products_of(all, device).choices.write(path);
+std::size_t end_noting(Timing timing) {
+  const OwnProducts own;
+  std::size_t timed = 0;
+  for (const auto& [plan, noted] : own->noted) {
+    if (timing == Timing::off || own->choices.find(plan)) continue;
+    GemmProduct& product = *own->products.at(plan);
+    product.algorithm = fastest(own.call(noted.args, noted.stream), product);
+    own->choices.keep(plan, bytes_of(product.algorithm));
+    ++timed;
+  }
+  own->noting = false;
+  own->noted.clear();
+  return timed;
+}
+
+std::string product_choices() {
+  const OwnProducts own;
+  return own->choices.text();
+}
+
+std::size_t take_product_choices(const std::string& text, const std::string& from) {
+  const OwnProducts own;
+  const std::size_t count = own->choices.take(text, from);
+  for (const auto& [plan, product] : own->products)
+    if (const auto kept = own->choices.find(plan)) product->algorithm = algorithm_of(*kept, own->handle, *product);
+  return count;
 }
 
 void gemm(const GemmArgs& args, StreamView stream) {
@@ -190,19 +138,11 @@ void gemm(const GemmArgs& args, StreamView stream) {
   const auto queue = static_cast<cudaStream_t>(stream.handle);
   if (plan.m == 0 || plan.n == 0) return;
   if (plan.k == 0) return empty_product(args, plan, queue);
-  int device = 0;
-  TESSERA_CUDA(cudaGetDevice(&device));
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  DeviceProducts& own = products_of(all, device);
-  void*& workspace = own.workspaces[queue];
-  if (!workspace) TESSERA_CUDA(cudaMalloc(&workspace, gemm_workspace_bytes));
-  const Call call{own.handle, args, queue, workspace};
-  const GemmProduct& product = product_of(all, own, call, plan);
-  if (plan.bias)
-    check_gemm(gemm_library().desc_set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias.data, sizeof(void*)),
-               "BIAS_POINTER", plan);
-  run(call, product, product.algorithm, args.c.data);
+  const OwnProducts own;
+  const GemmCall call = own.call(args, queue);
+  const GemmProduct& product = product_of(own, call, plan);
+  if (own->noting) own->noted.try_emplace(plan, NotedCall{args, queue});
+  run(call, product, product.algorithm);
 }
 
 }  // namespace tessera::kernels::cuda

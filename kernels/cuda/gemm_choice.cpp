@@ -1,10 +1,28 @@
-// Choices of algorithms as text.
+// Choices of algorithms as text. Plain code: the simulated device has it too.
 #include "kernels/cuda/gemm_choice.hpp"
 
 #include <cinttypes>
-#include <fstream>
+#include <sstream>
+
+#include "runtime/base/rng.hpp"
 
 namespace tessera::kernels::cuda {
+namespace {
+
+constexpr const char* what_it_is = "products of tessera, 1";
+constexpr const char* remedy = "Delete the file: products are timed again, and it is written anew";
+
+/// "PLAN = ..." into its two halves.
+bool parse(const std::string& line, std::string& plan, AlgorithmBytes& a) {
+  const auto equals = line.rfind(" = ");
+  if (equals == std::string::npos) return false;
+  plan = line.substr(0, equals);
+  return std::sscanf(line.c_str() + equals + 3,
+                     "%16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64, &a[0],
+                     &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]) == 8;
+}
+
+}  // namespace
 
 std::string str(const GemmPlan& p) {
   return strfmt("%s %c,%c %lldx%lldx%lld -> %s, pitches %lld %lld %lld, aligned %u %u %u%s%s", name_of(p.operands),
@@ -15,59 +33,38 @@ std::string str(const GemmPlan& p) {
                 p.bias ? ", bias" : "", p.adds ? ", added" : "");
 }
 
-void GemmChoices::read(const std::string& path) {
-  std::ifstream in(path);
-  std::string line;
-  if (!std::getline(in, line))
-    throw Error(ExitCode::data, "no choices of products in " + path, {},
-                "make the file by a run that times them, or leave the option out");
-  if (line != identity_)
-    throw Error(ExitCode::usage, "choices of products for " + line, path,
-                "this run has " + identity_ + ": time the products again");
-  const std::lock_guard lock(mutex_);
-  for (int number = 2; std::getline(in, line); ++number) {
-    const auto equals = line.rfind(" = ");
-    AlgorithmBytes a{};
-    char more = 0;
-    const int found = equals == std::string::npos ? 0
-                                                  : std::sscanf(line.c_str() + equals + 3,
-                                                                "%16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64
-                                                                " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %c",
-                                                                &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7], &more);
-    if (found != 8)
-      throw Error(ExitCode::data, "not a choice of a product", strfmt("%s:%d", path.c_str(), number), "make the file anew");
-    choices_[line.substr(0, equals)] = a;
+std::string GemmChoices::text() const {
+  std::string text = std::string(what_it_is) + "\n" + identity_ + "\n";
+  for (const auto& [plan, algorithm] : choices_) {
+    text += plan + " =";
+    for (const std::uint64_t word : algorithm) text += strfmt(" %016" PRIx64, word);
+    text += "\n";
   }
+  return text + strfmt("sum %016" PRIx64 "\n", hash64(text));
 }
 
-void GemmChoices::write(const std::string& path) const {
-  std::ofstream out(path, std::ios::trunc);
-  const std::lock_guard lock(mutex_);
-  out << identity_ << '\n';
-  for (const auto& [plan, algorithm] : choices_) {
-    out << plan << " =";
-    for (const std::uint64_t word : algorithm) out << strfmt(" %016" PRIx64, word);
-    out << '\n';
+/// What is not as it would have been written is refused: one comparison finds damage, lines out of order, doubled or cut, and numbers spelled otherwise.
+std::size_t GemmChoices::take(const std::string& text, const std::string& from) {
+  std::istringstream lines(text);
+  std::string line, plan;
+  if (!std::getline(lines, line) || line != what_it_is || !std::getline(lines, line))
+    throw Error(ExitCode::data, "this is no file of choices for products", from, "Name another, or one that is not there yet");
+  GemmChoices read(line);
+  while (std::getline(lines, line)) {
+    AlgorithmBytes algorithm{};
+    if (parse(line, plan, algorithm)) read.choices_[plan] = algorithm;
   }
-  out.flush();
-  if (!out)
-    throw Error(ExitCode::data, "choices of products were not written", path, "is there room, and may this user write there?");
+  if (read.text() != text) throw Error(ExitCode::data, "the choices for products are damaged", from, remedy);
+  if (read.identity_ != identity_)
+    throw Error(ExitCode::usage, "the choices for products were made with " + read.identity_ + ", and this is " + identity_, from,
+                "Name another file; one that is not there is made");
+  for (const auto& [key, algorithm] : read.choices_) choices_[key] = algorithm;
+  return read.choices_.size();
 }
 
 std::optional<AlgorithmBytes> GemmChoices::find(const GemmPlan& plan) const {
-  const std::lock_guard lock(mutex_);
   const auto at = choices_.find(str(plan));
   return at == choices_.end() ? std::nullopt : std::optional(at->second);
-}
-
-void GemmChoices::keep(const GemmPlan& plan, const AlgorithmBytes& algorithm) {
-  const std::lock_guard lock(mutex_);
-  choices_[str(plan)] = algorithm;
-}
-
-std::size_t GemmChoices::size() const {
-  const std::lock_guard lock(mutex_);
-  return choices_.size();
 }
 
 }  // namespace tessera::kernels::cuda

@@ -40,6 +40,7 @@ GemmLibrary::GemmLibrary() {
   preference_set = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceSetAttribute);
   preference_get = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceGetAttribute);
   heuristic = TESSERA_SYMBOL(library, cublasLtMatmulAlgoGetHeuristic);
+  algorithm_check = TESSERA_SYMBOL(library, cublasLtMatmulAlgoCheck);
   status_string = TESSERA_SYMBOL(library, cublasLtGetStatusString);
   version = TESSERA_SYMBOL(library, cublasLtGetVersion);
 }

@@ -25,6 +25,7 @@ struct GemmLibrary {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulPreferenceGetAttribute) preference_get;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
   decltype(&cublasLtGetStatusString) status_string;
   decltype(&cublasLtGetVersion) version;
 };

@@ -63,7 +63,8 @@ void Executor::issue_norm(Program& program) {
   shard::StepSums mine;
   mine.tokens = block.local.tokens;
   if (block.guest != nullptr) mine.notes = block.guest->notes();
-  parts_.manager->issue_norm(mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host, program.step);
+  parts_.manager->issue_norm(mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
+                              block.rehearsal ? nullptr : program.step);
 }
 
 void Executor::end_on_device(Program& program) {
@@ -71,6 +72,7 @@ void Executor::end_on_device(Program& program) {
   if (program.norm < 0) return settle();
   program.events[static_cast<std::size_t>(program.norm)].wait();
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
+  if (program.block->rehearsal) return settle();
   if (program.phase == models::Phase::train) judge(program, bad_unit);
 }
 

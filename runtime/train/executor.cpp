@@ -52,6 +52,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
   program.source = &source;
   program.block = &block;
   const auto& list = program.schedule->list;
+  TESSERA_ASSERT(on_device() || !block.rehearsal, "a rehearsal on the host");
   if (on_device()) begin_on_device(program);
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
@@ -100,7 +101,7 @@ void Executor::execute(Program& program, int i) {
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
     case Op::norm: on_device() ? issue_norm(program) : norm(program); break;
     case Op::update:
-      if (program.block->skipped) break;  // every bit of the state stays as it is
+      if (program.block->skipped || program.block->rehearsal) break;  // every bit of the state stays as it is
       if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
       parts_.optimizer->update(parts_.manager->update_views(instruction.unit), compute_.view());
       break;

@@ -59,6 +59,8 @@ struct StepBlock {
   /// finite skips the updates, on every rank alike, and ends nothing.
   double gradient_scale = 1;
   bool skips = false, skipped = false;  // asked for; happened
+  /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the next run makes, to the last bit.
+  bool rehearsal = false;
   double max_grad_norm = 0;   // 0: no clipping
   StepGuest* guest = nullptr; // null: none
   kernels::LossSums local;    // of this rank's micro-batches

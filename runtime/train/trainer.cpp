@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/gemm_choice.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/train/batches.hpp"
@@ -39,6 +40,9 @@ struct Trainer::Parts : RunParts {
     alone(block.step, [&] { executor.run(program, source, block); });
   }
 
+  /// What a step over so much work starts with.
+  [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedWork& work);
+
   TrainerOptions options;
   AdamW optimizer;
   std::unique_ptr<Executor::Program> train, eval, logits;
@@ -63,6 +67,21 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
   train = executor.bind(plan.train, models::Phase::train);
   eval = executor.bind(plan.eval, models::Phase::eval);
   logits = executor.bind(plan.logits, models::Phase::logits);
+}
+
+StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedWork& work) {
+  StepBlock block;
+  block.step = step;
+  block.max_grad_norm = options.max_grad_norm;
+  block.loss_scale = 1.0 / static_cast<double>(work.targets);
+  if (loss_scale) {
+    block.skips = true;
+    block.gradient_scale = loss_scale->scale();
+    block.loss_scale *= block.gradient_scale;
+  }
+  std::ranges::fill(balance, 0);
+  block.balance = balance;
+  return block;
 }
 
 Trainer::Trainer(World& world, const TrainerOptions& options) : parts_(std::make_unique<Parts>(world, options)) {}
@@ -136,20 +155,11 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   p.batches.set(tokens, &sampler, first, count);
   p.optimizer.begin(updates + 1, report.learning_rate);
 
-  StepBlock block;
-  block.step = step;
-  block.max_grad_norm = p.options.max_grad_norm;
-  block.guest = p.guest;
   const io::PackedWork work = p.batches.work();
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
-  block.loss_scale = 1.0 / static_cast<double>(work.targets);
-  if (p.loss_scale) {
-    block.skips = true;
-    block.gradient_scale = report.loss_scale = p.loss_scale->scale();
-    block.loss_scale *= block.gradient_scale;
-  }
-  std::ranges::fill(p.balance, 0);
-  block.balance = p.balance;
+  StepBlock block = p.block_of(step, work);
+  block.guest = p.guest;
+  report.loss_scale = block.gradient_scale;
   p.run(*p.train, p.batches, block);
 
   p.steps_done = step;
@@ -165,6 +175,30 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.notes = block.sums.notes;
   report.seconds = seconds_since(begin);
   return report;
+}
+
+ProductChoices Trainer::choose_products(const ProductChoiceArgs& args) {
+  Parts& p = *parts_;
+  ProductChoices choices;
+  p.world.together([&] {
+    if (!args.kept.empty()) choices.kept = kernels::take_product_choices(args.kept, args.from);
+    kernels::note_products();
+  });
+  p.batches.set(*args.tokens, args.sampler, 0, args.count);
+  StepBlock block = p.block_of(0, p.batches.work());
+  block.rehearsal = true;
+  p.run(*p.train, p.batches, block);
+  const bool root = p.world.rank() == 0;
+  p.world.together([&] {
+    choices.timed = kernels::end_noting(root ? kernels::Timing::on : kernels::Timing::off);
+    if (root) choices.text = kernels::product_choices();
+  });
+  choices.text = p.world.from_root(choices.text);
+  p.world.together([&] {
+    if (!root) (void)kernels::take_product_choices(choices.text, "rank 0");
+  });
+  choices.timed = static_cast<std::size_t>(p.world.max(static_cast<std::int64_t>(choices.timed)));
+  return choices;
 }
 
 std::span<const double> Trainer::layer_aux_losses() const {

@@ -52,6 +52,18 @@ struct StepReport {
   bool skipped = false;       // a gradient overflowed: nothing was updated
 };
 
+/// For Trainer::choose_products.
+struct ProductChoiceArgs {
+  const io::TokenStream* tokens = nullptr;  // of the step that is rehearsed: samples [0, count) of the order
+  const io::Sampler* sampler = nullptr;
+  std::int64_t count = 0;
+  std::string kept, from;  // choices of an earlier run, alike on every rank, and where they are from; "": none
+};
+struct ProductChoices {
+  std::size_t kept = 0, timed = 0;  // in args.kept; now
+  std::string text;                 // all of them, to keep
+};
+
 class Trainer {
  public:
   /// Collective. Plans, agrees with the peers on the plan, allocates the arena. The model must outlive the trainer.
@@ -85,6 +97,10 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Goes on with another run's; without effect where losses are not scaled.
   void resume_loss_scale(const LossScaleState& state);
+  /// Collective, on devices, once the parameters are there and before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A step is
+  /// rehearsed, without its update; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what it chose. The state, and
+  /// what the next step finds, stays as it is. Throws as kernels::take_product_choices does.
+  ProductChoices choose_products(const ProductChoiceArgs& args);
   /// From the next step on; null: nobody. It must outlive the steps.
   void set_guest(StepGuest* guest);
 

@@ -205,6 +205,8 @@ TEST(Setup, Refusals) {
                 check_options(options_of({"--reproducible", "--reduce_gradients", "last"}));
               }),
               HasSubstr("reduce_gradients"));
+  EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice", "measured", "--reproducible"})); }), HasSubstr("timing chose"));
+  EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice_file", "x"})); }), HasSubstr("keeps what was measured"));
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] {

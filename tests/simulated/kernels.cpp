@@ -1,4 +1,6 @@
 // The simulated device's kernels: the host's, run when their queue comes to them. Whatever a kernel is handed must lie on the device.
+#include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "kernels/adamw.hpp"
@@ -7,6 +9,7 @@
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"
@@ -69,11 +72,75 @@ SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A:
 SIMULATED(layer_norm_forward, LayerNormForwardArgs, &A::x, &A::weight, &A::bias, &A::y, &A::mean, &A::rstd)
 SIMULATED(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)
 SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight, &A::dbias, &A::workspace)
-SIMULATED(gemm, GemmArgs, &A::a, &A::b, &A::c, &A::bias)
 SIMULATED(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)
 SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace, &A::positions)
 
 #undef SIMULATED
+
+/// What kernels/cuda/gemm.cpp has of one device.
+struct Products {
+  struct Call {
+    TensorView result;
+    std::int64_t pitch = 0;
+    StreamView stream;
+  };
+  std::mutex mutex;
+  GemmChoices choices{"a simulated device"};
+  bool noting = false;
+  std::map<GemmPlan, Call> noted;
+};
+static Products& products() {
+  static Products own;
+  return own;
+}
+
+void gemm(const GemmArgs& given, StreamView stream) {
+  using A = GemmArgs;
+  {
+    Products& own = products();
+    const std::lock_guard lock(own.mutex);
+    const GemmPlan plan = plan_gemm(given);
+    if (own.noting) own.noted.try_emplace(plan, Products::Call{given.c, plan.result_pitch, stream});
+  }
+  simulated::launch(stream, [args = taken(given, &A::a, &A::b, &A::c, &A::bias)] { kernels::gemm(args, host_stream); });
+}
+
+void note_products() {
+  Products& own = products();
+  const std::lock_guard lock(own.mutex);
+  own.noting = true;
+  own.noted.clear();
+}
+
+/// There is nothing to time. What timing may do is done: results, where the step's own will lie, are no numbers afterwards.
+std::size_t end_noting(Timing timing) {
+  Products& own = products();
+  const std::lock_guard lock(own.mutex);
+  std::size_t timed = 0;
+  for (const auto& [plan, call] : own.noted) {
+    if (timing == Timing::off || own.choices.find(plan)) continue;
+    own.choices.keep(plan, {static_cast<std::uint64_t>(plan.m)});
+    ++timed;
+    simulated::launch(call.stream, [c = call.result, pitch = static_cast<std::size_t>(call.pitch)] {
+      const std::size_t size = size_of(c.dtype);
+      for (std::size_t row = 0; row < static_cast<std::size_t>(c.shape[0]); ++row)
+        std::memset(static_cast<std::byte*>(c.data) + row * pitch * size, 0xff, static_cast<std::size_t>(c.shape[1]) * size);
+    });
+  }
+  own.noting = false;
+  own.noted.clear();
+  return timed;
+}
+
+std::string product_choices() {
+  const std::lock_guard lock(products().mutex);
+  return products().choices.text();
+}
+
+std::size_t take_product_choices(const std::string& text, const std::string& from) {
+  const std::lock_guard lock(products().mutex);
+  return products().choices.take(text, from);
+}
 
 void adamw(const AdamWArgs& given, StreamView stream) {
   using A = AdamWArgs;

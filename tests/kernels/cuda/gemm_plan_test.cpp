@@ -1,10 +1,7 @@
-// Products in a column-major library's words: the mapping, its descriptors in the library itself where it is installed (no device needed), stored choices.
+// Products in a column-major library's words: the mapping, its descriptors in the library itself where it is installed (no device needed).
 #include "kernels/cuda/gemm_plan.hpp"
 
 #include <cublasLt.h>
-
-#include <cstdio>
-#include <fstream>
 
 #include "../reference.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
@@ -101,27 +98,6 @@ TEST(GemmPlan, DescriptorsSayIt) {
             gemm_workspace_bytes);
   EXPECT_EQ(read_back<std::uint32_t>(lib.preference_get, p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK),
             static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-}
-
-TEST(GemmChoices, OutliveTheProcess) {
-  const std::string path = testing::TempDir() + "gemm_choices.txt";
-  const GemmPlan one = plan_gemm(product(4, 6, 8, false, true)), two = plan_gemm(product(4, 6, 9, true, false));
-  const AlgorithmBytes algorithm{1, 0xffffffffffffffff, 3, 4, 5, 6, 7, 0x123456789abcdef0};
-  GemmChoices written("cuBLASLt 1 on this");
-  written.keep(one, algorithm);
-  written.keep(two, {});
-  written.write(path);
-  GemmChoices read("cuBLASLt 1 on this");
-  read.read(path);
-  EXPECT_EQ(read.size(), 2u);
-  EXPECT_EQ(read.find(one), algorithm);
-  EXPECT_EQ(read.find(two), AlgorithmBytes{});
-  EXPECT_FALSE(read.find(plan_gemm(product(5, 6, 8, false, true))));
-  EXPECT_THROW(GemmChoices("cuBLASLt 2 on this").read(path), Error);
-  EXPECT_THROW(GemmChoices("cuBLASLt 1 on this").read(path + ".none"), Error);
-  std::ofstream(path, std::ios::app) << "fp32 = 12 34\n";
-  EXPECT_THROW(GemmChoices("cuBLASLt 1 on this").read(path), Error);
-  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -25,8 +25,13 @@ struct Files {
   std::string from, to;  // "": fresh; not saved
   int first = 0, last = steps_of_run;
 };
-/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken.
-[[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files);
+/// Products that choose before the first step: by what, and what became of it.
+struct Choosing {
+  std::string kept;
+  train::ProductChoices chosen;
+};
+/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken. `choosing` null: nothing is chosen.
+[[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files, Choosing* choosing = nullptr);
 
 // Each returns how much is wrong on this rank, and prints it.
 
