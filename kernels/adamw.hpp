@@ -5,6 +5,8 @@
 // operation rounded once: m = fma(1-β1, g-m, m);  v = fma(1-β2, g·g, β2·v);  p = fma(-lr/c1, m/(√v/√c2 + eps), p·(1-lr·wd)):
 // the same bits on every instruction set and device, for any number of threads.
 
+#include <span>
+
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 
@@ -18,13 +20,21 @@ struct AdamWScalars {
   std::int64_t skip = 0;  // 1: a step that has overflowed; nothing is updated
 };
 
+/// Elements [begin, end) of a shard that are updated alike.
+struct AdamWSegment {
+  std::int64_t begin = 0, end = 0;
+  bool decay = true;  // weight_decay applies
+};
+
 struct AdamWArgs {
   TensorView param, exp_avg, exp_avg_sq;  // (n) fp32, updated
   TensorView grad;                        // (n) fp32, only read
   const AdamWScalars* scalars = nullptr;
-  bool decay = true;  // weight_decay applies to this segment
-  TensorView copy;    // (n) bf16 or fp16: the updated param, rounded to nearest even in the same pass; absent: not wanted
+  /// What of the shard is updated, in order, none over another; host memory, read during the call. The rest keeps every bit.
+  std::span<const AdamWSegment> segments;
+  TensorView copy;  // (n) bf16 or fp16: the updated param, rounded to nearest even in the same pass; absent: not wanted
 };
+/// One launch on a device, up to 64 segments.
 void adamw(const AdamWArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,6 @@
-// AdamW over a piece of a shard in one pass: gradient, parameter and moments read, parameter and moments written, the rounded copy beside them.
-// Each block makes the constants of the step from the scalars in device memory.
+// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written, the rounded
+// copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and makes the constants of the
+// step from the scalars in device memory.
 #include "kernels/adamw.hpp"
 
 #include "kernels/cuda/adamw_step.hpp"
@@ -34,36 +35,39 @@ __device__ __forceinline__ void step(const AdamWConstants& s, const Pointers& p,
 
 template <int N, class T>
 __global__ void __launch_bounds__(block)
-    adamw_kernel(const AdamWScalars* scalars, bool decay, const Pointers p, T* copy, std::int64_t n) {
+    adamw_kernel(const AdamWScalars* scalars, const __grid_constant__ AdamWTable table, const Pointers p, T* copy) {
   if (scalars->skip != 0) return;
+  const AdamWTile tile = adamw_tile(table, static_cast<int>(blockIdx.x));
   __shared__ AdamWConstants shared;
-  if (threadIdx.x == 0) shared = adamw_constants(*scalars, decay);
+  if (threadIdx.x == 0) shared = adamw_constants(*scalars, tile.decay);
   __syncthreads();
   const AdamWConstants s = shared;
-  const std::int64_t runs = n / N, stride = static_cast<std::int64_t>(gridDim.x) * block;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * block + threadIdx.x;
-  for (std::int64_t i = thread; i < runs; i += stride) step<N>(s, p, copy, i * N);
-  for (std::int64_t i = runs * N + thread; i < n; i += stride) step<1>(s, p, copy, i);
+  const int thread = static_cast<int>(threadIdx.x);
+  const AdamWRuns runs = adamw_runs(tile, N);
+  for (std::int64_t i = runs.from + thread * N; i < runs.to; i += block * N) step<N>(s, p, copy, i);
+  const std::int64_t single = runs.single(tile, thread);
+  if (N > 1 && single < tile.last) step<1>(s, p, copy, single);
 }
 
 template <class T>
 void launch(const AdamWArgs& args, T* copy, StreamView stream) {
-  const std::int64_t n = args.param.numel();
   const Pointers p{args.grad.as<float>(), args.param.as<float>(), args.exp_avg.as<float>(), args.exp_avg_sq.as<float>()};
   constexpr int vector = sizeof(T) == 2 ? 8 : 4;
-  constexpr std::int64_t numbers_per_thread = 32;  // enough to pay for the constants' double divisions, which every block makes
-  const unsigned blocks = blocks_for(n, block * numbers_per_thread);
   const bool vectors =
       aligned16(p.grad) && aligned16(p.param) && aligned16(p.exp_avg) && aligned16(p.exp_avg_sq) && aligned16(copy);
-  if (vectors) adamw_kernel<vector, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, args.decay, p, copy, n);
-  else adamw_kernel<1, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, args.decay, p, copy, n);
-  check_launch("adamw");
+  for (auto rest = args.segments; !rest.empty();) {
+    const AdamWTable table = take_adamw_table(rest);
+    if (table.tiles == 0) return;
+    const auto blocks = static_cast<unsigned>(table.tiles);
+    if (vectors) adamw_kernel<vector, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, table, p, copy);
+    else adamw_kernel<1, T><<<blocks, block, 0, stream_of(stream)>>>(args.scalars, table, p, copy);
+    check_launch("adamw");
+  }
 }
 
 }  // namespace
 
 void adamw(const AdamWArgs& args, StreamView stream) {
-  if (args.param.numel() == 0) return;
   if (!args.copy) return launch<float>(args, nullptr, stream);
   by_element(args.copy.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -1,5 +1,6 @@
 #pragma once
-// AdamW of one element, as kernels/adamw.hpp writes it down: the same bits as the host's, on host and device.
+// AdamW of one element, as kernels/adamw.hpp writes it down: the same bits as the host's, on host and device; and which elements a
+// block of the one launch over a shard takes.
 
 #include "kernels/adamw.hpp"
 #include "kernels/cuda/element.hpp"
@@ -30,6 +31,67 @@ TESSERA_HD void adamw_element(const AdamWConstants& s, float grad, float& param,
   exp_avg = m;
   exp_avg_sq = v;
   param = fused(-s.rate, div(m, denominator), p);
+}
+
+/// Elements of a block: enough to pay for the constants' double divisions, which each makes.
+inline constexpr std::int64_t adamw_tile_elements = 8192;
+
+/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile on, at multiples
+/// of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
+struct AdamWTable {
+  static constexpr int most = 64;
+  struct Row {
+    std::int64_t begin = 0, end = 0;
+    int first_tile = 0;
+    bool decay = true;
+  };
+  Row rows[most];
+  int count = 0, tiles = 0;
+};
+
+/// Of segments that are not empty; takes as many as there is room for off the front of `segments`.
+inline AdamWTable take_adamw_table(std::span<const AdamWSegment>& segments) {
+  AdamWTable table;
+  for (; !segments.empty() && table.count < AdamWTable::most; segments = segments.subspan(1)) {
+    const AdamWSegment& s = segments.front();
+    if (s.begin == s.end) continue;
+    table.rows[table.count++] = {s.begin, s.end, table.tiles, s.decay};
+    table.tiles += static_cast<int>((s.end - 1) / adamw_tile_elements - s.begin / adamw_tile_elements) + 1;
+  }
+  return table;
+}
+
+/// Elements [first, last) of the shard, all of one segment.
+struct AdamWTile {
+  std::int64_t first, last;
+  bool decay;
+};
+TESSERA_HD AdamWTile adamw_tile(const AdamWTable& table, int tile) {
+  int low = 0, high = table.count - 1;  // the last row whose first tile is not behind this one
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (table.rows[middle].first_tile <= tile) low = middle;
+    else high = middle - 1;
+  }
+  const AdamWTable::Row& row = table.rows[low];
+  const std::int64_t first = (row.begin / adamw_tile_elements + (tile - row.first_tile)) * adamw_tile_elements;
+  const std::int64_t last = first + adamw_tile_elements;
+  return {first > row.begin ? first : row.begin, last < row.end ? last : row.end, row.decay};
+}
+
+/// Elements [from, to) of a tile are whole runs of n, on multiples of n of the shard; the others, fewer than 2·n, are singles.
+struct AdamWRuns {
+  std::int64_t from, to;
+  /// The i-th single; not below the tile's last if there are fewer.
+  TESSERA_HD std::int64_t single(const AdamWTile& tile, std::int64_t i) const {
+    const std::int64_t at = tile.first + i;
+    return at < from ? at : at + (to - from);
+  }
+};
+TESSERA_HD AdamWRuns adamw_runs(const AdamWTile& tile, std::int64_t n) {
+  const std::int64_t first = (tile.first + n - 1) / n * n, last = tile.last / n * n;
+  const std::int64_t from = first < tile.last ? first : tile.last;
+  return {from, last > from ? last : from};
 }
 
 }  // namespace tessera::kernels::cuda

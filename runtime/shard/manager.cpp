@@ -57,14 +57,14 @@ void ShardManager::bind_unit(int u) {
   // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
   unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
 
-  for (const Segment& segment : layout.segments(u, parts_.shard)) {
-    const std::int64_t at = segment.unit_offset - offset;
-    UpdateView view{segment.param, segment.length, master(u) + at, unit.reduced + at, {nullptr, nullptr}, parts_.device, {}};
-    if (unit.copy != nullptr)
-      view.copy = {unit.copy + static_cast<std::size_t>(at) * size_of(train.param_dtype), train.param_dtype, Shape{segment.length}, parts_.device};
-    for (int s = 0; s < parts_.num_states; ++s) view.states[s] = unit.states[s] + at;
-    unit.views.push_back(view);
-  }
+  unit.view = {.numel = layout.shard_numel(u),
+               .master = master(u),
+               .grad = unit.reduced,
+               .states = {unit.states[0], unit.states[1]},
+               .device = parts_.device};
+  if (unit.copy != nullptr) unit.view.copy = {unit.copy, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
+  for (const Segment& segment : layout.segments(u, parts_.shard))
+    unit.view.pieces.push_back({segment.param, segment.unit_offset - offset, segment.length});
 }
 
 void ShardManager::round_masters() {
@@ -190,9 +190,9 @@ std::uint64_t ShardManager::state_hash() const {
     hash = hash64({reinterpret_cast<const char*>(data), static_cast<std::size_t>(length) * sizeof(float)}, hash);
   };
   for (const Unit& unit : units_)
-    for (const UpdateView& view : unit.views) {
-      mix(view.master, view.length);
-      for (int s = 0; s < parts_.num_states; ++s) mix(view.states[s], view.length);
+    for (const auto& piece : unit.view.pieces) {
+      mix(unit.view.master + piece.begin, piece.length);
+      for (int s = 0; s < parts_.num_states; ++s) mix(unit.states[s] + piece.begin, piece.length);
     }
   return hash;
 }

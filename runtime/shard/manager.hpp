@@ -16,15 +16,19 @@
 
 namespace tessera::shard {
 
-/// A piece of one parameter in this rank's shard, as an optimizer sees it.
+/// This rank's shard of a unit, as an optimizer sees it: numel elements everywhere.
 struct UpdateView {
-  int param = 0;          // index into the model's list
-  std::int64_t length = 0;
+  struct Piece {  // of one parameter
+    int param = 0;  // index into the model's list
+    std::int64_t begin = 0, length = 0;
+  };
+  std::vector<Piece> pieces;  // in order; the rest is padding
+  std::int64_t numel = 0;
   float* master = nullptr;
   const float* grad = nullptr;
   float* states[2] = {nullptr, nullptr};
-  Device device;          // where all of it lies
-  TensorView copy;        // (length): the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
+  Device device;    // where all of it lies
+  TensorView copy;  // the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
 };
 
 /// What ranks tell each other once a step, as counts of ranks.
@@ -103,8 +107,8 @@ class ShardManager {
     return ExactSum::num_words + count_words + static_cast<std::size_t>(num_extra) +
            (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
   }
-  /// The pieces of this rank's shard of a unit; grad is complete after its last reduce. Stable over the run.
-  [[nodiscard]] std::span<const UpdateView> update_views(int unit) const { return units_[static_cast<std::size_t>(unit)].views; }
+  /// In training: grad is complete after the unit's last reduce. Stable over the run.
+  [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.
   [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
   /// Hash of masters and optimizer states on this rank, padding left out.
@@ -117,7 +121,7 @@ class ShardManager {
     float* states[2] = {nullptr, nullptr};
     std::vector<float*> partials;
     float* reduced = nullptr;  // where the finished gradient ends up
-    std::vector<UpdateView> views;
+    UpdateView view;
   };
   void bind_unit(int unit);
   void bind_norm();

@@ -103,7 +103,7 @@ void Executor::execute(Program& program, int i) {
     case Op::update:
       if (program.block->skipped || program.block->rehearsal) break;  // every bit of the state stays as it is
       if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
-      parts_.optimizer->update(parts_.manager->update_views(instruction.unit), compute_.view());
+      parts_.optimizer->update(parts_.manager->update_view(instruction.unit), compute_.view());
       break;
   }
   if (tracing_) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);

@@ -15,20 +15,25 @@ void AdamW::begin(std::int64_t step, double learning_rate) {
   scalars_.sqrt_bias_correction2 = std::sqrt(1.0 - std::pow(options_.beta2, t));
 }
 
-void AdamW::update(std::span<const shard::UpdateView> pieces, StreamView stream) {
-  for (const auto& piece : pieces) {
+void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
+  segments_.clear();
+  for (const auto& piece : shard.pieces) {
     const ParamSpec& param = params_[static_cast<std::size_t>(piece.param)];
     if (!param.trainable) continue;
-    const Shape n{piece.length};
-    kernels::adamw({.param = {piece.master, n, piece.device},
-                    .exp_avg = {piece.states[0], n, piece.device},
-                    .exp_avg_sq = {piece.states[1], n, piece.device},
-                    .grad = {piece.grad, n, piece.device},
-                    .scalars = memory_ != nullptr ? memory_ : &scalars_,
-                    .decay = param.decay,
-                    .copy = piece.copy},
-                   stream);
+    const std::int64_t end = piece.begin + piece.length;
+    const bool goes_on = !segments_.empty() && segments_.back().end == piece.begin && segments_.back().decay == param.decay;
+    if (goes_on) segments_.back().end = end;
+    else segments_.push_back({piece.begin, end, param.decay});
   }
+  const Shape n{shard.numel};
+  kernels::adamw({.param = {shard.master, n, shard.device},
+                  .exp_avg = {shard.states[0], n, shard.device},
+                  .exp_avg_sq = {shard.states[1], n, shard.device},
+                  .grad = {shard.grad, n, shard.device},
+                  .scalars = memory_ != nullptr ? memory_ : &scalars_,
+                  .segments = segments_,
+                  .copy = shard.copy},
+                 stream);
 }
 
 }  // namespace tessera::train

@@ -11,12 +11,16 @@ struct State {
   explicit State(std::int64_t n)
       : param(random_vector<float>(n, 1)), m(static_cast<std::size_t>(n)), v(static_cast<std::size_t>(n)) {}
   void step(std::vector<float>& grad, const AdamWScalars& scalars, bool decay) {
+    const AdamWSegment all{0, static_cast<std::int64_t>(param.size()), decay};
+    step(grad, scalars, {&all, 1});
+  }
+  void step(std::vector<float>& grad, const AdamWScalars& scalars, std::span<const AdamWSegment> segments) {
     adamw({.param = view(param),
            .exp_avg = view(m),
            .exp_avg_sq = view(v),
            .grad = view(grad),
            .scalars = &scalars,
-           .decay = decay},
+           .segments = segments},
           host_stream);
   }
 };
@@ -97,6 +101,31 @@ TEST(AdamW, TheWrittenSequenceToTheBit) {
       ASSERT_EQ(states[i].v, truth.v);
     }
   }
+}
+
+TEST(AdamW, SegmentsAreUpdatedAndNothingElse) {
+  const std::int64_t n = 9001;
+  const std::vector<AdamWSegment> segments{
+      {3, 100, true}, {100, 101, false}, {101, 101, true}, {128, 4300, false}, {4301, n, true}};
+  auto g = gradient(n, 1);
+  const AdamWScalars s = scalars_at(1, 0.9);
+  State decayed(n), kept(n), state(n);
+  const State before(n);
+  decayed.step(g, s, true);
+  kept.step(g, s, false);
+  const Setting setting(3, instruction_sets().back());
+  state.step(g, s, segments);
+  for (std::int64_t at = 0; at < n; ++at) {
+    const auto i = static_cast<std::size_t>(at);
+    const auto segment =
+        std::find_if(segments.begin(), segments.end(), [&](const auto& x) { return x.begin <= at && at < x.end; });
+    const State& expected = segment == segments.end() ? before : segment->decay ? decayed : kept;
+    ASSERT_EQ(state.param[i], expected.param[i]) << i;
+    ASSERT_EQ(state.m[i], expected.m[i]) << i;
+    ASSERT_EQ(state.v[i], expected.v[i]) << i;
+  }
+  for (const auto& wrong : {std::vector<AdamWSegment>{{0, 5}, {4, 9}}, {{5, 4}}, {{-1, 4}}, {{0, n + 1}}})
+    EXPECT_THROW(state.step(g, s, wrong), std::logic_error);
 }
 
 TEST(AdamW, NotANumberIsNotHidden) {

@@ -144,17 +144,20 @@ TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
     auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1), v = m;
     for (float& x : v) x = x * x;
     const AdamWScalars scalars{.learning_rate = 1e-2, .weight_decay = 0.1, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.03, .clip = 0.5};
+    const AdamWSegment all{0, n};
     auto param2 = param, m2 = m, v2 = v;
     std::vector<TypeParam> copy(static_cast<std::size_t>(n));
-    adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars}, host_stream);
-    adamw({.param = view(param2), .exp_avg = view(m2), .exp_avg_sq = view(v2), .grad = view(grad), .scalars = &scalars, .copy = view(copy)}, host_stream);
+    adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars,
+           .segments = {&all, 1}}, host_stream);
+    adamw({.param = view(param2), .exp_avg = view(m2), .exp_avg_sq = view(v2), .grad = view(grad), .scalars = &scalars,
+           .segments = {&all, 1}, .copy = view(copy)}, host_stream);
     EXPECT_EQ(param, param2);  // the copy changes nothing else
     EXPECT_EQ(m, m2);
     EXPECT_EQ(v, v2);
     expect_rounded(copy, param);
     std::vector<TypeParam> few(3);
     EXPECT_THROW(adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars,
-                        .copy = view(few)}, host_stream), std::logic_error);
+                        .segments = {&all, 1}, .copy = view(few)}, host_stream), std::logic_error);
   });
 }
 

@@ -98,7 +98,9 @@ TEST(Step, a_skipped_update_changes_nothing) {
   const std::vector<float> before[] = {p, m, v};
   const AdamWScalars scalars{.learning_rate = 1, .skip = 1};
   const Shape n{2};
-  adamw({.param = {p.data(), n}, .exp_avg = {m.data(), n}, .exp_avg_sq = {v.data(), n}, .grad = {g.data(), n}, .scalars = &scalars}, host_stream);
+  const AdamWSegment all{0, 2};
+  adamw({.param = {p.data(), n}, .exp_avg = {m.data(), n}, .exp_avg_sq = {v.data(), n}, .grad = {g.data(), n},
+         .scalars = &scalars, .segments = {&all, 1}}, host_stream);
   EXPECT_EQ(p, before[0]);
   EXPECT_EQ(m, before[1]);
   EXPECT_EQ(v, before[2]);

@@ -143,10 +143,11 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
     for (std::size_t p = 0; p < run.model.params.size(); ++p) {
       const TensorView &param = run.runner.param(static_cast<int>(p)), &grad = run.runner.grad(static_cast<int>(p));
       const Shape flat{param.numel()};
+      const kernels::AdamWSegment all{0, param.numel(), run.model.params[p].decay};
       for (std::size_t m : {2 * p, 2 * p + 1}) moments[m].resize(static_cast<std::size_t>(param.numel()), 0.0F);
       kernels::adamw({.param = param.reshape(flat), .exp_avg = {moments[2 * p].data(), flat},
                       .exp_avg_sq = {moments[2 * p + 1].data(), flat}, .grad = grad.reshape(flat), .scalars = &scalars,
-                      .decay = run.model.params[p].decay}, host_stream);
+                      .segments = {&all, 1}}, host_stream);
     }
   }
   EXPECT_GT(clipped, 0);

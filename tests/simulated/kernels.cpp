@@ -145,7 +145,12 @@ std::size_t take_product_choices(const std::string& text, const std::string& fro
 void adamw(const AdamWArgs& given, StreamView stream) {
   using A = AdamWArgs;
   require(given.scalars, sizeof *given.scalars);
-  simulated::launch(stream, [args = taken(given, &A::param, &A::exp_avg, &A::exp_avg_sq, &A::grad, &A::copy)] { kernels::adamw(args, host_stream); });
+  std::vector<AdamWSegment> segments(given.segments.begin(), given.segments.end());
+  AdamWArgs args = taken(given, &A::param, &A::exp_avg, &A::exp_avg_sq, &A::grad, &A::copy);
+  simulated::launch(stream, [args, segments]() mutable {
+    args.segments = segments;
+    kernels::adamw(args, host_stream);
+  });
 }
 
 void head_loss(const HeadLossArgs& given, StreamView stream) {

@@ -49,6 +49,7 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
     v[0] = 0, v[1] = 1e-42F;
     auto own_param = param, own_m = m, own_v = v;
     auto own_grad = grad;
+    const AdamWSegment all{0, count, decay};
     const AdamWScalars scalars{.learning_rate = 3e-4,
                                .beta1 = 0.9,
                                .beta2 = 0.95,
@@ -62,7 +63,7 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
            .exp_avg_sq = view(v),
            .grad = view(own_grad),
            .scalars = &scalars,
-           .decay = decay},
+           .segments = {&all, 1}},
           host_stream);
     const auto constants = cuda::adamw_constants(scalars, decay);
     for (std::size_t i = 0; i < grad.size(); ++i) cuda::adamw_element(constants, grad[i], own_param[i], own_m[i], own_v[i]);
@@ -70,6 +71,39 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
     EXPECT_EQ(own_m, m);
     EXPECT_EQ(own_v, v);
   }
+}
+
+TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
+  std::vector<AdamWSegment> segments;
+  std::int64_t end = 0;
+  for (std::int64_t i = 0; i < 150; ++i) {
+    const std::int64_t begin = end + (i % 3 == 0 ? i % 7 : 0);
+    end = begin + (i * i * 37) % 20011;
+    segments.push_back({begin, end, i % 2 == 0});
+  }
+  std::vector<int> seen(static_cast<std::size_t>(end));  // as decay asks for: 2 or 1
+  int launches = 0;
+  for (std::span<const AdamWSegment> rest = segments; !rest.empty(); ++launches) {
+    const cuda::AdamWTable table = cuda::take_adamw_table(rest);
+    for (int t = 0; t < table.tiles; ++t) {
+      const cuda::AdamWTile tile = cuda::adamw_tile(table, t);
+      ASSERT_LT(tile.first, tile.last);
+      ASSERT_LE(tile.last - tile.first, cuda::adamw_tile_elements);
+      const auto take = [&](std::int64_t at) { seen[static_cast<std::size_t>(at)] += tile.decay ? 2 : 1; };
+      const std::int64_t n = t % 2 == 0 ? 8 : 4;
+      const cuda::AdamWRuns runs = cuda::adamw_runs(tile, n);
+      ASSERT_EQ((runs.to - runs.from) % n, 0);
+      if (runs.to > runs.from) { ASSERT_EQ(runs.from % n, 0); }
+      for (std::int64_t at = runs.from; at < runs.to; ++at) take(at);
+      for (int thread = 0; thread < 256; ++thread)
+        if (runs.single(tile, thread) < tile.last) take(runs.single(tile, thread));
+    }
+  }
+  EXPECT_EQ(launches, 3);
+  for (const AdamWSegment& s : segments)
+    for (std::int64_t at = s.begin; at < s.end; ++at)
+      ASSERT_EQ(std::exchange(seen[static_cast<std::size_t>(at)], 0), s.decay ? 2 : 1) << at;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
 }
 
 TEST(CudaFormulas, NormalsAreTheHostsToTheBit) {

@@ -101,50 +101,60 @@ TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
   EXPECT_EQ(device_squares(x.data(), 512).back(), 2);
 }
 
+/// A shard twice, three steps of it, and that host and device agree.
+struct AdamWProblem {
+  AdamWProblem(std::int64_t n, std::size_t shift)
+      : shape{n}, param(normals_of<float>(n, 5), shape, shift), m(normals_of<float>(n, 6), shape, shift),
+        v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift), grad(normals_of<float>(n, 7), shape, shift),
+        copy(shape, bf16(0.0F), shift), on_device(sizeof scalars) {
+    ::tessera::cuda::copy_now(test_device(), on_device.view().data, &scalars, sizeof scalars);
+  }
+  void run(std::span<const AdamWSegment> segments, bool with_copy) {
+    DeviceStream stream;
+    for (int step = 0; step < 3; ++step) {
+      adamw({.param = param.on_host(), .exp_avg = m.on_host(), .exp_avg_sq = v.on_host(), .grad = grad.on_host(),
+             .scalars = &scalars, .segments = segments, .copy = with_copy ? copy.on_host() : TensorView{}},
+            host_stream);
+      adamw({.param = param.on_device(), .exp_avg = m.on_device(), .exp_avg_sq = v.on_device(), .grad = grad.on_device(),
+             .scalars = static_cast<const AdamWScalars*>(on_device.view().data), .segments = segments,
+             .copy = with_copy ? copy.on_device() : TensorView{}},
+            stream.view());
+    }
+    stream.synchronize();
+    EXPECT_EQ(bytes_of(param.download()), bytes_of(param.host()));
+    EXPECT_EQ(bytes_of(m.download()), bytes_of(m.host()));
+    EXPECT_EQ(bytes_of(v.download()), bytes_of(v.host()));
+    EXPECT_EQ(bytes_of(copy.download()), bytes_of(copy.host()));
+  }
+  const AdamWScalars scalars{.learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .bias_correction1 = 0.1,
+                             .sqrt_bias_correction2 = 0.2, .clip = 0.37};
+  Shape shape;
+  Twin<float> param, m, v, grad;
+  Twin<bf16> copy;
+  DeviceMemory on_device;
+};
+
 TEST(CudaAdamW, ToTheBit) {
   TESSERA_NEEDS_DEVICE();
   for (const std::size_t shift : {0, 1})
     for (const std::int64_t n : {1, 4097, 100000})
       for (const bool decay : {true, false}) {
-        const Shape shape{n};
-        Twin<float> param(normals_of<float>(n, 5), shape, shift), m(normals_of<float>(n, 6), shape, shift),
-            v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift);
-        Twin<float> grad(normals_of<float>(n, 7), shape, shift);
-        Twin<bf16> copy(shape, bf16(0.0F), shift);
-        const AdamWScalars scalars{.learning_rate = 3e-4,
-                                   .beta1 = 0.9,
-                                   .beta2 = 0.95,
-                                   .weight_decay = 0.1,
-                                   .bias_correction1 = 0.1,
-                                   .sqrt_bias_correction2 = 0.2,
-                                   .clip = 0.37};
-        DeviceMemory on_device(sizeof scalars);
-        ::tessera::cuda::copy_now(test_device(), on_device.view().data, &scalars, sizeof scalars);
-        DeviceStream stream;
-        for (int step = 0; step < 3; ++step) {
-          adamw({.param = param.on_host(),
-                 .exp_avg = m.on_host(),
-                 .exp_avg_sq = v.on_host(),
-                 .grad = grad.on_host(),
-                 .scalars = &scalars,
-                 .decay = decay,
-                 .copy = copy.on_host()},
-                host_stream);
-          adamw({.param = param.on_device(),
-                 .exp_avg = m.on_device(),
-                 .exp_avg_sq = v.on_device(),
-                 .grad = grad.on_device(),
-                 .scalars = static_cast<const AdamWScalars*>(on_device.view().data),
-                 .decay = decay,
-                 .copy = copy.on_device()},
-                stream.view());
-        }
-        stream.synchronize();
-        EXPECT_EQ(bytes_of(param.download()), bytes_of(param.host()));
-        EXPECT_EQ(bytes_of(m.download()), bytes_of(m.host()));
-        EXPECT_EQ(bytes_of(v.download()), bytes_of(v.host()));
-        EXPECT_EQ(bytes_of(copy.download()), bytes_of(copy.host()));
+        const AdamWSegment all{0, n, decay};
+        AdamWProblem(n, shift).run({&all, 1}, decay);
       }
+}
+
+TEST(CudaAdamW, ManySegmentsOfAShardToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  std::vector<AdamWSegment> segments;  // more than one launch takes; of every alignment, next to each other and apart
+  std::int64_t end = 0;
+  for (std::int64_t i = 0; i < 150; ++i) {
+    const std::int64_t begin = end + (i % 3 == 0 ? i % 7 : 0);
+    end = begin + (i * i * 37) % 20011;
+    segments.push_back({begin, end, i % 2 == 0});
+  }
+  for (const std::size_t shift : {0, 1})
+    for (const bool with_copy : {true, false}) AdamWProblem(end + 5, shift).run(segments, with_copy);
 }
 
 TEST(CudaInit, ToTheBitFromAnyElementOn) {
