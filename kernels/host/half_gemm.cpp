@@ -1,4 +1,4 @@
-// GEMM of halves: C in blocks that are summed in fp32 scratch (or in C itself, where it is fp32), over blocks of k.
+// GEMM of halves: C in blocks that are summed in fp32, in scratch or in C itself, over blocks of k.
 #include "kernels/host/half_gemm.hpp"
 
 #include <sys/mman.h>
@@ -9,6 +9,7 @@
 #include <new>
 
 #include "kernels/host/convert.hpp"
+#include "kernels/host/half_panels.hpp"
 #include "kernels/host/pair_panels.hpp"
 #include "kernels/threads.hpp"
 
@@ -17,20 +18,23 @@ namespace tessera::kernels {
 namespace host {
 namespace {
 
-/// Extents of a block: large enough that widening or packing is a few per cent of the products, small enough for the outer cache.
+/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of A at a time stay in the
+/// outer cache (108 KiB), a panel of B in the inner one (24 KiB).
 struct Blocks {
   std::int64_t m, n, k;
 };
-constexpr Blocks upcast_blocks{1024, 1024, 512}, pair_blocks{480, 1024, 512};
+constexpr Blocks upcast_blocks{1024, 1536, 384}, pair_blocks{480, 1024, 512};
+constexpr std::int64_t strip = 72;
+static_assert(strip % most_panel_rows == 0 && upcast_blocks.n % most_panel_columns == 0);
 static_assert(pair_blocks.m % pair_rows == 0 && pair_blocks.n % pair_columns == 0 && pair_blocks.k % 2 == 0);
 
 constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-constexpr std::int64_t a_numel = most(upcast_blocks.m * upcast_blocks.k, pair_blocks.m * pair_blocks.k / 2),
+constexpr std::int64_t a_numel = most(strip * upcast_blocks.k + panel_slack, pair_blocks.m * pair_blocks.k / 2),
                        b_numel = most(upcast_blocks.n * upcast_blocks.k, pair_blocks.n * pair_blocks.k / 2),
                        c_numel = most(upcast_blocks.m * upcast_blocks.n, pair_blocks.m * pair_blocks.n);
+static_assert(a_numel % 16 == 0 && b_numel % 16 == 0);
 
-/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are any: with small ones every
-/// row that is widened is another page to look up, which cost about a tenth of a product of 512³.
+/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are any.
 class Scratch {
  public:
   [[nodiscard]] static Scratch& own() {
@@ -43,8 +47,7 @@ class Scratch {
 
  private:
   static constexpr std::align_val_t huge{2 << 20};
-  static constexpr std::size_t bytes = sizeof(float) * (a_numel + b_numel + c_numel);
-  static_assert(bytes % (2 << 20) == 0);
+  static constexpr std::size_t bytes = (sizeof(float) * (a_numel + b_numel + c_numel) + (2 << 20) - 1) / (2 << 20) * (2 << 20);
 
   static float* take() {
     void* const memory = ::operator new(bytes, huge);
@@ -81,92 +84,96 @@ PairTileKernel pair_kernel() {
   return nullptr;
 }
 
-/// Rows [0, rows) of `columns` numbers, ld apart, widened to rows of `to` that follow one another.
-template <class T>
-void widen_rows(const T* from, std::int64_t ld, std::int64_t rows, std::int64_t columns, float* to) {
-  const Convert& table = convert();
-  for (std::int64_t r = 0; r < rows; ++r) table.widen(from + r * ld, to + r * columns, columns);
+/// Cuts k into blocks about as deep as each other: a thin last one would cost as much per number as it has few products.
+std::int64_t k_step(std::int64_t k, std::int64_t most_k) {
+  const std::int64_t steps = (k + most_k - 1) / most_k;
+  return steps > 0 ? ((k + steps - 1) / steps + 31) / 32 * 32 : 0;
 }
 
+/// A block of C and what it is made of.
 template <class T, class G>
-class Run {
+class Block {
  public:
-  explicit Run(const HalfProduct<T, G>& product) : p_(product), s_(product.shape), tile_(pair_kernel<T>()) {}
+  Block(const HalfProduct<T, G>& product, std::int64_t i, std::int64_t j, const Blocks& most)
+      : p_(product), s_(product.shape), i_(i), j_(j), rows_(std::min(most.m, s_.m - i)), columns_(std::min(most.n, s_.n - j)) {}
 
-  void run() {
-    const Blocks blocks = tile_ ? pair_blocks : upcast_blocks;
-    for (std::int64_t i = 0; i < s_.m; i += blocks.m) {
-      i_ = i, rows_ = std::min(blocks.m, s_.m - i), packed_k_ = -1;
-      for (std::int64_t j = 0; j < s_.n; j += blocks.n) {
-        j_ = j, columns_ = std::min(blocks.n, s_.n - j);
-        block(blocks.k);
+  /// Up-cast panels. Sums of halves wait in scratch for the last block of k, those of fp32 in C itself.
+  void multiply_upcast() {
+    const std::int64_t step = k_step(s_.k, upcast_blocks.k), ld = (columns_ + 15) / 16 * 16;
+    if (s_.k == 0) return finish_empty();
+    const HalfPanels<T>& panels = half_panels<T>();
+    for (k_ = 0; k_ < s_.k; k_ += step) {
+      depth_ = std::min(step, s_.k - k_);
+      const bool is_first = k_ == 0, is_last = k_ + depth_ == s_.k;
+      panels.pack_b(b(), scratch_.b());
+      for (std::int64_t r = 0; r < rows_; r += strip) {
+        const std::int64_t lines = std::min(strip, rows_ - r);
+        panels.pack_a(a(r, lines), scratch_.a());
+        PanelBlock<T, G> block{.a = scratch_.a(), .b = scratch_.b(), .rows = lines, .columns = columns_, .depth = depth_, .alpha = p_.alpha,
+                               .is_first = is_first, .is_last = is_last, .sums = scratch_.c() + r * ld, .sums_ld = ld, .c = c(r), .ldc = s_.ldc,
+                               .beta = p_.beta, .bias = bias()};
+        if constexpr (!is_half<G>) {
+          block.is_first = block.is_last = true;
+          if (!is_first) block.beta = 1, block.bias = nullptr;
+        }
+        panels.run(block);
       }
     }
   }
 
- private:
-  /// One block of C, from the first word to the rounding.
-  void block(std::int64_t most_k) {
-    if constexpr (is_half<G>) sums_ = scratch_.c(), ld_ = (columns_ + 15) / 16 * 16;
-    else sums_ = c(0), ld_ = s_.ldc;
+  void multiply_pairs(PairTileKernel tile) {
+    float* const sums = is_half<G> ? scratch_.c() : reinterpret_cast<float*>(c(0));
+    const std::int64_t ld = is_half<G> ? (columns_ + 15) / 16 * 16 : s_.ldc;
     const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
-    if (laid) lay_down();
-    // Blocks of k about as deep as each other: a thin last one would cost as much per number as it has few products.
-    const std::int64_t steps = (s_.k + most_k - 1) / most_k, step = steps > 0 ? ((s_.k + steps - 1) / steps + 31) / 32 * 32 : 0;
-    for (std::int64_t k = 0; k < s_.k; k += step) {
-      k_ = k, depth_ = std::min(step, s_.k - k);
-      const bool add = laid || k > 0;
-      if (tile_) multiply_pairs(add);
-      else multiply_upcast(add);
-      packed_k_ = k;
+    if (laid) lay_down(sums, ld);
+    auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words = reinterpret_cast<std::uint32_t*>(scratch_.b());
+    const std::int64_t step = k_step(s_.k, pair_blocks.k);
+    for (k_ = 0; k_ < s_.k; k_ += step) {
+      depth_ = std::min(step, s_.k - k_);
+      pack_pairs(a(0, rows_), pair_rows, a_words);
+      pack_pairs(b(), pair_columns, b_words);
+      multiply_panels({.a = a_words, .b = b_words, .rows = rows_, .columns = columns_, .pairs = (depth_ + 1) / 2, .alpha = p_.alpha,
+                       .add = laid || k_ > 0, .c = sums, .ldc = ld}, tile);
     }
     if constexpr (is_half<G>)
-      for (std::int64_t r = 0; r < rows_; ++r) convert().narrow(sums_ + r * ld_, c(r), columns_);
+      for (std::int64_t r = 0; r < rows_; ++r) convert().narrow(sums + r * ld, c(r), columns_);
   }
 
+ private:
   [[nodiscard]] G* c(std::int64_t row) const { return p_.c + (i_ + row) * s_.ldc + j_; }
-  [[nodiscard]] const T* a() const { return s_.trans_a ? p_.a + k_ * s_.lda + i_ : p_.a + i_ * s_.lda + k_; }
-  [[nodiscard]] const T* b() const { return s_.trans_b ? p_.b + j_ * s_.ldb + k_ : p_.b + k_ * s_.ldb + j_; }
+  [[nodiscard]] const T* bias() const { return p_.bias ? p_.bias + j_ : nullptr; }
+  [[nodiscard]] PanelSource<T> a(std::int64_t row, std::int64_t lines) const {
+    const std::int64_t i = i_ + row;
+    if (s_.trans_a) return {p_.a + k_ * s_.lda + i, s_.lda, lines, depth_, KOrder::across};
+    return {p_.a + i * s_.lda + k_, s_.lda, lines, depth_, KOrder::along};
+  }
+  [[nodiscard]] PanelSource<T> b() const {
+    if (s_.trans_b) return {p_.b + j_ * s_.ldb + k_, s_.ldb, columns_, depth_, KOrder::along};
+    return {p_.b + k_ * s_.ldb + j_, s_.ldb, columns_, depth_, KOrder::across};
+  }
 
   /// sums = beta·c + bias.
-  void lay_down() const {
+  void lay_down(float* sums, std::int64_t ld) const {
     for (std::int64_t r = 0; r < rows_; ++r) {
-      float* const line = sums_ + r * ld_;
+      float* const line = sums + r * ld;
       const G* const old = c(r);
-      const T* const bias = p_.bias ? p_.bias + j_ : nullptr;
       for (std::int64_t x = 0; x < columns_; ++x)
-        line[x] = (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(old[x])) + (bias ? static_cast<float>(bias[x]) : 0);
+        line[x] = (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(old[x])) + (bias() ? static_cast<float>(bias()[x]) : 0);
     }
   }
 
-  void multiply_upcast(bool add) {
-    GemmShape shape = s_;
-    shape.m = rows_, shape.n = columns_, shape.k = depth_, shape.ldc = ld_;
-    shape.lda = s_.trans_a ? rows_ : depth_;
-    shape.ldb = s_.trans_b ? depth_ : columns_;
-    if (k_ != packed_k_) widen_rows(a(), s_.lda, s_.trans_a ? depth_ : rows_, shape.lda, scratch_.a());
-    widen_rows(b(), s_.ldb, s_.trans_b ? columns_ : depth_, shape.ldb, scratch_.b());
-    gemm_serial<float>(shape, p_.alpha, scratch_.a(), scratch_.b(), add ? 1.0F : 0.0F, sums_);
-  }
-
-  void multiply_pairs(bool add) {
-    if constexpr (std::is_same_v<T, bf16>) {
-      auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words = reinterpret_cast<std::uint32_t*>(scratch_.b());
-      if (k_ != packed_k_) pack_pairs({a(), s_.lda, rows_, depth_, s_.trans_a ? KOrder::across : KOrder::along}, pair_rows, a_words);
-      pack_pairs({b(), s_.ldb, columns_, depth_, s_.trans_b ? KOrder::along : KOrder::across}, pair_columns, b_words);
-      multiply_panels({.a = a_words, .b = b_words, .rows = rows_, .columns = columns_, .pairs = (depth_ + 1) / 2, .alpha = p_.alpha,
-                       .add = add, .c = sums_, .ldc = ld_}, tile_);
-    }
+  /// A product of no depth: c = beta·c + bias.
+  void finish_empty() const {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      for (std::int64_t x = 0; x < columns_; ++x)
+        put(c(r)[x], (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(c(r)[x])) + (bias() ? static_cast<float>(bias()[x]) : 0));
   }
 
   const HalfProduct<T, G>& p_;
   const GemmShape& s_;
-  PairTileKernel tile_;
   Scratch& scratch_ = Scratch::own();
-  std::int64_t i_ = 0, j_ = 0, k_ = 0, rows_ = 0, columns_ = 0, depth_ = 0;
-  std::int64_t packed_k_ = -1;  // where in k the rows that scratch.a() holds begin
-  float* sums_ = nullptr;       // the block of C, in fp32
-  std::int64_t ld_ = 0;
+  std::int64_t i_, j_, rows_, columns_;
+  std::int64_t k_ = 0, depth_ = 0;
 };
 
 }  // namespace
@@ -175,7 +182,18 @@ void set_half_gemm(HalfGemm way) { chosen.store(way, std::memory_order_relaxed);
 
 template <class T, class G>
 void half_gemm_serial(const HalfProduct<T, G>& product) {
-  Run<T, G>(product).run();
+  const PairTileKernel tile = pair_kernel<T>();
+  const Blocks blocks = tile ? pair_blocks : upcast_blocks;
+  for (std::int64_t i = 0; i < product.shape.m; i += blocks.m)
+    for (std::int64_t j = 0; j < product.shape.n; j += blocks.n) {
+      Block<T, G> block(product, i, j, blocks);
+      if constexpr (std::is_same_v<T, bf16>)
+        if (tile) {
+          block.multiply_pairs(tile);
+          continue;
+        }
+      block.multiply_upcast();
+    }
 }
 template void half_gemm_serial(const HalfProduct<bf16, bf16>&);
 template void half_gemm_serial(const HalfProduct<bf16, float>&);

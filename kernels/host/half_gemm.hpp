@@ -1,7 +1,7 @@
 #pragma once
 // GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op (kernels/gemm.hpp).
 //
-// Two ways. `upcast`: panels of A and B are widened into scratch and multiplied by sgemm. `pairs`: panels are packed as pairs of k for
+// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp). `pairs`: panels are packed as pairs of k for
 // vdpbf16ps, bf16 only, where the CPU has it. They differ in the last places: vdpbf16ps adds the two products of a pair in one chain of
 // its own and flushes subnormal numbers.
 

@@ -11,7 +11,7 @@ std::uint32_t pair_of(bf16 low, bf16 high) { return low.bits | static_cast<std::
 constexpr bf16 zero_half() { return bf16(0.0F); }
 
 /// One panel whose lines all exist.
-void pack_panel(const PairSource& s, std::int64_t first, std::int64_t width, std::uint32_t* to) {
+void pack_panel(const PanelSource<bf16>& s, std::int64_t first, std::int64_t width, std::uint32_t* to) {
   const std::int64_t whole = s.depth / 2;
   if (s.order == KOrder::along) {
     for (std::int64_t r = 0; r < width; ++r) {
@@ -31,7 +31,7 @@ void pack_panel(const PairSource& s, std::int64_t first, std::int64_t width, std
 }
 
 /// The last panel, of which `lines` lines exist.
-void pack_edge(const PairSource& s, std::int64_t first, std::int64_t lines, std::int64_t width, std::uint32_t* to) {
+void pack_edge(const PanelSource<bf16>& s, std::int64_t first, std::int64_t lines, std::int64_t width, std::uint32_t* to) {
   const std::int64_t along = s.order == KOrder::along ? 1 : s.ld, across = s.order == KOrder::along ? s.ld : 1;
   const auto at = [&](std::int64_t r, std::int64_t k) { return r < lines && k < s.depth ? s.data[(first + r) * across + k * along] : zero_half(); };
   for (std::int64_t p = 0; p < (s.depth + 1) / 2; ++p)
@@ -40,7 +40,7 @@ void pack_edge(const PairSource& s, std::int64_t first, std::int64_t lines, std:
 
 }  // namespace
 
-void pack_pairs(const PairSource& source, std::int64_t width, std::uint32_t* to) {
+void pack_pairs(const PanelSource<bf16>& source, std::int64_t width, std::uint32_t* to) {
   const std::int64_t panel = (source.depth + 1) / 2 * width;
   for (std::int64_t first = 0; first < source.lines; first += width, to += panel) {
     if (first + width <= source.lines) pack_panel(source, first, width, to);

@@ -2,21 +2,13 @@
 // Packing for the register tile of pairs (pair_tile.hpp), and the product of packed blocks by it. One thread.
 
 #include "kernels/host/pair_tile.hpp"
+#include "kernels/host/panel_source.hpp"
 #include "runtime/base/half.hpp"
 
 namespace tessera::kernels::host {
 
-/// How a matrix to pack lies: `along`: its k's follow one another in memory, lines are ld apart; `across`: its lines (rows of A, columns
-/// of B) follow one another, and the k's are ld apart.
-enum class KOrder : unsigned char { along, across };
-
-struct PairSource {
-  const bf16* data;
-  std::int64_t ld, lines, depth;
-  KOrder order;
-};
 /// Packs all lines in panels of `width`, one after another: ⌈lines / width⌉·⌈depth / 2⌉·width words.
-void pack_pairs(const PairSource& source, std::int64_t width, std::uint32_t* to);
+void pack_pairs(const PanelSource<bf16>& source, std::int64_t width, std::uint32_t* to);
 
 struct PairBlock {
   const std::uint32_t *a, *b;  // panels of pair_rows and of pair_columns

@@ -88,6 +88,14 @@ void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k) {
     is_exact<T>({m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0, mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0, (mask & 8) != 0});
 }
 
+TYPED_TEST(OfHalves, EveryInstructionSetSumsAndRoundsAlike) {
+  const Way way(host::HalfGemm::upcast);
+  for (const Isa isa : instruction_sets()) {
+    const Setting setting(1, isa);
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{33, 1, 5}, {7, 17, 9}, {75, 67, 33}, {24, 64, 40}}) all_kinds<TypeParam>(m, n, k);
+  }
+}
+
 TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
   for (const host::HalfGemm kind : {host::HalfGemm::upcast, host::HalfGemm::pairs_portable})
     for (const int num : {1, 3}) {
@@ -99,11 +107,12 @@ TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
 }
 
 TYPED_TEST(OfHalves, BeyondOneBlock) {
-  {
+  for (const Isa isa : instruction_sets()) {
     const Way way(host::HalfGemm::upcast);
+    const Setting setting(1, isa);
     is_exact<TypeParam>({1030, 60, 390, false, true, 1, 1, true});
-    is_exact<TypeParam>({60, 1030, 770, false, false});
-    is_exact<TypeParam>({1027, 40, 790, true, false});
+    is_exact<TypeParam>({60, 1550, 770, false, false, 0.5});
+    is_exact<TypeParam>({1027, 40, 790, true, false, 1, -1});
   }
   if (std::is_same_v<TypeParam, f16>) return;  // pairs are bf16's
   const Way way(host::HalfGemm::pairs_portable);

@@ -1,34 +1,10 @@
-// Casts between float and the halves, register by register. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers); f16 by
-// the instruction where there is one, which agrees with the integer form in every bit.
+// Casts between float and the halves, register by register.
 #include "kernels/host/convert.hpp"
 
 #include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
-
-/// One register of floats as halves, in memory.
-[[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
-  typedef std::int32_t Bits __attribute__((vector_size(vec_bytes)));
-  typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
-  typedef std::uint32_t Unsigned __attribute__((vector_size(vec_bytes)));
-  const auto b = reinterpret_cast<Unsigned>(x), upper = b >> 16;
-  const Unsigned rounded = (b + 0x7fff + (upper & 1)) >> 16, nan = upper | 0x40;
-  const Unsigned chosen = reinterpret_cast<Bits>(b & 0x7fffffff) > 0x7f800000 ? nan : rounded;
-  const Stored out = __builtin_convertvector(chosen, Stored);
-  __builtin_memcpy(to, &out, sizeof out);
-}
-[[gnu::always_inline]] inline void store_half(const Vec<float>& x, f16* to) {
-#if defined(__AVX512F__)
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtps_ph(0xffff, x, 0));
-#elif defined(__AVX2__)
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, 0));
-#else
-  f16 out[vec_width<float>];
-  for (int i = 0; i < vec_width<float>; ++i) out[i] = f16(x[i]);
-  __builtin_memcpy(to, out, sizeof out);
-#endif
-}
 
 template <class T>
 void widen_all(const T* x, float* y, std::int64_t n) {
