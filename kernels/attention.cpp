@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/cuda/attention_fused.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/attention.hpp"
 #include "kernels/host/parallel.hpp"
@@ -14,6 +15,15 @@ namespace tessera::kernels {
 namespace {
 
 constexpr std::size_t alignment = 64;
+
+std::atomic<DeviceAttention> on_devices{DeviceAttention::own};
+std::atomic<std::int64_t> library_calls{0};
+
+/// Whether the library's kernels take calls of this shape.
+[[maybe_unused]] bool is_fused([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] DType dtype) {
+  if constexpr (cuda_built) return on_devices == DeviceAttention::cudnn && cuda::fused_split(s, dtype).has_value();
+  return false;
+}
 
 std::size_t per_task_bytes(std::int64_t elements, DType dtype) {
   return (static_cast<std::size_t>(elements) * size_of(dtype) + alignment - 1) / alignment * alignment;
@@ -113,15 +123,25 @@ void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, 
 
 }  // namespace
 
+void set_device_attention(DeviceAttention who) { on_devices = who; }
+DeviceAttention device_attention() { return on_devices; }
+std::int64_t library_attention_calls() { return library_calls; }
+
+void require_library_attention([[maybe_unused]] Device device) {
+  if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
+  throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn", "Build it where cudnn.h of 9.8 or newer is, or use --attention own");
+}
+
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) return cuda::attention_forward_workspace(s);
+    if (device.kind == Device::Kind::cuda) return std::max(cuda::attention_forward_workspace(s), is_fused(s, dtype) ? cuda::fused_extra_bytes : 0);
   return static_cast<std::size_t>(threads()) * forward_bytes(s, dtype) + alignment;
 }
 
 std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) return cuda::attention_backward_workspace(s);
+    if (device.kind == Device::Kind::cuda)
+      return std::max(cuda::attention_backward_workspace(s), is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::fused_split(s, dtype)->workspace : 0);
   return static_cast<std::size_t>(threads()) * backward_bytes(s, dtype) + alignment;
 }
 
@@ -136,6 +156,8 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   if (args.lse) check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype, args.qkv.device));
+  if constexpr (cuda::cudnn_built)
+    if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) return ++library_calls, cuda::cudnn::attention_forward(args, stream);
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
   const std::size_t per_task = forward_bytes(s, dtype);
@@ -170,6 +192,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
+  if constexpr (cuda::cudnn_built)
+    if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) return ++library_calls, cuda::cudnn::attention_backward(args, stream);
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);
   const std::size_t per_task = backward_bytes(s, dtype);

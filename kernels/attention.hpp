@@ -4,6 +4,8 @@
 // A sequence may hold several documents, told by positions: a token sees its own document only, and a document's bits are those
 // it has when it is a sequence of its own. Nothing is computed outside the documents: the cost is the sum over them, not T².
 
+#include <cstdint>
+
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 
@@ -37,5 +39,15 @@ struct AttentionBackwardArgs {
 };
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype, Device device = host_device);
+
+/// Who computes attention on devices: our own kernels; or cuDNN's, where they take a call: bf16 or fp16, heads of 64 or 128, one document a sequence, backward's
+/// scratch within a bound, and in forward `lse` wanted. The other calls are our own kernels'. Workspaces depend on it: set before a run is planned, once.
+enum class DeviceAttention : unsigned char { own, cudnn };
+void set_device_attention(DeviceAttention who);
+[[nodiscard]] DeviceAttention device_attention();
+/// Throws Error (usage), saying what is missing, where cuDNN cannot compute on the device: not built in, no library or an old one, a device that is no sm_90.
+void require_library_attention(Device device);
+/// Calls that cuDNN's kernels have taken in this process.
+[[nodiscard]] std::int64_t library_attention_calls();
 
 }  // namespace tessera::kernels

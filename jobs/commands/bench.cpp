@@ -8,7 +8,7 @@
 #include "jobs/run/limit.hpp"
 #include "jobs/run/machine.hpp"
 #include "jobs/run/precision.hpp"
-#include "jobs/run/products.hpp"
+#include "jobs/run/device_choices.hpp"
 #include "jobs/run/report.hpp"
 #include "jobs/run/room.hpp"
 #include "jobs/run/setup.hpp"
@@ -78,8 +78,8 @@ void measure(Side& side, const Call& call, World& world, const io::TokenStream& 
   trainer.initialise();
   const std::int64_t global = options.run.batch.global_batch;
   const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
-  const std::string products = choose_products({&call.options(), &world, &trainer, &tokens, &sampler, global});
-  if (side.seconds.empty() && !products.empty() && !call.options().flag("json")) log::info(strfmt("products  %-12s ", side.name.c_str()) + products);
+  const std::string choices = rehearse_choices({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
+  if (side.seconds.empty() && !choices.empty() && !call.options().flag("json")) log::info(strfmt("kernels   %-12s ", side.name.c_str()) + choices);
   for (std::int64_t step = 0; step < steps + 2; ++step) {
     const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
     if (step < 2) continue;
@@ -131,7 +131,7 @@ void print_step(const Call& call, const std::vector<Side>& sides, double flops, 
 int bench_step(const Call& call, World& world) {
   const Options& options = call.options();
   check_options(options);
-  check_products(options, world);
+  check_device_choices(options, world);
   const int threads = take_cores(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);

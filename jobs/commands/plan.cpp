@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/commands/commands.hpp"
+#include "jobs/run/device_choices.hpp"
 #include "jobs/run/precision.hpp"
 #include "jobs/run/report.hpp"
 #include "runtime/base/log.hpp"
@@ -204,6 +205,7 @@ int plan_command(const Call& call) {
   const bool on_device = options.text("backend") == "cuda";
   if (on_device && !cuda_built)
     throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take", "Build it where nvcc is (docs/cuda.md)");
+  choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   topology.staged = on_device && options.text("comm") == "mpi";
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(world));

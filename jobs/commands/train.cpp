@@ -10,7 +10,7 @@
 #include "io/model_file.hpp"
 #include "jobs/run/limit.hpp"
 #include "jobs/run/precision.hpp"
-#include "jobs/run/products.hpp"
+#include "jobs/run/device_choices.hpp"
 #include "jobs/run/requests.hpp"
 #include "jobs/run/room.hpp"
 #include "jobs/run/versions.hpp"
@@ -22,7 +22,7 @@ namespace tessera::jobs {
 
 void TrainRun::prepare() {
   check_options(options_);
-  check_products(options_, world_);
+  check_device_choices(options_, world_);
   (void)TimeLimit(options_, call_.started);  // throws now, and not after the run's directory is made
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
@@ -89,8 +89,8 @@ void TrainRun::start() {
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
   if (!resume()) read_parameters();
-  products_ = choose_products({&options_, &world_, trainer_.get(), data_.train.get(), sampler_.get(),
-                               length_.next(0, trainer_options_.run.batch.global_batch)});
+  const std::int64_t rehearsed = length_.next(0, trainer_options_.run.batch.global_batch);
+  choices_ = rehearse_choices({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), rehearsed}});
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
     throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
   }
@@ -214,7 +214,7 @@ void TrainRun::announce() {
                       .sgemm_gflops = sgemm_gflops_,
                       .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
                       .memory_limit = memory_limit_,
-                      .products = products_,
+                      .choices = choices_,
                       .output = output_->path(),
                       .foreign = &options_.foreign});
   for (const std::string& line : lines) log::info(line);

@@ -63,7 +63,7 @@ class TrainRun {
   Progress progress_;
   std::int64_t first_step_ = 0;  // steps done before this process
   std::string resumed_;          // the line that says so
-  std::string products_;         // how they chose
+  std::string choices_;          // of a run on devices
   std::string run_directory_;    // to go on in
   std::vector<Candidate> candidates_;
   std::vector<std::string> hosts_;  // rank 0 only

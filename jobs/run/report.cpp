@@ -104,7 +104,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
       cpu_list(start.threads.cpus).c_str(),
       start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
       start.sgemm_gflops));
-  if (!start.products.empty()) lines.push_back("products  " + start.products);
+  if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
   lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",

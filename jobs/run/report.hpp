@@ -22,7 +22,7 @@ struct StartUp {
   RunLength length;
   double sgemm_gflops = 0, ready_seconds = 0;
   std::uint64_t memory_limit = 0;  // of a rank
-  std::string products;            // how their algorithms were chosen; "": not on a device
+  std::string choices;             // of a run on devices: attention, products; "": on the CPU
   std::string output;
   const std::vector<ForeignKey>* foreign = nullptr;
 };

@@ -38,6 +38,11 @@ void check_options(const Options& options) {
   if (options.flag("reproducible") && options.text("comm") == "nccl")
     throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own", option_sources(options, {"reproducible", "comm"}),
                 "Use --comm mpi, or drop --reproducible");
+  if (options.text("attention") == "cudnn" && options.flag("packing"))
+    throw Error(ExitCode::usage, "packed documents are our own kernels' work: cuDNN's would compute attention between them", option_sources(options, {"attention", "packing"}),
+                "Drop one of the two");
+  if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
+    throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16", "Add --bf16, or use --attention own");
   if (options.text("gemm_choice") == "measured" && options.flag("reproducible"))
     throw Error(ExitCode::usage, "--gemm_choice measured adds in an order that timing chose, and --reproducible in a documented one",
                 option_sources(options, {"gemm_choice", "reproducible"}), "Drop one of the two");

@@ -177,6 +177,14 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   return report;
 }
 
+void Trainer::rehearse(const RehearsalArgs& args) {
+  Parts& p = *parts_;
+  p.batches.set(*args.tokens, args.sampler, 0, args.count);
+  StepBlock block = p.block_of(0, p.batches.work());
+  block.rehearsal = true;
+  p.run(*p.train, p.batches, block);
+}
+
 ProductChoices Trainer::choose_products(const ProductChoiceArgs& args) {
   Parts& p = *parts_;
   ProductChoices choices;
@@ -184,10 +192,7 @@ ProductChoices Trainer::choose_products(const ProductChoiceArgs& args) {
     if (!args.kept.empty()) choices.kept = kernels::take_product_choices(args.kept, args.from);
     kernels::note_products();
   });
-  p.batches.set(*args.tokens, args.sampler, 0, args.count);
-  StepBlock block = p.block_of(0, p.batches.work());
-  block.rehearsal = true;
-  p.run(*p.train, p.batches, block);
+  rehearse(args.rehearsal);
   const bool root = p.world.rank() == 0;
   p.world.together([&] {
     choices.timed = kernels::end_noting(root ? kernels::Timing::on : kernels::Timing::off);

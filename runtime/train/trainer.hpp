@@ -52,11 +52,15 @@ struct StepReport {
   bool skipped = false;       // a gradient overflowed: nothing was updated
 };
 
-/// For Trainer::choose_products.
-struct ProductChoiceArgs {
-  const io::TokenStream* tokens = nullptr;  // of the step that is rehearsed: samples [0, count) of the order
+/// Of a step that is rehearsed: samples [0, count) of the order.
+struct RehearsalArgs {
+  const io::TokenStream* tokens = nullptr;
   const io::Sampler* sampler = nullptr;
   std::int64_t count = 0;
+};
+/// For Trainer::choose_products.
+struct ProductChoiceArgs {
+  RehearsalArgs rehearsal;
   std::string kept, from;  // choices of an earlier run, alike on every rank, and where they are from; "": none
 };
 struct ProductChoices {
@@ -97,9 +101,11 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Goes on with another run's; without effect where losses are not scaled.
   void resume_loss_scale(const LossScaleState& state);
-  /// Collective, on devices, once the parameters are there and before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A step is
-  /// rehearsed, without its update; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what it chose. The state, and
-  /// what the next step finds, stays as it is. Throws as kernels::take_product_choices does.
+  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what the next step finds, stays as it is; kernels
+  /// and descriptions that are made at their first call are there afterwards.
+  void rehearse(const RehearsalArgs& args);
+  /// Collective, on devices, before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A step is
+  /// rehearsed; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what it chose. Throws as kernels::take_product_choices does.
   ProductChoices choose_products(const ProductChoiceArgs& args);
   /// From the next step on; null: nobody. It must outlive the steps.
   void set_guest(StepGuest* guest);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/step.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/plan/activations.hpp"
 #include "runtime/plan/plan.hpp"
 
 namespace tessera::test {
@@ -61,6 +63,22 @@ TEST(PlanDevice, EachMicroBatchHasItsWords) {
   EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepMemory));
   EXPECT_EQ(slot(plan, "products").bytes, kernels::gemm_device_workspace);
   EXPECT_EQ(slot(plan, "products").placement, Placement::transport);
+}
+
+TEST(PlanDevice, CudnnsScratchIsPlanned) {
+  if (!cuda_built) GTEST_SKIP() << "what kernels on a device take is known where CUDA is built";
+  const models::Model small = models::make(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 64, "n_positions": 1024, "n_ctx": 1024,
+  "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})", "test", DType::bf16);
+  plan::RunSpec spec = spec_of(small, nccl);
+  spec.tokens = 1024;
+  spec.strategy.policy.param_dtype = DType::bf16;
+  const std::size_t own = slot(plan::make_plan(spec), plan::workspace_name).bytes;
+  kernels::set_device_attention(kernels::DeviceAttention::cudnn);
+  const std::size_t with = slot(plan::make_plan(spec), plan::workspace_name).bytes;
+  kernels::set_device_attention(kernels::DeviceAttention::own);
+  const std::size_t scratch = std::size_t{2} * 2 * 2 * 1024 * 1024;  // dP: two bytes, two sequences, two heads
+  EXPECT_LT(own, scratch);
+  EXPECT_GE(with, scratch);
 }
 
 TEST(PlanDevice, StatesAreThoseOfTheHost) {

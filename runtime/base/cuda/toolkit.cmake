@@ -1,4 +1,4 @@
-# Whether the CUDA backend is built, and how. Sets tessera_cuda (ON/OFF), tessera_nccl (ON/OFF); docs/cuda.md.
+# Whether the CUDA backend is built, and how. Sets tessera_cuda, tessera_nccl and tessera_cudnn (ON/OFF); docs/cuda.md.
 set(TESSERA_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found and no sanitizer is asked for), ON (or an error), OFF")
 set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT TESSERA_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -6,6 +6,7 @@ if(NOT TESSERA_CUDA MATCHES "^(AUTO|ON|OFF)$")
 endif()
 set(tessera_cuda OFF)
 set(tessera_nccl OFF)
+set(tessera_cudnn OFF)
 
 # "" where everything is there, else what is missing. Looks before the language is enabled, which cannot be taken back.
 function(tessera_cuda_missing out)
@@ -69,4 +70,12 @@ mark_as_advanced(TESSERA_NCCL_INCLUDE)
 if(TESSERA_NCCL_INCLUDE)
   set(tessera_nccl ON)
 endif()
-message(STATUS "CUDA backend: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${tessera_nccl}")
+find_path(TESSERA_CUDNN_INCLUDE cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+mark_as_advanced(TESSERA_CUDNN_INCLUDE)
+if(TESSERA_CUDNN_INCLUDE)
+  file(STRINGS ${TESSERA_CUDNN_INCLUDE}/cudnn_graph.h described REGEX CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)  # 9.8 or newer
+  if(described)
+    set(tessera_cudnn ON)
+  endif()
+endif()
+message(STATUS "CUDA backend: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${tessera_nccl}, cuDNN ${tessera_cudnn}")

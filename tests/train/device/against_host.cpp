@@ -51,7 +51,7 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   }
   const io::Sampler sampler(40, true, 11);
   if (choosing != nullptr)
-    choosing->chosen = trainer.choose_products({.tokens = &tokens(), .sampler = &sampler, .count = v.global_batch, .kept = choosing->kept, .from = "a test"});
+    choosing->chosen = trainer.choose_products({.rehearsal = {&tokens(), &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
   Said said;
   for (int s = files.first; s < files.last; ++s) {
     const auto report = trainer.step(tokens(), sampler, s * v.global_batch, v.global_batch);

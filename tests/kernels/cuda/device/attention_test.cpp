@@ -38,7 +38,7 @@ struct Problem {
         positions(documents(s), Shape{s.batch, s.tokens}),
         host_forward(attention_forward_workspace(s, dtype_of<T>::value)),
         host_backward(attention_backward_workspace(s, dtype_of<T>::value)),
-        workspace(cuda::attention_backward_workspace(s)) {}
+        workspace(attention_backward_workspace(s, dtype_of<T>::value, test_device())) {}
   void run(bool with_documents, StreamView stream) {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     const TensorView host_places = with_documents ? positions.on_host() : TensorView{},
@@ -66,7 +66,7 @@ struct Problem {
                        .out = out.on_device(),
                        .lse = lse.on_device(),
                        .scale = scale,
-                       .workspace = {},
+                       .workspace = workspace.view(),
                        .positions = places},
                       stream);
     attention_backward({.shape = shape,
@@ -135,6 +135,29 @@ TYPED_TEST(CudaAttention, Documents) {
 TYPED_TEST(CudaAttention, MemoryOffSixteenBytes) {
   TESSERA_NEEDS_DEVICE();
   expect_as_host<TypeParam>({2, 70, 4, 2, 64}, false, 1);
+}
+
+/// cuDNN computes for a scope.
+struct WithCudnn {
+  WithCudnn() { set_device_attention(DeviceAttention::cudnn); }
+  ~WithCudnn() { set_device_attention(DeviceAttention::own); }
+};
+
+TYPED_TEST(CudaAttention, OfCudnn) {
+  TESSERA_NEEDS_DEVICE();
+  if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
+  try {
+    require_library_attention(test_device());
+  } catch (const Error& error) { GTEST_SKIP() << error.what(); }
+  const WithCudnn with;
+  const std::int64_t before = library_attention_calls();
+  for (const std::int64_t tokens : {1, 15, 64, 65, 129, 300}) expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
+  expect_as_host<TypeParam>({2, 100, 12, 2, 64}, false);
+  expect_as_host<TypeParam>({1, 130, 7, 1, 128}, false);
+  expect_as_host<TypeParam>({13, 1024, 12, 2, 128}, false);  // two chunks, of 8 and 5
+  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);    // forward and backward, twice
+  expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);       // our own kernels, with the same workspace
+  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);
 }
 
 TYPED_TEST(CudaAttention, LargeScoresStayFinite) {

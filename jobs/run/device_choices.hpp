@@ -1,0 +1,29 @@
+#pragma once
+// What a run on devices chooses before its first step: whose kernels compute attention (--attention), and by which algorithms the library makes products
+// (--gemm_choice), with the file that keeps them.
+
+#include <string>
+
+#include "jobs/options/options.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::jobs {
+
+/// By --attention; before a run on `device` is planned, which needs neither library nor device. Throws Error (usage) where the options ask for a device's kernels and
+/// this one is the host.
+void choose_attention(const Options& options, Device device);
+/// Throws Error (usage) where the device, the library or the build lacks what the options ask for.
+void check_device_choices(const Options& options, const World& world);
+
+struct RehearsedRun {
+  const Options* options = nullptr;
+  World* world = nullptr;
+  train::Trainer* trainer = nullptr;
+  train::RehearsalArgs step;
+};
+/// Collective, before the first step. Rehearses it where something is chosen; reads and writes the file of products on rank 0. Returns how attention and products are
+/// computed, for people; "" on the CPU. Throws Error (usage: a file for another device, attention that cuDNN does not take; data: a damaged file, or one that cannot
+/// be written) on every rank alike.
+[[nodiscard]] std::string rehearse_choices(const RehearsedRun& run);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,195 @@
+// Plans of attention, one for each shape and direction, and their execution.
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include "kernels/cuda/attention_fused.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "kernels/cuda/cudnn/attention_graph.hpp"
+#include "runtime/base/cuda/check.hpp"
+#include "runtime/base/cuda/devices.hpp"
+
+namespace tessera::kernels::cuda::cudnn {
+
+namespace {
+
+enum class Direction : unsigned char { forward, backward };
+
+std::string about(const AttentionShape& s, DType dtype, Direction direction) {
+  return strfmt("attention's %s, %lld x %lld tokens, %lld heads on %lld of %lld, %s", direction == Direction::forward ? "forward" : "backward",
+                static_cast<long long>(s.batch), static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.kv_heads),
+                static_cast<long long>(s.head_dim), name_of(dtype));
+}
+
+/// What an execution is told: memory by number, and the scratch behind. Kept by its pointers, which are the same in every step of a run.
+using Pointers = std::array<void*, 14>;
+
+/// A graph with its kernels.
+class Plan {
+ public:
+  Plan(const AttentionShape& shape, DType dtype, Direction direction, const Descriptor& device)
+      : about_(about(shape, dtype, direction)),
+        graph_(direction == Direction::forward ? forward_graph(shape, dtype) : backward_graph(shape, dtype)),
+        config_(graph_.configure(device, about_)),
+        plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.config.get()).set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.get());
+    plan_.finalize();
+    workspace_ = static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
+  }
+
+  /// `pointers` belong to `numbers`, one each; `scratch` is what the plan of the run has for it.
+  void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers, const TensorView& scratch) {
+    if (workspace_ > scratch.nbytes())
+      throw Error(ExitCode::usage, strfmt("cuDNN wants %zu bytes of scratch, and %zu are planned", workspace_, scratch.nbytes()), about_,
+                  "Use --attention own: this version of the library is not known here");
+    pointers.back() = scratch.data;
+    auto& pack = packs_[pointers];
+    if (!pack) {
+      auto made = std::make_unique<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+      made->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, numbers);
+      made->set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers.data(), numbers.size()));
+      made->set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, scratch.data).finalize();
+      pack = std::move(made);
+    }
+    check(library().execute(handle, plan_.get(), pack->get()), "cudnnBackendExecute", about_);
+  }
+
+ private:
+  std::string about_;
+  Graph graph_;
+  Graph::Config config_;
+  Descriptor plan_;
+  std::size_t workspace_ = 0;
+  std::map<Pointers, std::unique_ptr<Descriptor>> packs_;
+};
+
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, Direction>;
+
+/// What one device has. Lives until the process ends: the driver may be gone before destructors run.
+struct DevicePlans {
+  cudnnHandle_t handle = nullptr;
+  std::unique_ptr<Descriptor> description;
+  std::map<Key, std::unique_ptr<Plan>> plans;
+  std::map<double, std::unique_ptr<float>> scales;  // by value, but looked at where they lie
+};
+
+std::mutex& mutex() {
+  static auto* const instance = new std::mutex;
+  return *instance;
+}
+
+float numbers_of_all[] = {-std::numeric_limits<float>::infinity(), 1.0F};
+
+/// The calling thread's device; its handle works in the stream's order from now on.
+DevicePlans& plans_on(StreamView stream) {
+  static auto* const devices = new std::map<int, std::unique_ptr<DevicePlans>>;
+  int device = 0;
+  TESSERA_CUDA(cudaGetDevice(&device));
+  auto& own = (*devices)[device];
+  if (!own) {
+    auto made = std::make_unique<DevicePlans>();
+    check(library().create(&made->handle), "cudnnCreate", strfmt("device %d", device));
+    made->description = std::make_unique<Descriptor>(describe(made->handle));
+    own = std::move(made);
+  }
+  check(library().set_stream(own->handle, static_cast<cudaStream_t>(stream.handle)), "cudnnSetStream", strfmt("device %d", device));
+  return *own;
+}
+
+Plan& plan_of(DevicePlans& own, const AttentionShape& s, DType dtype, Direction direction) {
+  auto& plan = own.plans[{s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, dtype, direction}];
+  if (!plan) plan = std::make_unique<Plan>(s, dtype, direction, *own.description);
+  return *plan;
+}
+
+void* scale_of(DevicePlans& own, double scale) {
+  auto& kept = own.scales[scale];
+  if (!kept) kept = std::make_unique<float>(static_cast<float>(scale));
+  return kept.get();
+}
+
+/// Where the rows from `first` on lie.
+struct Parts {
+  Parts(const AttentionShape& s, DType dtype, std::int64_t first) : shape(s), element(size_of(dtype)), row(first) {}
+  /// Head `head` of a view of rows of `width` heads.
+  [[nodiscard]] void* heads(const TensorView& view, std::int64_t width, std::int64_t head) const {
+    const std::int64_t at = (row * shape.tokens * width + head) * shape.head_dim;
+    return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * element;
+  }
+  [[nodiscard]] void* in_qkv(const TensorView& view, std::int64_t head) const { return heads(view, shape.heads + 2 * shape.kv_heads, head); }
+  [[nodiscard]] void* statistics(const TensorView& view) const {
+    return static_cast<float*>(view.data) + row * shape.heads * shape.tokens;
+  }
+  AttentionShape shape;
+  std::size_t element;
+  std::int64_t row;
+};
+
+/// Calls f(shape of a chunk, its first row).
+template <class F>
+void each_chunk(const AttentionShape& whole, std::int64_t rows, const F& f) {
+  for (std::int64_t first = 0; first < whole.batch; first += rows) {
+    AttentionShape chunk = whole;
+    chunk.batch = std::min(rows, whole.batch - first);
+    f(chunk, first);
+  }
+}
+
+/// What of the workspace lies behind `front` bytes, from the next 256 on.
+TensorView behind(const TensorView& workspace, std::size_t front) {
+  const std::size_t begin = front + (256 - (reinterpret_cast<std::uintptr_t>(workspace.data) + front) % 256) % 256;
+  return {static_cast<std::byte*>(workspace.data) + begin, DType::u8, Shape{static_cast<std::int64_t>(workspace.nbytes() - begin)}, workspace.device};
+}
+
+}  // namespace
+
+void require(Device device) {
+  const auto& facts = ::tessera::cuda::survey().devices.at(static_cast<std::size_t>(device.index));
+  if (facts.major != 9)
+    throw Error(ExitCode::usage, strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor), "--attention cudnn",
+                "Use --attention own");
+  (void)library();
+}
+
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
+  constexpr std::int64_t numbers[] = {query, key, value, output, lse, scale, minus_infinity};
+  const DType dtype = args.qkv.dtype;
+  const AttentionShape& s = args.shape;
+  const std::lock_guard lock(mutex());
+  DevicePlans& own = plans_on(stream);
+  each_chunk(s, fused_forward_rows(s), [&](const AttentionShape& chunk, std::int64_t first) {
+    const Parts at(s, dtype, first);
+    plan_of(own, chunk, dtype, Direction::forward)
+        .execute(own.handle, numbers,
+                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
+                  at.statistics(args.lse), scale_of(own, args.scale), &numbers_of_all[0]},
+                 behind(args.workspace, 0));
+  });
+}
+
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
+  constexpr std::int64_t numbers[] = {query, key, value, output, doutput, lse, delta, dquery, dkey, dvalue, scale, minus_infinity, one};
+  const DType dtype = args.qkv.dtype;
+  const AttentionShape& s = args.shape;
+  const TensorView scratch = behind(args.workspace, fused_delta_bytes(s));
+  const std::lock_guard lock(mutex());
+  DevicePlans& own = plans_on(stream);
+  each_chunk(s, fused_split(s, dtype)->rows, [&](const AttentionShape& chunk, std::int64_t first) {
+    const Parts at(s, dtype, first);
+    plan_of(own, chunk, dtype, Direction::backward)
+        .execute(own.handle, numbers,
+                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
+                  at.heads(args.dout, s.heads, 0), at.statistics(args.lse), at.statistics(args.workspace), at.in_qkv(args.dqkv, 0),
+                  at.in_qkv(args.dqkv, s.heads), at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &numbers_of_all[0], &numbers_of_all[1]},
+                 scratch);
+  });
+}
+
+}  // namespace tessera::kernels::cuda::cudnn

@@ -1,0 +1,73 @@
+// cuDNN opened by name; descriptors.
+#include <cudnn.h>
+
+#include "kernels/cuda/cudnn/library.hpp"
+
+namespace tessera::kernels::cuda::cudnn {
+
+CudnnLibrary::CudnnLibrary() {
+  auto& library = ::tessera::cuda::Library::cudnn();
+  const std::size_t version = TESSERA_SYMBOL(library, cudnnGetVersion)();
+  if (version < 90800)
+    throw Error(ExitCode::usage, strfmt("%s is cuDNN %s, and attention needs 9.8 or newer", library.path().c_str(), ::tessera::cuda::cudnn_version().c_str()),
+                "--attention cudnn", "Install a newer one, or use --attention own");
+  create = TESSERA_SYMBOL(library, cudnnCreate);
+  set_stream = TESSERA_SYMBOL(library, cudnnSetStream);
+  error_string = TESSERA_SYMBOL(library, cudnnGetErrorString);
+  last_error = TESSERA_SYMBOL(library, cudnnGetLastErrorString);
+  create_descriptor = TESSERA_SYMBOL(library, cudnnBackendCreateDescriptor);
+  destroy_descriptor = TESSERA_SYMBOL(library, cudnnBackendDestroyDescriptor);
+  set_attribute = TESSERA_SYMBOL(library, cudnnBackendSetAttribute);
+  get_attribute = TESSERA_SYMBOL(library, cudnnBackendGetAttribute);
+  finalize = TESSERA_SYMBOL(library, cudnnBackendFinalize);
+  execute = TESSERA_SYMBOL(library, cudnnBackendExecute);
+}
+
+const CudnnLibrary& library() {
+  static const CudnnLibrary instance;
+  return instance;
+}
+
+std::string last_words() {
+  char words[512] = {};
+  library().last_error(words, sizeof words);
+  return words;
+}
+
+void check(cudnnStatus_t status, const char* call, const std::string& about) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  throw Error(ExitCode::internal, strfmt("%s: %s: ", call, library().error_string(status)) + last_words(), about, "Use --attention own, or another version of cuDNN");
+}
+
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  check(library().create_descriptor(type, &handle_), "cudnnBackendCreateDescriptor", strfmt("descriptor %d", static_cast<int>(type)));
+}
+
+Descriptor::~Descriptor() {
+  if (handle_ != nullptr) (void)library().destroy_descriptor(handle_);
+}
+
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
+  check(library().set_attribute(handle_, name, type, count, values), "cudnnBackendSetAttribute", strfmt("attribute %d", static_cast<int>(name)));
+  return *this;
+}
+
+Descriptor& Descriptor::finalize() {
+  check(library().finalize(handle_), "cudnnBackendFinalize", "attention");
+  return *this;
+}
+
+bool Descriptor::fetch(cudnnBackendAttributeName_t name, Descriptor& other) const {
+  std::int64_t count = 0;
+  check(library().get_attribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &other.handle_), "cudnnBackendGetAttribute",
+        strfmt("attribute %d", static_cast<int>(name)));
+  return count > 0;
+}
+
+std::int64_t Descriptor::integer(cudnnBackendAttributeName_t name) const {
+  std::int64_t value = 0, count = 0;
+  check(library().get_attribute(handle_, name, CUDNN_TYPE_INT64, 1, &count, &value), "cudnnBackendGetAttribute", strfmt("attribute %d", static_cast<int>(name)));
+  return value;
+}
+
+}  // namespace tessera::kernels::cuda::cudnn

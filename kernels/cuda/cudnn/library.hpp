@@ -1,0 +1,63 @@
+#pragma once
+// cuDNN's graph interface as this floor uses it: functions opened by name, and descriptors that own themselves. cudnn.h is in the including source file.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "runtime/base/cuda/library.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::kernels::cuda::cudnn {
+
+/// The functions, opened by name. Throws Error (usage) where the library is not there, or older than device descriptions (9.8).
+struct CudnnLibrary {
+  CudnnLibrary();
+  decltype(&cudnnCreate) create;
+  decltype(&cudnnSetStream) set_stream;
+  decltype(&cudnnGetErrorString) error_string;
+  decltype(&cudnnGetLastErrorString) last_error;
+  decltype(&cudnnBackendCreateDescriptor) create_descriptor;
+  decltype(&cudnnBackendDestroyDescriptor) destroy_descriptor;
+  decltype(&cudnnBackendSetAttribute) set_attribute;
+  decltype(&cudnnBackendGetAttribute) get_attribute;
+  decltype(&cudnnBackendFinalize) finalize;
+  decltype(&cudnnBackendExecute) execute;
+};
+/// Opened at the first call.
+[[nodiscard]] const CudnnLibrary& library();
+/// What the library says of its last error in this thread.
+[[nodiscard]] std::string last_words();
+/// Throws Error (internal) with the call, what it was about, and the library's words.
+void check(cudnnStatus_t status, const char* call, const std::string& about);
+
+/// One of the library's opaque objects. Attributes, then finalize().
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type);
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+
+  template <class Value>
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::span<const Value> values) {
+    return set(name, type, static_cast<std::int64_t>(values.size()), values.data());
+  }
+  template <class Value>
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const Value& value) {
+    return set(name, type, 1, &value);
+  }
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t other) { return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other); }
+  Descriptor& finalize();
+  /// Fills `other` with the first descriptor of an attribute; false if there is none.
+  [[nodiscard]] bool fetch(cudnnBackendAttributeName_t name, Descriptor& other) const;
+  [[nodiscard]] std::int64_t integer(cudnnBackendAttributeName_t name) const;
+  [[nodiscard]] cudnnBackendDescriptor_t get() const { return handle_; }
+
+ private:
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+}  // namespace tessera::kernels::cuda::cudnn
