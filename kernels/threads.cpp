@@ -30,7 +30,19 @@ bool cpu_has(Isa isa) {
   return isa == Isa::portable;
 }
 
+bool is_built([[maybe_unused]] Isa isa) {
+#ifdef TESSERA_ONE_ISA
+#define TESSERA_NAME_OF(isa) #isa
+#define TESSERA_NAME(isa) TESSERA_NAME_OF(isa)
+  return std::string(name_of(isa)) == TESSERA_NAME(TESSERA_ONE_ISA);
+#else
+  return true;
+#endif
+}
+
 void require(Isa isa, const char* where) {
+  if (!is_built(isa))
+    throw Error(ExitCode::usage, strfmt("this build has no kernels for %s", name_of(isa)), where, "Configure it with -DTESSERA_ISA=all");
   if (cpu_has(isa)) return;
   throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where,
               "Choose portable, or none for the best there is");
@@ -45,7 +57,9 @@ Isa first_choice() {
     }
     throw Error(ExitCode::usage, strfmt("unknown instruction set '%s'", word), "TESSERA_ISA", "Use portable, avx2 or avx512");
   }
-  return cpu_has(Isa::avx512) ? Isa::avx512 : cpu_has(Isa::avx2) ? Isa::avx2 : Isa::portable;
+  for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable})
+    if (is_built(isa) && cpu_has(isa)) return isa;
+  throw Error(ExitCode::usage, "this build's kernels are for another CPU", "TESSERA_ISA when it was configured", "Configure it with -DTESSERA_ISA=all, or native");
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ void set_threads(int threads);
 
 enum class Isa : unsigned char { portable, avx2, avx512 };
 [[nodiscard]] const char* name_of(Isa isa);
-/// The best this CPU has, or what TESSERA_ISA=portable|avx2|avx512 asks for; chosen once.
+/// The best that this CPU and this build have, or what TESSERA_ISA=portable|avx2|avx512 asks for; chosen once. Error (usage): there is none.
 [[nodiscard]] Isa isa();
-/// For tests; throws Error (usage) if the CPU lacks it.
+/// For tests; throws Error (usage) if the CPU or the build lacks it.
 void set_isa(Isa isa);
 /// "OpenBLAS 0.3.21 serial, kernel Zen" as far as the library tells.
 [[nodiscard]] std::string blas_version();
@@ -24,7 +24,7 @@ void set_isa(Isa isa);
 /// The same of bf16, C included.
 [[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
 /// How bf16 is multiplied here: "avx512-bf16" (by vdpbf16ps, where the CPU has it and the instruction set in use is avx512), or "up-cast"
-/// (panels widened to fp32, then CBLAS).
+/// (panels widened to fp32, then register tiles of fp32).
 [[nodiscard]] const char* bf16_gemm_name();
 
 }  // namespace tessera::kernels

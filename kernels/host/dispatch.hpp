@@ -34,8 +34,12 @@ template <class Table>
 
 }  // namespace tessera::kernels::host
 
-// extern: a const object at namespace scope would be internal otherwise.
-#ifdef TESSERA_X86
+// extern: a const object at namespace scope would be internal otherwise. A build for one instruction set (TESSERA_ONE_ISA) has that one's alone.
+#ifdef TESSERA_ONE_ISA
+#define TESSERA_TABLE_DECLARE(Type, table) \
+  namespace TESSERA_ONE_ISA { extern const Type table; }
+#define TESSERA_TABLE_CHOOSE(table) TESSERA_ONE_ISA::table
+#elif defined(TESSERA_X86)
 #define TESSERA_TABLE_DECLARE(Type, table)                     \
   namespace portable { extern const Type table; }              \
   namespace avx2 { extern const Type table; }                  \

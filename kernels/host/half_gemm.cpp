@@ -62,14 +62,12 @@ class Scratch {
 
 std::atomic<HalfGemm> chosen{HalfGemm::automatic};
 
+#ifdef TESSERA_AVX512
 bool cpu_has_pairs() {
-#ifdef TESSERA_X86
   __builtin_cpu_init();
   return isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
 }
+#endif
 
 /// The tile product of the `pairs` way; null: up-cast.
 template <class T>
@@ -77,7 +75,7 @@ PairTileKernel pair_kernel() {
   if constexpr (std::is_same_v<T, bf16>) {
     const HalfGemm way = chosen.load(std::memory_order_relaxed);
     if (way == HalfGemm::pairs_portable) return portable_pair_tile;
-#ifdef TESSERA_X86
+#ifdef TESSERA_AVX512
     if (way == HalfGemm::automatic && cpu_has_pairs()) return avx512_bf16::pair_tile;
 #endif
   }
