@@ -80,11 +80,12 @@ class Communicator {
 
   /// mine[k] = sum over members i of full_i[rank·chunk + k], in the documented order (kernels/reduce.hpp: binary-counter tree
   /// over members, low bits first), in fp32. `mine` may be the caller's own chunk inside `full` if that is fp32; other chunks of `full`
-  /// are not changed. On return `full` may be overwritten: no peer reads it any more.
+  /// are not changed (over NCCL this rank's own chunk of two-byte terms is, and sums are rounded to their type on the way). On return `full` may be
+  /// overwritten: no peer reads it any more.
   virtual void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) = 0;
 
   /// reduce_scatter + all_gather on equal chunks; count must be a multiple of size(). Same order of sums. `sums` may be `terms` themselves if
-  /// they are fp32; else `terms` are not changed.
+  /// they are fp32; else `terms` are changed no further than by reduce_scatter.
   virtual void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) = 0;
   /// In place.
   void all_reduce(CollectiveLabel label, float* data, std::size_t count) { all_reduce(label, Terms(data), data, count); }

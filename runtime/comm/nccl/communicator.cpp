@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "kernels/convert.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/cuda/stream.hpp"
@@ -114,13 +115,18 @@ class NcclCommunicator final : public BaseCommunicator {
     count_round(chunk * static_cast<std::size_t>(size() - 1));
     end("gather");
   }
+  /// Terms of two bytes are summed by NCCL, which rounds where it likes, into this rank's own of them, and widened.
   void reduce(Terms full, float* mine, std::size_t chunk) override {
-    if (full.dtype != DType::f32)
-      throw Error(ExitCode::usage, strfmt("NCCL sums %s terms in %s, not in fp32", name_of(full.dtype), name_of(full.dtype)), "--comm nccl",
-                  "Use --reduce_dtype fp32, or --comm mpi");
     begin();
-    if (chunk > 0) handle_.reduce_scatter(static_cast<const float*>(full.data), mine, chunk, stream_);
-    count_round(chunk * sizeof(float) * static_cast<std::size_t>(size() - 1));
+    if (chunk > 0 && full.dtype == DType::f32) {
+      handle_.reduce_scatter(full.data, mine, chunk, full.dtype, stream_);
+    } else if (chunk > 0) {
+      const Shape shape{static_cast<std::int64_t>(chunk)};
+      std::byte* const own = static_cast<std::byte*>(const_cast<void*>(full.data)) + static_cast<std::size_t>(rank()) * chunk * size_of(full.dtype);
+      handle_.reduce_scatter(full.data, own, chunk, full.dtype, stream_);
+      kernels::convert_serial({.from = {own, full.dtype, shape, device_}, .to = {mine, shape, device_}}, stream_);
+    }
+    count_round(chunk * size_of(full.dtype) * static_cast<std::size_t>(size() - 1));
     end("reduce");
   }
 

@@ -115,8 +115,9 @@ void NcclHandle::all_gather(const void* mine, void* full, std::size_t bytes, Str
   settle(nccl().all_gather(mine, full, bytes, ncclInt8, comm_of(comm_), stream_of(stream)), "ncclAllGather");
 }
 
-void NcclHandle::reduce_scatter(const float* full, float* mine, std::size_t count, StreamView stream) {
-  settle(nccl().reduce_scatter(full, mine, count, ncclFloat32, ncclSum, comm_of(comm_), stream_of(stream)), "ncclReduceScatter");
+void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream) {
+  const ncclDataType_t type = dtype == DType::bf16 ? ncclBfloat16 : dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
+  settle(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)), "ncclReduceScatter");
 }
 
 void NcclHandle::sum(std::int64_t* words, std::size_t count, StreamView stream) {

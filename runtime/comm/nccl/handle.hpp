@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "runtime/base/device.hpp"
+#include "runtime/base/dtype.hpp"
 #include "runtime/base/stream.hpp"
 
 namespace tessera::comm {
@@ -32,7 +33,8 @@ class NcclHandle {
 
   // In stream order; device pointers; in place as NCCL has it (mine = full + rank·count).
   void all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream);
-  void reduce_scatter(const float* full, float* mine, std::size_t count, StreamView stream);
+  /// fp32, bf16 or f16: the sums, too.
+  void reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream);
   void sum(std::int64_t* words, std::size_t count, StreamView stream);
   void broadcast(void* data, std::size_t bytes, int root, StreamView stream);
 

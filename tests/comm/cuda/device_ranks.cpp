@@ -1,5 +1,6 @@
 // Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there are, and the sums are those of the
 // documented order, bit for bit; over nccl each has its own. Ends 0 if all is right, 77 with a reason where the devices are not there.
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -95,6 +96,8 @@ class Check {
     stream_.synchronize();
     compare(whole.read(), sums, "all_reduce", chunk);
 
+    halves(chunk);
+
     std::vector<std::int64_t> words(chunk + 1, world_.rank());
     const OnDevice<std::int64_t> device_words(device, words);
     comm_->all_reduce({"norm"}, std::span(device_words.data(), words.size()));
@@ -109,6 +112,24 @@ class Check {
   }
 
  private:
+  /// Terms of two bytes whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
+  void halves(std::size_t chunk) {
+    std::vector<std::uint16_t> terms(chunk * n_);
+    Floats sums(chunk * n_);
+    for (std::size_t k = 0; k < sums.size(); ++k)
+      for (std::size_t member = 0; member < n_; ++member) {
+        const float term = static_cast<float>(k % 13) + static_cast<float>(member);
+        if (member == me_) terms[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(term) >> 16);
+        sums[k] += term;
+      }
+    const OnDevice<std::uint16_t> full(world_.device(), terms);
+    const OnDevice<float> whole(world_.device(), Floats(chunk * n_));
+    comm_->all_reduce({"reduce", "h", 0}, Terms(full.data(), DType::bf16), whole.data(), chunk * n_);
+    stream_.synchronize();
+    const Floats got = whole.read();
+    for (std::size_t k = 0; k < sums.size(); ++k)
+      require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]), static_cast<double>(sums[k])));
+  }
   void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
     const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own
     for (std::size_t k = 0; k < wanted.size(); ++k) {

@@ -75,13 +75,19 @@ TEST(Nccl, more_collectives_than_are_watched_at_a_time) {
   EXPECT_EQ(word.read(), std::vector<std::int64_t>{1});
 }
 
-TEST(Nccl, refuses_terms_that_it_would_round) {
+TEST(Nccl, widens_terms_of_two_bytes) {
   TESSERA_NEEDS_DEVICE();
   Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
   const auto comm = world().communicator(Mesh(1, 1), Axis::shard);
   comm->run_on(stream.view());
-  const OnDevice<float> buffer({1, 2});
-  EXPECT_THROW(comm->reduce_scatter({"reduce", "u", 0}, Terms(buffer.data, DType::bf16), buffer.data, 2), Error);
+  const OnDevice<std::uint16_t> terms({0x3f80, 0xc040, 0x7800});  // 1, -3, 2^113
+  const OnDevice<float> sums({0, 0, 0});
+  comm->reduce_scatter({"reduce", "u", 0}, Terms(terms.data, DType::bf16), sums.data, 3);
+  stream.synchronize();
+  EXPECT_EQ(sums.read(), (std::vector<float>{1, -3, 0x1p113F}));
+  comm->all_reduce({"reduce", "u", 0}, Terms(terms.data, DType::f16), sums.data, 3);
+  stream.synchronize();
+  EXPECT_EQ(sums.read(), (std::vector<float>{1.875F, -2.125F, 32768}));
 }
 
 TEST(Nccl, two_axes_live_side_by_side) {
