@@ -11,6 +11,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/crc32c.hpp"
+#include "runtime/base/stream.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -125,6 +126,30 @@ class BlockWriter::Target {
   std::vector<Kept> kept_;
 };
 
+/// A device's memory on its way to the snapshot, unit by unit, beside what the device does meanwhile.
+class BlockWriter::DeviceCopy {
+ public:
+  DeviceCopy(Device device, std::size_t units) : there_(units), stream_("snapshot", Stream::Mode::immediate, device, Priority::normal) {
+    settle(device);  // the updates before
+  }
+  ~DeviceCopy() {
+    try {
+      stream_.synchronize();  // before the snapshot is used again
+    } catch (...) {  // a device that has failed copies no more; who waited for it has said so
+    }
+  }
+  DeviceCopy(const DeviceCopy&) = delete;
+
+  void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes, stream_.view()); }
+  /// All of the unit has been given.
+  void end(std::size_t unit) { stream_.record(there_[unit]); }
+  void wait(std::size_t unit) { there_[unit].wait(); }
+
+ private:
+  std::vector<Event> there_;
+  Stream stream_;
+};
+
 BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
                          std::function<void()> last)
     : last_(std::move(last)) {
@@ -146,6 +171,7 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
   }
   of_unit_.resize(static_cast<std::size_t>(units));
   for (std::size_t i = 0; i < chunks_.size(); ++i) of_unit_[static_cast<std::size_t>(chunks_[i].unit)].push_back(i);
+  if (!snapshot.empty() && !chunks_.empty() && chunks_.front().device != host_device) copy_from_device();
   for (std::size_t f = 0; f < paths.size(); ++f) {
     const bool used = std::ranges::any_of(extents, [&](const Extent& e) { return e.file == static_cast<int>(f); });
     targets_.push_back(used ? std::make_unique<Target>(paths[f]) : nullptr);
@@ -161,6 +187,18 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
 }
 
 BlockWriter::~BlockWriter() { end(); }
+
+void BlockWriter::copy_from_device() {
+  copy_ = std::make_unique<DeviceCopy>(chunks_.front().device, of_unit_.size());
+  for (std::size_t unit = 0; unit < of_unit_.size(); ++unit) {
+    for (const std::size_t i : of_unit_[unit]) {
+      copy_->copy(chunks_[i].snapshot, chunks_[i].memory, static_cast<std::size_t>(pieces_[i].bytes));
+      chunks_[i].memory = chunks_[i].snapshot;
+      copied_ += pieces_[i].bytes;
+    }
+    copy_->end(unit);
+  }
+}
 
 void BlockWriter::end() {
   {
@@ -220,7 +258,8 @@ void BlockWriter::work() {
 
 void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
   BlockPiece& piece = pieces_[i];
-  if (chunks_[i].device != host_device) memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
+  if (copy_) copy_->wait(static_cast<std::size_t>(chunks_[i].unit));
+  else if (chunks_[i].device != host_device) memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
   const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
   piece.crc = crc32c(0, bytes);
   targets_[piece.file]->write(piece.offset, bytes, bounce);
@@ -228,6 +267,7 @@ void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) 
 
 void BlockWriter::before_update(int unit) {
   if (static_cast<std::size_t>(unit) >= of_unit_.size() || finished()) return;
+  if (copy_) return copy_->wait(static_cast<std::size_t>(unit));
   std::unique_lock lock(mutex_);
   for (const std::size_t i : of_unit_[static_cast<std::size_t>(unit)]) {
     Chunk& chunk = chunks_[i];
@@ -238,7 +278,6 @@ void BlockWriter::before_update(int unit) {
     if (chunk.state == State::done || stop_) continue;
     chunk.state = State::busy;
     lock.unlock();
-    TESSERA_ASSERT(chunk.device == host_device, "a snapshot of a device's memory");
     std::memcpy(chunk.snapshot, chunk.memory, static_cast<std::size_t>(pieces_[i].bytes));
     lock.lock();
     chunk.memory = chunk.snapshot;

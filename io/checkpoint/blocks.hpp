@@ -31,18 +31,20 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 
 /// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the file system can
 /// (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the file, else through a buffer), and syncs.
-/// Every byte comes from memory once: the checksum is taken just before.
+/// Every byte comes from memory once: the checksum is taken just before. A device's memory comes by way of the snapshot, pinned memory there, all of it and
+/// at the copy's own pace, or without one through a buffer of each thread.
 class BlockWriter {
  public:
-  /// Starts at once. `snapshot`: room that before_update may copy to (the sum of the extents' bytes); empty: it waits instead. `last` runs on
-  /// one of the threads when all is written and synced; what it throws is the writer's error.
+  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update may copy to (the sum of the extents'
+  /// bytes); empty: it waits instead. `last` runs on one of the threads when all is written and synced; what it throws is the writer's error.
   BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
               std::function<void()> last = {});
   /// Waits for what is being written, gives up the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
 
-  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Allocates nothing. Any thread.
+  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits for the copy. Allocates nothing.
+  /// Any thread.
   void before_update(int unit);
   /// All is on stable storage, or has failed.
   [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
@@ -51,7 +53,7 @@ class BlockWriter {
   /// After wait(): the checksums, in order of (file, offset).
   [[nodiscard]] const std::vector<BlockPiece>& pieces() const { return pieces_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Bytes that before_update had to copy.
+  /// Bytes that before_update had to copy; of a device's memory all.
   [[nodiscard]] std::uint64_t copied() const { return copied_; }
   /// After wait(): processor time of its threads.
   [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
@@ -67,6 +69,8 @@ class BlockWriter {
   };
   class Bounce;
   class Target;
+  class DeviceCopy;
+  void copy_from_device();
   void work();
   void write(std::size_t chunk, const std::byte* memory, Bounce& bounce);
   void end();
@@ -76,6 +80,7 @@ class BlockWriter {
   std::vector<BlockPiece> pieces_;  // of the chunk of the same index
   std::vector<Chunk> chunks_;
   std::vector<std::vector<std::size_t>> of_unit_;
+  std::unique_ptr<DeviceCopy> copy_;  // where the memory is a device's, and there is a snapshot
   std::uint64_t bytes_ = 0, copied_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

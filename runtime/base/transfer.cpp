@@ -40,4 +40,9 @@ void clear_now(Device device, void* to, std::size_t bytes) {
   std::memset(to, 0, bytes);
 }
 
+void settle([[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) cuda::settle(device);
+}
+
 }  // namespace tessera

@@ -31,6 +31,9 @@ void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 /// Likewise: they become 0.
 void clear_now(Device device, void* to, std::size_t bytes);
 
+/// Waits for all that `device` has been given.
+void settle(Device device);
+
 /// Bytes of a device at a time that pass through memory of the host on their way to or from a file.
 inline constexpr std::size_t host_window_bytes = std::size_t{4} << 20;
 

@@ -39,11 +39,6 @@ void check_size(const RunSpec& spec) {
 void check_device(const RunSpec& spec) {
   if (spec.model->router.layers > 0)
     throw Error(ExitCode::usage, "models with experts are not built on devices yet: the host cuts their rows", "backend", "Use --backend cpu");
-  if (spec.snapshot_vectors > 0)
-    throw Error(ExitCode::usage, "a save beside the steps is not built on devices yet", "async_save", "Drop --async_save, or use --backend cpu");
-  if (spec.strategy.policy.reduce_dtype != DType::f32 && spec.topology.transport == Transport::nccl)
-    throw Error(ExitCode::usage, strfmt("NCCL sums gradients of fp32, not %s", name_of(spec.strategy.policy.reduce_dtype)), "reduce_dtype",
-                "Use --reduce_dtype fp32, or --comm mpi");
 }
 
 void check(const RunSpec& spec) {
@@ -182,13 +177,14 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   const bool trains = spec.purpose == Purpose::train;
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec)) plan.slots.push_back(std::move(slot));
+  if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
+  // The host's own, wherever the run computes.
   if (spec.snapshot_vectors > 0) {
     const std::int64_t numel = shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard), mesh.coordinate(spec.rank, Axis::replicate),
                                                   mesh.size(Axis::replicate));
-    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float)});
+    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
+                          spec.device != host_device ? Memory::pinned : Memory::host});
   }
-  if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
-  // The host's own, wherever the run computes.
   if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});
   price(plan);
   return plan;

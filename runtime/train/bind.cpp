@@ -84,6 +84,10 @@ void bind_device(Executor::Program& program, const plan::RunPlan& plan, const Ar
     program.step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::step_name));
     program.pinned_step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::pinned_name(plan::step_name)));
   }
+  if (program.phase == models::Phase::train)
+    for (const shard::Instruction& instruction : schedule.list)
+      for (const int before : instruction.after)
+        if (instruction.stream == shard::StreamId::compute) program.waits.push_back({before, Moment(plan.spec.device), Moment(plan.spec.device)});
   program.pinned_logits = arena.data_if(plan::pinned_name(plan::logits_name));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)

@@ -2,6 +2,7 @@
 // device. One wait ends a run: for the norm, behind which the updates go on while the next step is issued.
 #include <algorithm>
 
+#include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/train/program.hpp"
 
@@ -15,6 +16,8 @@ void Executor::settle() {
 
 /// What changes from step to step: behind the updates of the step before, which read it.
 void Executor::begin_on_device(Program& program) {
+  program.waited = 0;
+  if (tracing_) begin_spans(program);
   comm_->wait(ended_);  // a gather reads what the updates before it write
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
@@ -67,10 +70,53 @@ void Executor::issue_norm(Program& program) {
                               block.rehearsal ? nullptr : program.step);
 }
 
+/// The device waits. Its compute stream looks at the clock before and after.
+void Executor::wait_on_device(Program& program, int instruction) {
+  Event& event = program.events[static_cast<std::size_t>(instruction)];
+  if (program.waits.empty()) return compute_.wait(event);
+  Program::Wait& wait = program.waits[program.waited++];
+  TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction, wait.instruction);
+  wait.from.record(compute_);
+  compute_.wait(event);
+  wait.to.record(compute_);
+}
+
+/// The device has nothing to do: its clock and the host's are read together.
+void Executor::begin_spans(Program& program) {
+  settle();
+  const std::size_t wanted = 2 * program.schedule->list.size() + 1;
+  program.spans.reserve(wanted);
+  while (program.spans.size() < wanted) program.spans.emplace_back(device_);
+  program.spans.back().record(compute_);
+  program.began_s = now();
+}
+
+void Executor::take_spans(Program& program) {
+  const auto at = [&](const Moment& moment) { return program.began_s + Moment::seconds(program.spans.back(), moment); };
+  std::size_t waited = 0;
+  for (int i = 0; i < static_cast<int>(program.schedule->list.size()); ++i) {
+    const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
+    const bool computes = instruction.stream == shard::StreamId::compute;
+    for (std::size_t k = 0; computes && !program.waits.empty() && k < instruction.after.size(); ++k) {
+      const Program::Wait& wait = program.waits[waited++];
+      mark({&program, wait.instruction, true, at(wait.from), at(wait.to)}, true);
+    }
+    if (instruction.op == shard::Op::release) continue;
+    const std::size_t span = 2 * static_cast<std::size_t>(i);
+    mark({&program, i, false, at(program.spans[span]), at(program.spans[span + 1])}, computes);
+  }
+}
+
 void Executor::end_on_device(Program& program) {
   compute_.record(ended_);
-  if (program.norm < 0) return settle();
+  if (tracing_ || program.norm < 0) settle();
+  if (tracing_) take_spans(program);
+  if (program.norm < 0) return;
   program.events[static_cast<std::size_t>(program.norm)].wait();
+  for (const Program::Wait& wait : program.waits) {
+    wait.to.wait();  // the last ones are for the norm, too
+    program.block->comm_seconds += Moment::seconds(wait.from, wait.to);
+  }
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->rehearsal) return settle();
   if (program.phase == models::Phase::train) judge(program, bad_unit);

@@ -63,7 +63,10 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
       else
         stream.wait(program.events[static_cast<std::size_t>(before)]);
     }
+    const bool timed = tracing_ && on_device();
+    if (timed) program.spans[2 * static_cast<std::size_t>(i)].record(stream);
     stream.enqueue(&Executor::step_into, &program, i);
+    if (timed) program.spans[2 * static_cast<std::size_t>(i) + 1].record(stream);
     stream.record(program.events[static_cast<std::size_t>(i)]);
   }
   if (on_device()) return end_on_device(program);
@@ -74,7 +77,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
 /// The compute stream waits; what it waits is communication that compute did not hide.
 void Executor::wait_for(Program& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
-  if (on_device()) return compute_.wait(event);  // the device waits
+  if (on_device()) return wait_on_device(program, instruction);
   if (event.passed()) return event.wait();  // rethrows
   const double begin = now();
   event.wait();
@@ -91,7 +94,8 @@ void Executor::step_into(void* program, std::int64_t instruction) {
 void Executor::execute(Program& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
-  const double begin = tracing_ ? now() : 0;
+  const bool marks = tracing_ && !on_device();
+  const double begin = marks ? now() : 0;
   switch (instruction.op) {
     case Op::gather: parts_.manager->gather(instruction, step.slot); break;
     case Op::release: return;  // the slot's memory stays; the word is for the order
@@ -106,7 +110,7 @@ void Executor::execute(Program& program, int i) {
       parts_.optimizer->update(parts_.manager->update_view(instruction.unit), compute_.view());
       break;
   }
-  if (tracing_) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
+  if (marks) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
 }
 
 models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
@@ -245,9 +249,6 @@ const float* Executor::logits(const Program& program) {
 }
 
 void Executor::start_trace(int runs) {
-  if (on_device())
-    throw Error(ExitCode::usage, "a trace shows when the host issues work, not when a device does it: it is not built there", "profile_steps",
-                "Drop it, or use --backend cpu");
   const std::size_t room = static_cast<std::size_t>(runs) * parts_.plan->main().list.size() * 2;
   compute_marks_.clear();
   comm_marks_.clear();

@@ -70,7 +70,7 @@ struct StepBlock {
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;       // before clipping
-  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication (on a device: not known)
+  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
 };
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
@@ -108,7 +108,7 @@ class Executor {
   /// The logits of the last pass (generation: of its rows), where the host reads them.
   [[nodiscard]] static const float* logits(const Program& program);
 
-  /// Not on a device. Throws Error (usage).
+  /// On a device spans are the device's, by its clock, and a run ends when all it has issued is done.
   void start_trace(int runs);
   [[nodiscard]] std::vector<TraceSpan> take_trace();
 
@@ -132,7 +132,10 @@ class Executor {
   // On a device.
   void begin_on_device(Program& program);
   void issue_norm(Program& program);
+  void wait_on_device(Program& program, int instruction);
   void end_on_device(Program& program);
+  void begin_spans(Program& program);
+  void take_spans(Program& program);
   void load_to_device(Program& program, int micro, std::int64_t rows);
   [[nodiscard]] std::int64_t take_from_device(Program& program, const TensorView& logits);
   [[nodiscard]] bool on_device() const { return device_ != host_device; }

@@ -2,6 +2,7 @@
 // Program: a schedule bound to a run's memory. Internal to the executor.
 
 #include "kernels/step.hpp"
+#include "runtime/base/moment.hpp"
 #include "runtime/train/executor.hpp"
 
 namespace tessera::train {
@@ -50,6 +51,15 @@ class Executor::Program {
   std::unique_ptr<Event[]> copied;   // one for each micro-batch: its words are there
   Event took;                        // logits are in pinned memory
   int norm = -1;                     // the instruction; -1: none
+  /// What compute waits for on other streams, in list order, from one moment to another.
+  struct Wait {
+    int instruction = 0;
+    Moment from, to;
+  };
+  std::vector<Wait> waits;           // training
+  std::size_t waited = 0;            // of them in this run
+  std::vector<Moment> spans;         // of a trace: begin and end of each instruction, and last where the run began
+  double began_s = 0;                // that in the executor's clock
   // Of the run in progress:
   BatchSource* source = nullptr;
   StepBlock* block = nullptr;

@@ -97,16 +97,34 @@ TEST(PlanDevice, WhatFitsIsWhatLiesOnTheDevice) {
   EXPECT_EQ(plan::largest_micro_batch(spec, needed - 1), 1);
 }
 
-TEST(PlanDevice, RefusesWhatDevicesDoNotDoYet) {
-  const models::Model mixture = models::make(experts, "test"), half = models::make(config, "test", DType::bf16);
-  EXPECT_THROW((void)plan::make_plan(spec_of(mixture, nccl)), Error);
-  plan::RunSpec beside = spec_of(model(), nccl), reduced = spec_of(half, nccl);
+TEST(PlanDevice, ASnapshotIsPinned) {
+  plan::RunSpec beside = spec_of(model(), nccl);
+  const std::size_t without = plan::memory_needed(plan::make_plan(beside));
   beside.snapshot_vectors = 3;
-  EXPECT_THROW((void)plan::make_plan(beside), Error);
-  reduced.strategy.policy.param_dtype = reduced.strategy.policy.reduce_dtype = DType::bf16;
-  EXPECT_THROW((void)plan::make_plan(reduced), Error);
-  reduced.topology = staged;
-  EXPECT_NO_THROW((void)plan::make_plan(reduced));
+  const plan::RunPlan plan = plan::make_plan(beside);
+  plan::RunSpec host = beside;
+  host.topology = {Transport::mpi, 4};
+  host.device = host_device;
+  EXPECT_EQ(slot(plan, plan::snapshot_name).memory, Memory::pinned);
+  EXPECT_EQ(slot(plan, plan::snapshot_name).bytes, slot(plan::make_plan(host), plan::snapshot_name).bytes);
+  EXPECT_EQ(plan::memory_needed(plan), without);
+}
+
+TEST(PlanDevice, NcclSendsGradientsOfTwoBytesAsSuch) {
+  const models::Model half = models::make(config, "test", DType::bf16);
+  plan::RunSpec spec = spec_of(half, nccl);
+  spec.strategy.policy.param_dtype = DType::bf16;
+  const plan::RunPlan whole = plan::make_plan(spec);
+  spec.strategy.policy.reduce_dtype = DType::bf16;
+  const plan::RunPlan reduced = plan::make_plan(spec);
+  std::uint64_t padded = 0;
+  for (int u = 0; u < whole.layout.num_units(); ++u) padded += static_cast<std::uint64_t>(whole.layout.padded_numel(u));
+  EXPECT_EQ(whole.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node, 3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
+}
+
+TEST(PlanDevice, RefusesWhatDevicesDoNotDoYet) {
+  const models::Model mixture = models::make(experts, "test");
+  EXPECT_THROW((void)plan::make_plan(spec_of(mixture, nccl)), Error);
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "runtime/base/cuda/devices.hpp"
@@ -19,14 +21,25 @@ namespace tessera {
 namespace simulated {
 namespace {
 
+/// Time is counted in kernels and copies, a microsecond each; a queue has a time of its own, and so has each thread of the host.
+using Time = std::int64_t;
+thread_local Time host_time = 0;
+
+struct Task {
+  std::function<void()> work;
+  Time issued = 0, takes = 0;
+};
+
 struct Queue {
-  std::deque<std::function<void()>> waiting;
+  std::deque<Task> waiting;
   std::int64_t issued = 0, done = 0;
+  Time time = 0;
 };
 
 struct Mark {
   Queue* queue = nullptr;  // never recorded: passed
   std::int64_t ticket = 0;
+  std::shared_ptr<Time> time;  // when the queue came to it
 };
 
 /// All of it, under one lock: a device does one thing at a time here.
@@ -46,17 +59,24 @@ struct Machine {
   }
   void run_to(Queue& queue, std::int64_t ticket) {
     while (queue.done < ticket) {
-      const std::function<void()> next = std::move(queue.waiting.front());
+      const Task next = std::move(queue.waiting.front());
       queue.waiting.pop_front();
-      next();
+      queue.time = std::max(queue.time, next.issued);
+      next.work();
+      queue.time += next.takes;
       ++queue.done;
     }
   }
-  void run_all() {
-    for (const auto& [queue, unused] : queues) run_to(*queue, queue->issued);
+  /// The host waits.
+  void finish(Queue& queue, std::int64_t ticket) {
+    run_to(queue, ticket);
+    host_time = std::max(host_time, queue.time);
   }
-  void push(Queue& queue, std::function<void()> work) {
-    queue.waiting.push_back(std::move(work));
+  void finish_all() {
+    for (const auto& [queue, unused] : queues) finish(*queue, queue->issued);
+  }
+  void push(Queue& queue, Task task) {
+    queue.waiting.push_back(std::move(task));
     ++queue.issued;
     static const bool eager = std::getenv("TESSERA_SIMULATED") != nullptr && std::strcmp(std::getenv("TESSERA_SIMULATED"), "eager") == 0;
     if (eager) run_to(queue, queue.issued);
@@ -91,7 +111,7 @@ Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
 void launch(StreamView stream, std::function<void()> work) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
-  m.push(queue_of(stream.handle), [&m, work = std::move(work)] { m.run(work); });
+  m.push(queue_of(stream.handle), {[&m, work = std::move(work)] { m.run(work); }, host_time, 1});
 }
 
 bool on_device(const void* data, std::size_t bytes) {
@@ -118,7 +138,7 @@ std::byte* allocate(Device, std::size_t bytes) {
 }
 void release(Device, std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
-  machine().run_all();  // as cudaFree does
+  machine().finish_all();  // as cudaFree does
   munmap(block, machine().memory[block]);
   machine().memory.erase(block);
 }
@@ -130,7 +150,7 @@ std::byte* allocate_pinned(Device, std::size_t bytes) {
 }
 void release_pinned(std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
-  machine().run_all();
+  machine().finish_all();
   munmap(block, machine().pinned[block]);
   machine().pinned.erase(block);
 }
@@ -148,21 +168,25 @@ void copy(const RowCopy& c, StreamView stream) {
   });
   if (!at_once) return;
   const std::lock_guard lock(machine().mutex);
-  machine().run_to(queue_of(stream.handle), queue_of(stream.handle).issued);
+  machine().finish(queue_of(stream.handle), queue_of(stream.handle).issued);
 }
 void copy(void* to, const void* from, std::size_t bytes, StreamView stream) { copy({to, bytes, from, bytes, bytes, 1}, stream); }
 void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
   TESSERA_ASSERT(bytes == 0 || simulated::on_device(to, bytes), "a fill of the host's memory");
   simulated::launch(stream, [=] { std::memset(to, value, bytes); });
 }
+void settle(Device) {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+}
 void copy_now(Device, void* to, const void* from, std::size_t bytes) {
   const std::lock_guard lock(machine().mutex);
-  machine().run_all();
+  machine().finish_all();
   machine().run([=] { std::memcpy(to, from, bytes); });
 }
 void fill_now(Device, void* to, unsigned char value, std::size_t bytes) {
   const std::lock_guard lock(machine().mutex);
-  machine().run_all();
+  machine().finish_all();
   machine().run([=] { std::memset(to, value, bytes); });
 }
 
@@ -183,24 +207,40 @@ void* make_event(Device, EventKind) { return new Mark; }
 void destroy_event(void* event) noexcept { delete static_cast<Mark*>(event); }
 void record(void* event, void* stream) {
   const std::lock_guard lock(machine().mutex);
-  *static_cast<Mark*>(event) = {&queue_of(stream), queue_of(stream).issued};
+  Queue& queue = queue_of(stream);
+  const bool idle = queue.done == queue.issued;
+  auto time = std::make_shared<simulated::Time>();
+  machine().push(queue, {[time, &queue] { *time = queue.time; }, simulated::host_time, 0});
+  *static_cast<Mark*>(event) = {&queue, queue.issued, std::move(time)};
+  if (idle) machine().run_to(queue, queue.issued);
 }
 void wait(void* stream, void* event) {
   const std::lock_guard lock(machine().mutex);
   const Mark mark = *static_cast<Mark*>(event);
-  if (mark.queue != nullptr) machine().push(queue_of(stream), [mark] { machine().run_to(*mark.queue, mark.ticket); });
+  Queue& queue = queue_of(stream);
+  if (mark.queue == nullptr) return;
+  machine().push(queue, {[mark, &queue] {
+                           machine().run_to(*mark.queue, mark.ticket);
+                           queue.time = std::max(queue.time, *mark.time);
+                         },
+                         simulated::host_time, 0});
 }
 void synchronize(void* event) {
   const std::lock_guard lock(machine().mutex);
   const Mark mark = *static_cast<Mark*>(event);
-  if (mark.queue != nullptr) machine().run_to(*mark.queue, mark.ticket);
+  if (mark.queue == nullptr) return;
+  machine().run_to(*mark.queue, mark.ticket);
+  simulated::host_time = std::max(simulated::host_time, *mark.time);
 }
 bool passed(void* event) {
   const std::lock_guard lock(machine().mutex);
   const Mark& mark = *static_cast<Mark*>(event);
   return mark.queue == nullptr || mark.queue->done >= mark.ticket;
 }
-double milliseconds(void*, void*) { return 0; }
+double milliseconds(void* from, void* to) {
+  const std::lock_guard lock(machine().mutex);
+  return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);
+}
 
 Graph::Graph(StreamView, void (*)(void*), void*) { TESSERA_ASSERT(false, "graphs are not simulated"); }
 Graph::~Graph() = default;

@@ -53,15 +53,18 @@ void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
   if (bytes > 0) TESSERA_CUDA(cudaMemsetAsync(to, value, bytes, static_cast<cudaStream_t>(stream.handle)));
 }
 
-void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
+void settle(Device device) {
   use(device);
-  TESSERA_CUDA(cudaDeviceSynchronize());  // streams of ours do not wait for the default one
+  TESSERA_CUDA(cudaDeviceSynchronize());
+}
+
+void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
+  cuda::settle(device);  // streams of ours do not wait for the default one
   TESSERA_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }
 
 void fill_now(Device device, void* to, unsigned char value, std::size_t bytes) {
-  use(device);
-  TESSERA_CUDA(cudaDeviceSynchronize());
+  cuda::settle(device);
   TESSERA_CUDA(cudaMemset(to, value, bytes));
   TESSERA_CUDA(cudaDeviceSynchronize());
 }
