@@ -19,6 +19,7 @@ int train_command(const Call& call, World& world);
 int generate_command(const Call& call, World& world);
 int eval_command(const Call& call, World& world);
 int bench_command(const Call& call, World& world);
+int bench_step_command(const Call& call, World& world);
 int bench_generate_command(const Call& call, World& world);
 int bench_collectives_command(const Call& call, World& world);
 int bench_io_command(const Call& call, World& world);

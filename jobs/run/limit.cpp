@@ -1,13 +1,40 @@
-// Measuring sgemm on every rank at once.
+// Measuring products on every rank at once.
 #include "jobs/run/limit.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "kernels/gemm.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/base/arena.hpp"
+#include "runtime/base/half.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::jobs {
+
+namespace {
+
+/// Random numbers in [-1, 1) of T, to a device.
+template <class T>
+void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
+  std::vector<T> window(host_window_bytes / sizeof(T));
+  for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(window.size())) {
+    const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
+    for (std::int64_t i = 0; i < count; ++i)
+      window[static_cast<std::size_t>(i)] = T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
+    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(), static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+void fill_random(DType dtype, Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
+  if (dtype == DType::bf16) fill_random<bf16>(device, to, numel, seed);
+  else if (dtype == DType::f16) fill_random<f16>(device, to, numel, seed);
+  else fill_random<float>(device, to, numel, seed);
+}
+
+}  // namespace
 
 std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows) {
   std::vector<GemmShape> shapes{{2048, 2048, 2048}};
@@ -31,6 +58,28 @@ double measure_together(World& world, const GemmShape& shape, int repeats, DType
   const double mine = measure(shape.m, shape.n, shape.k, repeats);
   world.barrier();
   return static_cast<double>(world.sum(std::llround(mine * 1e6))) / 1e6;
+}
+
+double measure_device_together(World& world, DType dtype, std::int64_t edge, int repeats) {
+  const Device device = world.device();
+  const auto bytes = static_cast<std::size_t>(edge * edge) * size_of(dtype);
+  const auto slot = [&](const char* name) { return ArenaSlot{.name = name, .bytes = bytes, .memory = Memory::device}; };
+  const Arena arena({slot("a"), slot("b"), slot("c")}, {}, device);
+  for (const char* name : {"a", "b"}) fill_random(dtype, device, arena.data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
+  Stream stream("limit", Stream::Mode::immediate, device, Priority::normal);
+  const auto matrix = [&](const char* name) { return TensorView(arena.data(name), dtype, {edge, edge}, device); };
+  const kernels::GemmArgs args{.a = matrix("a"), .b = matrix("b"), .c = matrix("c")};
+  double best = 0;
+  world.barrier();
+  for (int i = 0; i < repeats + 2; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    kernels::gemm(args, stream.view());
+    stream.synchronize();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (i >= 2) best = std::max(best, 2e-9 * std::pow(static_cast<double>(edge), 3) / seconds.count());
+  }
+  world.barrier();
+  return static_cast<double>(world.sum(std::llround(best * 1e6))) / 1e6;
 }
 
 double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds) {

@@ -2,6 +2,7 @@
 #include "runtime/base/device_facts.hpp"
 
 #include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera {
@@ -19,6 +20,12 @@ std::uint64_t device_memory([[maybe_unused]] Device device) {
     if (device.kind == Device::Kind::cuda)
       for (const auto& gpu : cuda::survey().devices)
         if (gpu.index == device.index) return gpu.memory;
+  return 0;
+}
+
+std::uint64_t device_memory_in_use([[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::memory_in_use(device);
   return 0;
 }
 

@@ -14,4 +14,7 @@ namespace tessera {
 /// Bytes of its memory in all; 0 of the host.
 [[nodiscard]] std::uint64_t device_memory(Device device);
 
+/// Bytes of it in use now: this run's, its libraries', and everybody else's; 0 of the host.
+[[nodiscard]] std::uint64_t device_memory_in_use(Device device);
+
 }  // namespace tessera

@@ -136,6 +136,12 @@ std::byte* allocate(Device, std::size_t bytes) {
   machine().memory[block] = simulated::pages(bytes);
   return block;
 }
+std::size_t memory_in_use(Device) {
+  const std::lock_guard lock(machine().mutex);
+  std::size_t sum = 0;
+  for (const auto& [block, bytes] : machine().memory) sum += bytes;
+  return sum;
+}
 void release(Device, std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();  // as cudaFree does

@@ -18,6 +18,13 @@ std::byte* allocate(Device device, std::size_t bytes) {
   return static_cast<std::byte*>(block);
 }
 
+std::size_t memory_in_use(Device device) {
+  use(device);
+  std::size_t free = 0, all = 0;
+  TESSERA_CUDA(cudaMemGetInfo(&free, &all));
+  return all - free;
+}
+
 void release(Device device, std::byte* block) noexcept {
   try {
     use(device);
