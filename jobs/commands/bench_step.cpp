@@ -125,8 +125,10 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
     log::info(json.dump(2));
     return;
   }
-  log::info(strfmt("%-9s %.1f GFLOP/s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(), limit.before, limit.after,
-                   static_cast<long long>(call.options().integer("bench_repeats")), work.peak > 0 ? "" : " of each shape"));
+  const double unit = work.peak > 0 ? 1e3 : 1;
+  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(), limit.before / unit,
+                   work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit, static_cast<long long>(call.options().integer("bench_repeats")),
+                   work.peak > 0 ? "" : " of each shape"));
   if (work.peak > 0) print_device(sides, work, limit);
   else print_host(sides, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
