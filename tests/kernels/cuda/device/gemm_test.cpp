@@ -1,6 +1,7 @@
 // Products on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias, gradients in fp32, no depth; two runs.
 #include "kernels/gemm.hpp"
 
+#include "kernels/gemm_choice.hpp"
 #include "twin.hpp"
 
 namespace tessera::kernels {
@@ -81,6 +82,33 @@ TYPED_TEST(CudaGemm, GradientsInFp32) {
   TESSERA_NEEDS_DEVICE();
   for (const Case& s : cases)
     for (const double beta : {0.0, 1.0}) expect_as_host<TypeParam, float>(s, true, false, 1, beta, false);
+}
+
+TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
+  TESSERA_NEEDS_DEVICE();
+  const std::int64_t m = 136, n = 264, k = 520;  // of this test alone
+  Twin<TypeParam> a(normals_of<TypeParam>(m * k, 1), Shape{m, k}), b(normals_of<TypeParam>(n * k, 2), Shape{n, k});
+  Twin<TypeParam> c(Shape{m, n}, TypeParam(7.0F));
+  DeviceStream stream;
+  const auto run = [&] {
+    gemm({.a = a.on_device(), .b = b.on_device(), .c = c.on_device(), .trans_b = true}, stream.view());
+    stream.synchronize();
+    return bytes_of(c.download());
+  };
+  gemm({.a = a.on_host(), .b = b.on_host(), .c = c.on_host(), .trans_b = true}, host_stream);
+  note_products();
+  (void)run();
+  EXPECT_EQ(end_noting(Timing::on), 1u);
+  const std::string kept = product_choices();
+  const auto chosen = run();
+  EXPECT_LE(device_error(c), tolerance<TypeParam>);
+  note_products();
+  EXPECT_EQ(run(), chosen);
+  EXPECT_EQ(end_noting(Timing::on), 0u);  // it is known
+  EXPECT_GT(take_product_choices(kept, "a test"), 0u);
+  EXPECT_EQ(product_choices(), kept);
+  EXPECT_EQ(run(), chosen);
+  EXPECT_THROW((void)take_product_choices(kept + " ", "a test"), Error);
 }
 
 TEST(CudaGemmEmpty, NoDepthIsZeroOrWhatWasThere) {
