@@ -94,6 +94,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels), "positions %s",
                  dpositions.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
+  TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device), "workspace of %zu bytes",
+                 args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.dy)) return cuda::embedding_backward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
@@ -113,6 +115,12 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
     add_to(args.dtokens_table, by_id, args.accumulate_tokens);
     if (dpositions) add_to(dpositions, by_position, args.accumulate_positions);
   });
+}
+
+std::size_t embedding_backward_workspace([[maybe_unused]] std::int64_t rows, [[maybe_unused]] Device device) {
+  if constexpr (cuda_built)
+    if (device.kind == Device::Kind::cuda) return cuda::embedding_backward_workspace(rows);
+  return 0;
 }
 
 }  // namespace tessera::kernels

@@ -23,8 +23,11 @@ struct EmbeddingBackwardArgs {
   TensorView dpositions_table;  // (P, C) likewise, or absent
   bool accumulate_positions = false;
   TensorView positions = {};  // as forward's
+  TensorView workspace = {};  // embedding_backward_workspace bytes
 };
 /// Rows are summed in token order whatever the number of threads (threads split the columns).
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream);
+/// Of B·T rows; 0 on the host.
+[[nodiscard]] std::size_t embedding_backward_workspace(std::int64_t rows, Device device);
 
 }  // namespace tessera::kernels

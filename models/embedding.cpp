@@ -31,8 +31,13 @@ void Embedding::backward(const BackwardArgs& args) const {
                                .accumulate_tokens = grads.adds(tokens_),
                                .dpositions_table = positions_ >= 0 ? grads[positions_] : TensorView{},
                                .accumulate_positions = positions_ >= 0 && grads.adds(positions_),
-                               .positions = args.batch->positions},
+                               .positions = args.batch->positions,
+                               .workspace = args.workspace},
                               args.stream);
+}
+
+std::size_t Embedding::workspace_bytes(BatchShape shape, DType, Phase phase) const {
+  return phase == Phase::train ? kernels::embedding_backward_workspace(shape.batch * shape.tokens, shape.device) : 0;
 }
 
 }  // namespace tessera::models

@@ -23,7 +23,7 @@ class Embedding final : public Module {
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
-  [[nodiscard]] std::size_t workspace_bytes(BatchShape, DType, Phase) const override { return 0; }
+  [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// A lookup has no products.
   [[nodiscard]] double forward_flops(BatchShape) const override { return 0; }
 

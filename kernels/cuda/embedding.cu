@@ -1,9 +1,11 @@
-// Embedding on a device. Backward has no atomics and sorts nothing: the first row of an id owns it and adds the later rows of that id in token order, which
-// are the host's sums to the bit.
+// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that order: the
+// host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id of many rows costs
+// its rows' loads, eight in flight.
 #include "kernels/embedding.hpp"
 
-#include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/sort_rows.hpp"
+#include "kernels/cuda/vector.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -28,95 +30,84 @@ struct Forward {
   }
 };
 
-constexpr int owner_threads = 256, ids_per_thread = 4, ids_per_round = owner_threads * ids_per_thread;
-
 template <class T, class G>
-struct Scatter {
-  const std::int32_t* ids;  // (rows)
-  const T* dy;              // (rows, channels)
+struct Gradient {
+  const T* dy;  // (rows, channels)
   G* table;
   std::int64_t rows, channels;
   bool accumulate;
 };
 
-/// Whether an earlier row has this row's id; the answer is the block's.
-template <class T, class G>
-__device__ bool has_owner(const Scatter<T, G>& s, std::int64_t row, std::int32_t id) {
-  for (std::int64_t first = 0; first < row; first += ids_per_round) {
-    bool found = false;
+constexpr int run_warps = 8, rows_in_flight = 8;
+
+/// Adds rows of dy in order, all of them loaded before the first is added; lane i + r of the warp knows which is the r-th.
+template <int Rows, int N, class T>
+__device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std::int32_t own, int i, float (&sum)[N]) {
+  float v[Rows][N];
 #pragma unroll
-    for (int i = 0; i < ids_per_thread; ++i) {
-      const std::int64_t at = first + i * owner_threads + threadIdx.x;
-      found = found || (at < row && s.ids[at] == id);
-    }
-    if (__syncthreads_or(found ? 1 : 0) != 0) return true;
-  }
-  return false;
+  for (int r = 0; r < Rows; ++r) load<N>(dy + __shfl_sync(0xffffffffu, own, i + r) * channels, v[r]);
+#pragma unroll
+  for (int r = 0; r < Rows; ++r)
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum[k] += v[r][k];
 }
 
-/// Threads that found a row, in order, to `list`; how many they are.
-__device__ int list_rows(bool found, std::int32_t* list, int* warp_counts) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const unsigned votes = __ballot_sync(0xffffffffu, found);
-  if (lane == 0) warp_counts[warp] = __popc(votes);
-  __syncthreads();
-  int before = 0, all = 0;
-  for (int w = 0; w < owner_threads / 32; ++w) {
-    before += w < warp ? warp_counts[w] : 0;
-    all += warp_counts[w];
+/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes hold N columns
+/// each.
+template <int N, class T, class G>
+__global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient<T, G> g, const SortedRows sorted) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * run_warps + threadIdx.x / 32;
+  if (first >= g.rows) return;  // whole warps
+  const std::int32_t key = sorted.keys[first];
+  if (first > 0 && sorted.keys[first - 1] == key) return;
+  const std::int64_t asked = (static_cast<std::int64_t>(blockIdx.y) * 32 + lane) * N;
+  const std::int64_t column =
+      asked < g.channels ? asked : g.channels - N;  // lanes past the end add the last columns, and drop them
+  const T* const dy = g.dy + column;
+  G* const out = g.table + key * g.channels + column;
+  float sum[N] = {};
+  if (g.accumulate) load<N>(out, sum);
+  for (int count = 32, done = 0; count == 32; done += 32) {
+    const std::int64_t at = first + done + lane;
+    const bool same = at < g.rows && sorted.keys[at] == key;
+    const std::int32_t own = same ? sorted.rows[at] : 0;
+    count = __popc(__ballot_sync(0xffffffffu, same));
+    int i = 0;
+    for (; i + rows_in_flight <= count; i += rows_in_flight) add_rows<rows_in_flight, N>(dy, g.channels, own, i, sum);
+    for (; i < count; ++i) add_rows<1, N>(dy, g.channels, own, i, sum);
   }
-  if (found) list[before + __popc(votes & ((1u << lane) - 1))] = static_cast<std::int32_t>(threadIdx.x);
-  __syncthreads();
-  return all;
-}
-
-/// A block per row; only owners work. Sums of its columns stay with each thread, in shared memory.
-template <class T, class G>
-__global__ void __launch_bounds__(owner_threads) scatter_kernel(const Scatter<T, G> s) {
-  extern __shared__ float sums[];  // (channels)
-  __shared__ std::int32_t list[owner_threads];
-  __shared__ int warp_counts[owner_threads / 32];
-  const std::int64_t row = blockIdx.x;
-  const std::int32_t id = s.ids[row];
-  if (has_owner(s, row, id)) return;
-  G* const out = s.table + id * s.channels;
-  for (std::int64_t c = threadIdx.x; c < s.channels; c += owner_threads) sums[c] = s.accumulate ? to_float(out[c]) : 0.0F;
-  for (std::int64_t first = row; first < s.rows; first += owner_threads) {
-    const std::int64_t at = first + threadIdx.x;
-    const bool found = at < s.rows && s.ids[at] == id;
-    const int count = list_rows(found, list, warp_counts);
-    for (int i = 0; i < count; ++i) {
-      const T* const from = s.dy + (first + list[i]) * s.channels;
-      for (std::int64_t c = threadIdx.x; c < s.channels; c += owner_threads) sums[c] += to_float(from[c]);
-    }
-    __syncthreads();  // the list has been read
-  }
-  for (std::int64_t c = threadIdx.x; c < s.channels; c += owner_threads) out[c] = rounded<G>(sums[c]);
+  if (asked < g.channels) store<N>(out, sum);
 }
 
 /// Row r of a table of positions is the sum of rows r, r + tokens, … of dy.
 template <class T, class G>
-__global__ void __launch_bounds__(256) positions_kernel(const Scatter<T, G> s, std::int64_t tokens) {
+__global__ void __launch_bounds__(256) positions_kernel(const Gradient<T, G> g, std::int64_t tokens) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= tokens * s.channels) return;
-  float sum = s.accumulate ? to_float(s.table[i]) : 0.0F;
-  for (std::int64_t at = i; at < s.rows * s.channels; at += tokens * s.channels) sum += to_float(s.dy[at]);
-  s.table[i] = rounded<G>(sum);
+  if (i >= tokens * g.channels) return;
+  float sum = g.accumulate ? to_float(g.table[i]) : 0.0F;
+  for (std::int64_t at = i; at < g.rows * g.channels; at += tokens * g.channels) sum += to_float(g.dy[at]);
+  g.table[i] = rounded<G>(sum);
+}
+
+template <int N, class T, class G>
+void add_runs(const Gradient<T, G>& g, const SortedRows& sorted, StreamView stream) {
+  const dim3 grid(blocks_for(g.rows, run_warps), blocks_for(g.channels, 32 * N));
+  add_runs_kernel<N, T, G><<<grid, 32 * run_warps, 0, stream_of(stream)>>>(g, sorted);
+  check_launch("embedding_backward");
+}
+
+/// Adds the rows of dy to the rows of a table that `keys` (rows) names.
+template <class T, class G>
+void scatter(const Gradient<T, G>& g, const SortArgs& keys, StreamView stream) {
+  const SortedRows sorted = sort_rows(keys, stream);
+  constexpr int n = vector_length<T, G>;
+  if (g.channels % n == 0 && aligned16(g.dy) && aligned16(g.table)) add_runs<n>(g, sorted, stream);
+  else add_runs<1>(g, sorted, stream);
 }
 
 void clear(const TensorView& table, StreamView stream) {
   check(cudaMemsetAsync(table.data, 0, table.nbytes(), stream_of(stream)), "clearing a gradient table");
-}
-
-template <class T, class G>
-void scatter(const Scatter<T, G>& s, StreamView stream) {
-  const auto bytes = static_cast<std::size_t>(s.channels) * sizeof(float);
-  TESSERA_ASSERT(bytes <= 200 * 1024, "rows of %lld", static_cast<long long>(s.channels));
-  if (bytes > 40 * 1024)
-    check(cudaFuncSetAttribute(scatter_kernel<T, G>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "shared memory");
-  scatter_kernel<T, G><<<blocks_for(s.rows, 1), owner_threads, bytes, stream_of(stream)>>>(s);
-  check_launch("embedding_backward");
 }
 
 }  // namespace
@@ -144,24 +135,23 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
     using T = decltype(zero);
     by_gradient<T>(args.dtokens_table.dtype, [&](auto gradient) {
       using G = decltype(gradient);
-      Scatter<T, G> s{data_of<std::int32_t>(args.ids), data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels,
-                      args.accumulate_tokens};
+      const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels, args.accumulate_tokens};
       if (!args.accumulate_tokens) clear(args.dtokens_table, stream);
-      if (rows > 0) scatter(s, stream);
+      if (rows > 0)
+        scatter(g, {data_of<std::int32_t>(args.ids), rows, args.dtokens_table.shape[0], args.workspace.data}, stream);
       if (!dpositions) return;
       TESSERA_ASSERT(dpositions.dtype == args.dtokens_table.dtype, "positions of %s", name_of(dpositions.dtype));
-      s.table = data_of<G>(dpositions);
-      s.accumulate = args.accumulate_positions;
+      const Gradient<T, G> p{g.dy, data_of<G>(dpositions), rows, channels, args.accumulate_positions};
       if (!args.accumulate_positions) clear(dpositions, stream);
       if (rows == 0) return;
-      if (args.positions) {
-        s.ids = data_of<std::int32_t>(args.positions);
-        return scatter(s, stream);
-      }
-      positions_kernel<T, G><<<blocks_for(tokens * channels, 256), 256, 0, stream_of(stream)>>>(s, tokens);
+      if (args.positions)
+        return scatter(p, {data_of<std::int32_t>(args.positions), rows, dpositions.shape[0], args.workspace.data}, stream);
+      positions_kernel<T, G><<<blocks_for(tokens * channels, 256), 256, 0, stream_of(stream)>>>(p, tokens);
       check_launch("embedding_backward positions");
     });
   });
 }
+
+std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }
 
 }  // namespace tessera::kernels::cuda

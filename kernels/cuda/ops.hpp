@@ -63,6 +63,7 @@ void rope_table(const RopeTableArgs& args, StreamView stream);
 void rope(const RopeArgs& args, StreamView stream);
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream);
+[[nodiscard]] std::size_t embedding_backward_workspace(std::int64_t rows);
 
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream);
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);

@@ -11,6 +11,7 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/cuda/sort_rows.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/gemm.hpp"
@@ -65,7 +66,8 @@ SIMULATED(swiglu_backward, SwigluBackwardArgs, &A::gate, &A::up, &A::dy, &A::dga
 SIMULATED(rope_table, RopeTableArgs, &A::positions, &A::table)
 SIMULATED(rope, RopeArgs, &A::x, &A::table, &A::positions)
 SIMULATED(embedding_forward, EmbeddingForwardArgs, &A::ids, &A::tokens_table, &A::positions_table, &A::positions, &A::y)
-SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table, &A::positions)
+SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table, &A::positions,
+          &A::workspace)
 SIMULATED(rms_norm_forward, RmsNormForwardArgs, &A::x, &A::weight, &A::y, &A::rstd)
 SIMULATED(rms_norm_apply, RmsNormApplyArgs, &A::x, &A::weight, &A::rstd, &A::y)
 SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight, &A::workspace)
@@ -220,6 +222,7 @@ void normals(const NormalArgs& args, StreamView stream) {
   });
 }
 
+std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }
 std::size_t attention_forward_workspace(const AttentionShape& shape) { return kernels::attention_forward_workspace(shape, DType::f32); }
 std::size_t attention_backward_workspace(const AttentionShape& shape) { return kernels::attention_backward_workspace(shape, DType::f32); }
 std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) { return kernels::head_loss_workspace(rows, vocab, DType::f32); }

@@ -1,10 +1,13 @@
 // What devices compute of one element, on the CPU: the same bits as host kernels where bits are promised, their tolerance elsewhere.
 #include "kernels/cuda/formulas.hpp"
 
+#include <numeric>
+
 #include "../reference.hpp"
 #include "kernels/cuda/adamw_step.hpp"
 #include "kernels/cuda/exact_digits.hpp"
 #include "kernels/cuda/normals.hpp"
+#include "kernels/cuda/sort_rows.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/init.hpp"
 #include "kernels/swiglu.hpp"
@@ -104,6 +107,48 @@ TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
     for (std::int64_t at = s.begin; at < s.end; ++at)
       ASSERT_EQ(std::exchange(seen[static_cast<std::size_t>(at)], 0), s.decay ? 2 : 1) << at;
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
+}
+
+/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier tiles, warps and
+/// rounds in order.
+std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, const std::vector<std::int32_t>& from, int pass) {
+  const auto rows = static_cast<std::int64_t>(from.size()), tiles = cuda::sort_tiles(rows);
+  const auto each_row = [&](std::int64_t tile, auto f) {
+    for (int warp = 0; warp < cuda::sort_threads / 32; ++warp)
+      for (int round = 0; round < cuda::sort_rounds; ++round)
+        for (int lane = 0; lane < 32; ++lane)
+          if (const std::int64_t row = tile * cuda::sort_tile + cuda::sort_row(warp, round, lane); row < rows) {
+            const std::int32_t own = from[static_cast<std::size_t>(row)];
+            f(own, static_cast<std::size_t>(cuda::sort_digit(keys[static_cast<std::size_t>(own)], pass) * tiles + tile));
+          }
+  };
+  std::vector<std::size_t> counts(static_cast<std::size_t>(cuda::sort_digits * tiles));
+  for (std::int64_t tile = 0; tile < tiles; ++tile) each_row(tile, [&](std::int32_t, std::size_t at) { ++counts[at]; });
+  std::exclusive_scan(counts.begin(), counts.end(), counts.begin(), std::size_t{0});
+  std::vector<std::int32_t> to(from.size(), -1);
+  for (std::int64_t tile = 0; tile < tiles; ++tile)
+    each_row(tile, [&](std::int32_t own, std::size_t at) { to[counts[at]++] = own; });
+  return to;
+}
+
+TEST(CudaFormulas, SortsAreStableForKeysOfAnyWidth) {
+  for (const std::int64_t rows : {1, 257, 2048, 2049, 9001})
+    for (const std::int64_t limit : {1, 2, 256, 257, 65536, 65537, 20000000, 0x7fffffff}) {
+      std::vector<std::int32_t> keys(static_cast<std::size_t>(rows)), order(keys.size()), truth(keys.size());
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        keys[i] = static_cast<std::int32_t>(uniform(12, i) * static_cast<double>(limit));
+      keys.back() = static_cast<std::int32_t>(limit - 1);
+      std::iota(order.begin(), order.end(), 0);
+      truth = order;
+      std::stable_sort(truth.begin(), truth.end(), [&](auto a, auto b) {
+        return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+      });
+      for (int pass = 0; pass < cuda::sort_passes(limit); ++pass) order = sorted_once(keys, order, pass);
+      EXPECT_EQ(order, truth) << rows << " rows, keys below " << limit;
+      const cuda::SortMemory memory = cuda::sort_memory(keys.data(), rows);  // whatever it is: places only
+      const auto* const end = reinterpret_cast<char*>(memory.counts + cuda::sort_digits * cuda::sort_tiles(rows));
+      EXPECT_EQ(end - reinterpret_cast<char*>(keys.data()), static_cast<std::ptrdiff_t>(cuda::sort_workspace(rows)));
+    }
 }
 
 TEST(CudaFormulas, NormalsAreTheHostsToTheBit) {

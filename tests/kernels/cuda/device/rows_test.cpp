@@ -1,4 +1,7 @@
 // Rows that go elsewhere and come back, on a device against the host: embedding with documents, experts' choice, dealing, weighing.
+#include <numeric>
+
+#include "kernels/cuda/sort_rows.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/moe.hpp"
 #include "twin.hpp"
@@ -24,7 +27,8 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     bool positions;
   };
   for (const Case& c :
-       {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true}, Case{1, 1500, 1025, 3000, true}}) {
+       {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true}, Case{1, 1500, 1025, 3000, true},
+        Case{3, 1777, 264, 70000, true}}) {
     const std::int64_t rows = c.batch * c.tokens;
     Twin<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
         positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});
@@ -32,6 +36,7 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
         places(normals_of<T>(c.tokens * c.channels, 4), Shape{c.tokens, c.channels});
     const Shape shape{c.batch, c.tokens, c.channels};
     Twin<T> y(shape, T(7.0F)), dy(normals_of<T>(rows * c.channels, 5), shape);
+    DeviceMemory workspace(embedding_backward_workspace(rows, test_device()));
     DeviceStream stream;
     const auto at = [&](bool device) {
       return !c.positions ? TensorView{} : device ? positions.on_device() : positions.on_host();
@@ -67,13 +72,34 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
                           .accumulate_tokens = accumulate,
                           .dpositions_table = dplaces.on_device(),
                           .accumulate_positions = accumulate,
-                          .positions = at(true)},
+                          .positions = at(true),
+                          .workspace = workspace.view()},
                          stream.view());
       stream.synchronize();
       EXPECT_EQ(bytes_of(dtable.download()), bytes_of(dtable.host()));
       EXPECT_EQ(bytes_of(dplaces.download()), bytes_of(dplaces.host()));
     }
   }
+}
+
+TEST(CudaSort, IsStableForKeysOfAnyWidth) {
+  TESSERA_NEEDS_DEVICE();
+  for (const std::int64_t rows : {1, 31, 257, 2048, 2049, 70001})
+    for (const std::int64_t limit : {1, 2, 256, 257, 50257, 70000, 20000000}) {
+      Twin<std::int32_t> keys(integers_below(rows, limit, 3), Shape{rows});
+      DeviceMemory workspace(cuda::sort_workspace(rows));
+      DeviceStream stream;
+      const auto sorted =
+          cuda::sort_rows({keys.data(), rows, limit, workspace.view().data}, stream.view());
+      stream.synchronize();
+      std::vector<std::int32_t> order(static_cast<std::size_t>(rows)), got(order.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        return keys.host()[static_cast<std::size_t>(a)] < keys.host()[static_cast<std::size_t>(b)];
+      });
+      ::tessera::cuda::copy_now(test_device(), got.data(), sorted.rows, got.size() * sizeof(std::int32_t));
+      EXPECT_EQ(got, order) << rows << " rows, keys below " << limit;
+    }
 }
 
 TEST(CudaExperts, ChooseAsTheHostDoes) {
