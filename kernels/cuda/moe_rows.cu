@@ -52,34 +52,33 @@ struct Weigh {
   const float* weights;
   const std::int32_t* slot_of;
   float* dweights;
-  std::int64_t rows, columns;
-};
+  std::int64_t columns;
 
-template <int N, class TeamType, class T>
-__global__ void __launch_bounds__(team_block) weigh_kernel(const Weigh<T> w) {
-  const std::int64_t row = TeamType::index();
-  if (row >= w.rows) return;  // whole teams
-  constexpr int step = team_block / TeamType::per_block * N;
-  T *const a = w.a + row * w.columns, *const b = w.b + row * w.columns;
-  const std::int64_t slot = w.slot_of[row];
-  const float weight = w.weights[slot];
-  float dot = 0;
-  for (std::int64_t c = TeamType::lane() * N; c < w.columns; c += step) {
-    float x[N], y[N];
-    load<N>(a + c, x);
-    load<N>(b + c, y);
+  template <int N, class TeamType>
+  __device__ void run(std::int64_t row) const {
+    const Weigh& w = *this;
+    constexpr int step = team_block / TeamType::per_block * N;
+    T *const a = w.a + row * w.columns, *const b = w.b + row * w.columns;
+    const std::int64_t slot = w.slot_of[row];
+    const float weight = w.weights[slot];
+    float dot = 0;
+    for (std::int64_t c = TeamType::lane() * N; c < w.columns; c += step) {
+      float x[N], y[N];
+      load<N>(a + c, x);
+      load<N>(b + c, y);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      dot = fused(x[i], y[i], dot);
-      x[i] = mul(x[i], weight);
-      y[i] = mul(y[i], weight);
+      for (int i = 0; i < N; ++i) {
+        dot = fused(x[i], y[i], dot);
+        x[i] = mul(x[i], weight);
+        y[i] = mul(y[i], weight);
+      }
+      store<N>(a + c, x);
+      store<N>(b + c, y);
     }
-    store<N>(a + c, x);
-    store<N>(b + c, y);
+    dot = TeamType::sum(dot);
+    if (TeamType::lane() == 0) w.dweights[slot] = dot;
   }
-  dot = TeamType::sum(dot);
-  if (TeamType::lane() == 0) w.dweights[slot] = dot;
-}
+};
 
 /// Not a pointer to memory: says that runs of vectors would cross rows.
 const void* no_vectors_if(bool odd) { return odd ? reinterpret_cast<const void*>(1) : nullptr; }
@@ -114,7 +113,6 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
 
 void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
   const std::int64_t rows = args.a.shape[0], columns = args.a.shape[1];
-  if (rows == 0) return;
   by_element(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Weigh<T> w{data_of<T>(args.a),
@@ -122,14 +120,8 @@ void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
                      args.weights.as<float>(),
                      data_of<std::int32_t>(args.dispatch.slots),
                      args.dweights.as<float>(),
-                     rows,
                      columns};
-    by_row_shape<vector_length<T>>(columns, aligned16(w.a) && aligned16(w.b), [&](auto length, auto team) {
-      using TeamType = decltype(team);
-      weigh_kernel<decltype(length)::value, TeamType, T>
-          <<<blocks_for(rows, TeamType::per_block), team_block, 0, stream_of(stream)>>>(w);
-      check_launch("weigh_rows");
-    });
+    for_rows<T>(w, rows, columns, aligned16(w.a) && aligned16(w.b), stream, "weigh_rows");
   });
 }
 

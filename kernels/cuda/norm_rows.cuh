@@ -1,6 +1,6 @@
 #pragma once
-// What the two norms share: which team takes a row, the split of rows whose partial weight gradients are added in one order, and that addition.
-// Only for .cu files.
+// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows, added in one
+// order. Only for .cu files.
 
 #include "kernels/cuda/team.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -28,11 +28,54 @@ __global__ void __launch_bounds__(256) fold_parts_kernel(const float* parts, std
   out[column] = rounded<G>(sum);
 }
 
-template <class G>
-void fold_parts(const float* parts, std::int64_t count, std::int64_t stride, std::int64_t columns, G* out, bool accumulate,
-                StreamView stream) {
-  fold_parts_kernel<G><<<blocks_for(columns, 256), 256, 0, stream_of(stream)>>>(parts, count, stride, columns, out, accumulate);
-  check_launch("fold_parts");
+inline constexpr int weight_columns = 32, weight_lanes = 8;
+
+/// Block (columns, rows): partial sums of 32 columns over one block of rows, its 8 warps taking every eighth row.
+/// op.sum_row(row, column, sums) adds to Op::num_sums numbers; the first num_sums warps add up one of them each.
+template <class Op>
+__global__ void __launch_bounds__(weight_columns* weight_lanes)
+    sum_rows_kernel(const Op op, std::int64_t rows, std::int64_t channels, std::int64_t height, float* partial) {
+  constexpr int num = Op::num_sums;
+  __shared__ float parts[num][weight_lanes][weight_columns + 1];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * weight_columns + lane;
+  const std::int64_t first = blockIdx.y * height, last = first + height < rows ? first + height : rows;
+  float sums[num] = {};
+  if (column < channels)
+    for (std::int64_t row = first + warp; row < last; row += weight_lanes) op.sum_row(row, column, sums);
+#pragma unroll
+  for (int s = 0; s < num; ++s) parts[s][warp][lane] = sums[s];
+  __syncthreads();
+  if (warp >= num || column >= channels) return;
+  float total = parts[warp][0][lane];
+#pragma unroll
+  for (int i = 1; i < weight_lanes; ++i) total += parts[warp][i][lane];
+  partial[(num * static_cast<std::int64_t>(blockIdx.y) + warp) * channels + column] = total;
+}
+
+/// The sums of op over all rows to `out`, one (channels) for each of them, of one type. `workspace`: num_sums·norm_blocks·channels floats.
+template <class T, class Op>
+void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_sums], bool accumulate,
+              const TensorView& workspace, StreamView stream) {
+  constexpr int num = Op::num_sums;
+  const std::int64_t channels = out[0].numel(), height = norm_block_rows(rows), parts = (rows + height - 1) / height;
+  TESSERA_ASSERT(workspace.nbytes() >= static_cast<std::size_t>(num * norm_blocks * channels) * sizeof(float),
+                 "workspace of %zu bytes", workspace.nbytes());
+  auto* const partial = static_cast<float*>(workspace.data);
+  if (parts > 0) {
+    const dim3 grid(blocks_for(channels, weight_columns), static_cast<unsigned>(parts));
+    sum_rows_kernel<<<grid, dim3(weight_columns, weight_lanes), 0, stream_of(stream)>>>(op, rows, channels, height, partial);
+    check_launch("sum_rows");
+  }
+  by_gradient<T>(out[0].dtype, [&](auto gradient) {
+    using G = decltype(gradient);
+    for (int s = 0; s < num; ++s) {
+      TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype), name_of(out[s].dtype));
+      fold_parts_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
+          partial + s * channels, parts, num * channels, channels, data_of<G>(out[s]), accumulate);
+      check_launch("fold_parts");
+    }
+  });
 }
 
 /// Calls f with the run length (N or 1) and the team that suit rows of `channels`: f(integral_constant<N>, Team).
@@ -44,6 +87,24 @@ void by_row_shape(std::int64_t channels, bool vectors, const F& f) {
   };
   if (vectors && channels % N == 0) with_team(std::integral_constant<int, N>{});
   else with_team(std::integral_constant<int, 1>{});
+}
+
+template <int N, class TeamType, class Op>
+__global__ void __launch_bounds__(team_block) rows_kernel(const Op op, std::int64_t rows) {
+  const std::int64_t row = TeamType::index();
+  if (row < rows) op.template run<N, TeamType>(row);  // whole teams
+}
+
+/// Launches op.run<N, Team>(row) for every row, of T and `channels` wide; in runs of vectors where they may be.
+template <class T, class Op>
+void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream, const char* name) {
+  if (rows == 0) return;
+  by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto team) {
+    using TeamType = decltype(team);
+    rows_kernel<decltype(length)::value, TeamType, Op>
+        <<<blocks_for(rows, TeamType::per_block), team_block, 0, stream_of(stream)>>>(op, rows);
+    check_launch(name);
+  });
 }
 
 }  // namespace tessera::kernels::cuda
