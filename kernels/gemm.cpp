@@ -13,6 +13,7 @@
 #include "kernels/host/rounded.hpp"
 #include "kernels/host/thin_gemm.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::kernels {
 
@@ -137,6 +138,15 @@ std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
   return asked > 0 ? asked : matrix.shape[1];
 }
 
+/// CBLAS adds to C alone.
+void lay_down_addend(const GemmArgs& args, StreamView stream) {
+  const std::size_t element = size_of(args.c.dtype);
+  const std::size_t pitch = static_cast<std::size_t>(row_stride(args.c, args.stride_c)) * element;
+  copy_rows({.to = args.c.data, .to_pitch = pitch, .from = args.addend.data, .from_pitch = pitch,
+             .width = static_cast<std::size_t>(args.c.shape[1]) * element, .rows = static_cast<std::size_t>(args.c.shape[0])},
+            stream);
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, StreamView stream) {
@@ -149,8 +159,12 @@ void gemm(const GemmArgs& args, StreamView stream) {
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), args.c.shape.str().c_str());
   TESSERA_ASSERT(!args.bias || args.bias.numel() == whole.n, "bias %s, n %lld", args.bias.shape.str().c_str(),
                  static_cast<long long>(whole.n));
+  TESSERA_ASSERT(!args.addend || (args.beta != 0 && args.addend.shape == args.c.shape && args.addend.dtype == args.c.dtype &&
+                                  args.addend.data != args.c.data),
+                 "addend %s, c %s", args.addend.shape.str().c_str(), args.c.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.c)) return cuda::gemm(args, stream);
+  if (args.addend) lay_down_addend(args, stream);
   whole.trans_a = args.trans_a;
   whole.trans_b = args.trans_b;
   whole.lda = row_stride(args.a, args.stride_a);

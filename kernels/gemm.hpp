@@ -13,6 +13,7 @@ struct GemmArgs {
   TensorView c;  // (m, n), as a and b; or fp32 beside halves
   bool trans_a = false, trans_b = false;
   double alpha = 1, beta = 0;  // beta 0 does not read c
+  TensorView addend;           // as c, rows as far apart: beta multiplies it, and c is not read; never c itself. Absent: c
   TensorView bias;             // (n) as a and b; added to every row, or absent
   // Elements from one row to the next where a, b, c are columns of a wider matrix; 0: rows follow one another.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;

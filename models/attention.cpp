@@ -125,7 +125,7 @@ void Attention::forward(const ForwardArgs& args) const {
   const TensorView heads = maker_.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .batch = args.batch,
                                            .scratch = w.heads, .stream = args.stream}, s.qkv);
   attend(args, s, heads, w.kernel);
-  out_.forward({.params = args.params, .x = s.out, .y = args.y, .write = Write::add, .stream = args.stream});
+  out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = args.residual, .stream = args.stream});
 }
 
 void Attention::backward(const BackwardArgs& args) const {

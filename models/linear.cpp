@@ -17,7 +17,8 @@ void Linear::forward(const ForwardArgs& args) const {
                  .b = at(args.params, weight_),
                  .c = args.y,
                  .trans_b = order_ == WeightOrder::out_in,
-                 .beta = args.write == Write::add ? 1.0 : 0.0,
+                 .beta = args.addend ? 1.0 : 0.0,
+                 .addend = args.addend,
                  .bias = bias_ >= 0 ? at(args.params, bias_) : TensorView{},
                  .stride_c = args.y_stride},
                 args.stream);

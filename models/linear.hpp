@@ -28,7 +28,7 @@ class Linear {
     std::span<const TensorView> params;
     TensorView x;  // (N, in)
     TensorView y;  // (N, out)
-    Write write = Write::overwrite;
+    TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
     std::int64_t y_stride = 0;  // elements from row to row where y is columns of a wider matrix; 0: out
     StreamView stream = host_stream;
   };

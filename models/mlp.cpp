@@ -30,7 +30,7 @@ void GeluMlp::forward(const ForwardArgs& args) const {
 
   up_.forward({.params = args.params, .x = args.x, .y = before, .stream = args.stream});
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.forward({.params = args.params, .x = after, .y = args.y, .write = Write::add, .stream = args.stream});
+  down_.forward({.params = args.params, .x = after, .y = args.y, .addend = args.residual, .stream = args.stream});
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {

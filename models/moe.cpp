@@ -121,6 +121,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   }
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = product}, args.stream);
   for (std::size_t e = 0; e < experts_.size(); ++e) apply(experts_[e].down, e, product, w.rows);
+  copy(args.residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true}, args.stream);
 }
 

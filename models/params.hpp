@@ -10,7 +10,7 @@
 
 namespace tessera::models {
 
-/// y = f(x), or y += f(x) on a residual stream.
+/// Of a gradient: over what is there, or added to it.
 enum class Write : unsigned char { overwrite, add };
 
 /// Gradients to make, in the order of the module's parameters.

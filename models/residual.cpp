@@ -39,9 +39,8 @@ void Residual::forward(const ForwardArgs& args) const {
   const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, args.phase);
 
   norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
-  copy(args.x, args.y, args.stream);
-  sublayer_->forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = w.normed, .y = args.y,
-                      .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .cache = args.cache, .stream = args.stream});
+  sublayer_->forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = w.normed, .residual = args.x,
+                      .y = args.y, .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .cache = args.cache, .stream = args.stream});
 }
 
 void Residual::backward(const BackwardArgs& args) const {

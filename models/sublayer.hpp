@@ -17,7 +17,8 @@ class Sublayer {
     BatchShape shape;
     std::span<const TensorView> params;
     TensorView x;      // (B·T, C), normed
-    TensorView y;      // (B·T, C): += f(x)
+    TensorView residual;  // (B·T, C)
+    TensorView y;         // (B·T, C): residual + f(x), never residual; by the last product of f, so that it costs no pass
     TensorView saved;  // saved_bytes; in the other phases scratch of the same size
     TensorView workspace;
     const Batch* batch = nullptr;  // positions

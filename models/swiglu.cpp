@@ -34,7 +34,7 @@ void SwigluMlp::forward(const ForwardArgs& args) const {
   gate_.forward({.params = args.params, .x = args.x, .y = gate, .stream = args.stream});
   up_.forward({.params = args.params, .x = args.x, .y = up, .stream = args.stream});
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.forward({.params = args.params, .x = product, .y = args.y, .write = Write::add, .stream = args.stream});
+  down_.forward({.params = args.params, .x = product, .y = args.y, .addend = args.residual, .stream = args.stream});
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {

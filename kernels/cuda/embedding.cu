@@ -1,6 +1,6 @@
-// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that order: the
-// host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id of many rows costs
-// its rows' loads, eight in flight.
+// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that order:
+// the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id of many rows
+// costs its rows' loads, eight in flight.
 #include "kernels/embedding.hpp"
 
 #include "kernels/cuda/ops.hpp"
@@ -52,8 +52,8 @@ __device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std
     for (int k = 0; k < N; ++k) sum[k] += v[r][k];
 }
 
-/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes hold N columns
-/// each.
+/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes hold N
+/// columns each.
 template <int N, class T, class G>
 __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient<T, G> g, const SortedRows sorted) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

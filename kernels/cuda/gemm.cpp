@@ -86,7 +86,8 @@ const GemmProduct& product_of(const OwnProducts& own, const GemmCall& call, cons
 
 /// A product without depth is beta·C, which is C or zeros.
 void empty_product(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
-  TESSERA_ASSERT(!plan.bias && (args.beta == 0 || args.beta == 1), "an empty product with bias, or beta %g", args.beta);
+  TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1), "an empty product with bias, addend or beta %g",
+                 args.beta);
   if (args.beta == 1) return;
   const std::size_t element = size_of(plan.result);
   TESSERA_CUDA(cudaMemset2DAsync(args.c.data, static_cast<std::size_t>(plan.result_pitch) * element, 0,

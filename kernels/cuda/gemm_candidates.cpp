@@ -59,8 +59,9 @@ void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulA
   const GemmArgs& args = call.args;
   set_bias(call, product);
   const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
+  const void* const old = args.addend ? args.addend.data : args.c.data;
   check_gemm(gemm_library().matmul(call.handle, product.operation, &alpha, args.b.data, product.first, args.a.data, product.second, &beta,
-                                   args.c.data, product.result, args.c.data, product.result, &algorithm, call.workspace,
+                                   old, product.result, args.c.data, product.result, &algorithm, call.workspace,
                                    gemm_workspace_bytes, call.stream),
              "cublasLtMatmul", product.plan);
 }

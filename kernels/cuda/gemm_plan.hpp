@@ -9,6 +9,7 @@
 //   dX = dY·W            N, N (I, N, O)            W, dY
 //   dW = dYᵀ·X           N, T (I, O, N)            X, dY
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 
@@ -54,6 +55,7 @@ struct GemmPlan {
   plan.first_alignment = alignment_of(args.b.data);
   plan.second_alignment = alignment_of(args.a.data);
   plan.result_alignment = alignment_of(args.c.data);
+  if (args.addend) plan.result_alignment = std::min(plan.result_alignment, alignment_of(args.addend.data));
   return plan;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows, added in one
-// order. Only for .cu files.
+// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows, added in
+// one order. Only for .cu files.
 
 #include "kernels/cuda/team.cuh"
 #include "kernels/cuda/vector.cuh"

@@ -127,8 +127,7 @@ void RecurrentBlock::forward(const models::ForwardArgs& args) const {
   value_.forward({.params = args.params, .x = w.normed, .y = s.value, .stream = args.stream});
   run({.shape = args.shape, .channels = channels_, .decay = at(args.params, decay_), .gate = s.gate, .value = s.value,
        .state = s.state}, scan_forward<float>, scan_forward<double>);
-  models::copy(x, y, args.stream);
-  out_.forward({.params = args.params, .x = s.state, .y = y, .write = models::Write::add, .stream = args.stream});
+  out_.forward({.params = args.params, .x = s.state, .y = y, .addend = x, .stream = args.stream});
 }
 
 void RecurrentBlock::backward(const models::BackwardArgs& args) const {

@@ -1,6 +1,8 @@
 // GEMM against three loops in double, all transposes, alpha and beta, bias, any number of threads; what it refuses.
 #include "kernels/gemm.hpp"
 
+#include <cstring>
+
 #include "reference.hpp"
 
 namespace tessera::kernels {
@@ -115,6 +117,44 @@ TEST(Gemm, EqualCallsGiveEqualBits) {
       EXPECT_EQ(c, first);
     }
   }
+}
+
+/// y = addend + a·b + bias to other memory, to the bit what it is over the addend itself.
+template <class T>
+void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool with_bias) {
+  const std::int64_t pitch = n + 5;
+  auto a = random_vector<T>(m * k, 1), b = random_vector<T>(n * k, 2), old = random_vector<T>(m * pitch, 3),
+       bias = random_vector<T>(n, 4);
+  auto over = old, apart = std::vector<T>(old.size(), T(7.0F));
+  const auto before = old;
+  GemmArgs args{.a = view(a, {m, k}), .b = view(b, {n, k}), .c = {over.data(), {m, n}}, .trans_b = true, .beta = 1,
+                .bias = with_bias ? view(bias) : TensorView{}, .stride_c = pitch};
+  gemm(args, host_stream);
+  args.c = {apart.data(), {m, n}};
+  args.addend = {old.data(), {m, n}};
+  gemm(args, host_stream);
+  EXPECT_EQ(std::memcmp(old.data(), before.data(), old.size() * sizeof(T)), 0);
+  for (std::int64_t row = 0; row < m; ++row) {
+    const auto at = static_cast<std::size_t>(row * pitch), width = static_cast<std::size_t>(n);
+    EXPECT_EQ(std::memcmp(&apart[at], &over[at], width * sizeof(T)), 0) << m << " " << n << " " << k << " row " << row;
+    EXPECT_EQ(static_cast<float>(apart[at + width]), 7.0F);
+  }
+  args.addend = args.c;
+  EXPECT_THROW(gemm(args, host_stream), std::logic_error);
+  args.addend = {old.data(), {m, n}};
+  args.beta = 0;
+  EXPECT_THROW(gemm(args, host_stream), std::logic_error);
+}
+
+TEST(Gemm, AnAddendIsTheOldCElsewhere) {
+  const Setting setting(2);
+  const std::int64_t shapes[][3] = {{1, 65, 7}, {3, 300, 200}, {70, 90, 33}};  // thin ones among them
+  for (const auto& [m, n, k] : shapes)
+    for (const bool with_bias : {false, true}) {
+      expect_addend_as_old_c<float>(m, n, k, with_bias);
+      expect_addend_as_old_c<double>(m, n, k, with_bias);
+      expect_addend_as_old_c<bf16>(m, n, k, with_bias);
+    }
 }
 
 TEST(Gemm, ShapesAndTypesAreChecked) {

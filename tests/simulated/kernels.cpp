@@ -104,7 +104,7 @@ void gemm(const GemmArgs& given, StreamView stream) {
     const GemmPlan plan = plan_gemm(given);
     if (own.noting) own.noted.try_emplace(plan, Products::Call{given.c, plan.result_pitch, stream});
   }
-  simulated::launch(stream, [args = taken(given, &A::a, &A::b, &A::c, &A::bias)] { kernels::gemm(args, host_stream); });
+  simulated::launch(stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
 }
 
 void note_products() {

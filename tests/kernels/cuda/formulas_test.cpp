@@ -109,8 +109,8 @@ TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
 }
 
-/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier tiles, warps and
-/// rounds in order.
+/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier tiles,
+/// warps and rounds in order.
 std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, const std::vector<std::int32_t>& from, int pass) {
   const auto rows = static_cast<std::int64_t>(from.size()), tiles = cuda::sort_tiles(rows);
   const auto each_row = [&](std::int64_t tile, auto f) {

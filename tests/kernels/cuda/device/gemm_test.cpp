@@ -69,6 +69,25 @@ TYPED_TEST(CudaGemm, AddsAndScales) {
   }
 }
 
+TYPED_TEST(CudaGemm, AddsWhatLiesElsewhere) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Case& s : cases)
+    for (const std::size_t shift : {0, 1}) {
+      const Shape shape{s.m, s.n};
+      Twin<T> a(normals_of<T>(s.m * s.k, 1), Shape{s.m, s.k}), b(normals_of<T>(s.n * s.k, 2), Shape{s.n, s.k}),
+          old(normals_of<T>(s.m * s.n, 3), shape, shift), c(shape, T(7.0F));
+      DeviceStream stream;
+      gemm({.a = a.on_host(), .b = b.on_host(), .c = c.on_host(), .trans_b = true, .beta = 1, .addend = old.on_host()},
+           host_stream);
+      gemm({.a = a.on_device(), .b = b.on_device(), .c = c.on_device(), .trans_b = true, .beta = 1, .addend = old.on_device()},
+           stream.view());
+      stream.synchronize();
+      EXPECT_LE(device_error(c), tolerance<T>);
+      EXPECT_EQ(bytes_of(old.download()), bytes_of(old.host()));
+    }
+}
+
 TYPED_TEST(CudaGemm, AddsABias) {
   TESSERA_NEEDS_DEVICE();
   for (const Case& s : cases) {
