@@ -15,6 +15,7 @@
 #include "jobs/run/setup.hpp"
 #include "jobs/run/signals.hpp"
 #include "jobs/run/versions.hpp"
+#include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -65,6 +66,7 @@ bool answer_question(const Invocation& invocation) {
 
 int with_world(const Call& call, World& world) {
   try {
+    (void)kernels::isa();  // a build for one instruction set says here that this CPU lacks it
     if (call.invocation.command == "train") return train_command(call, world);
     if (call.invocation.command == "generate") return generate_command(call, world);
     if (call.invocation.command == "eval") return eval_command(call, world);

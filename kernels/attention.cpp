@@ -14,6 +14,8 @@
 namespace tessera::kernels {
 namespace {
 
+bool is_aligned_16(const TensorView& view) { return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0; }
+
 constexpr std::size_t alignment = 64;
 
 std::atomic<DeviceAttention> on_devices{DeviceAttention::own};
@@ -129,7 +131,7 @@ std::int64_t library_attention_calls() { return library_calls; }
 
 void require_library_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
-  throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn", "Build it where cudnn.h of 9.8 or newer is, or use --attention own");
+  throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn", "Build it where cudnn_graph.h of 9.8 or newer is, or use --attention own");
 }
 
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
@@ -157,7 +159,10 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
-    if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) return ++library_calls, cuda::cudnn::attention_forward(args, stream);
+    if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) {
+      TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out), "attention by the library takes memory aligned to 16 bytes");
+      return ++library_calls, cuda::cudnn::attention_forward(args, stream);
+    }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
   const std::size_t per_task = forward_bytes(s, dtype);
@@ -193,7 +198,11 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   check_positions(args.positions, rows);
   TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
-    if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) return ++library_calls, cuda::cudnn::attention_backward(args, stream);
+    if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
+      TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
+                     "attention by the library takes memory aligned to 16 bytes");
+      return ++library_calls, cuda::cudnn::attention_backward(args, stream);
+    }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);
   const std::size_t per_task = backward_bytes(s, dtype);

@@ -18,7 +18,8 @@ std::size_t end_noting(Timing timing);
 /// The choices known, timed or taken, with the library's version and the device they are for. Ends in a sum of itself.
 [[nodiscard]] std::string product_choices();
 /// Takes the algorithms of product_choices()'s text, also for products that have been made already. Returns how many the text holds. `from` is where it is from.
-/// Throws Error (usage) if it is for another library or device, Error (data) if it is no such text, was damaged, or holds an algorithm that the library refuses.
+/// Throws Error (usage) if it is for another library or device, Error (data) if it is no such text, was damaged, or holds an algorithm that the library refuses for a
+/// product that has been made; for others the product's first call says so.
 std::size_t take_product_choices(const std::string& text, const std::string& from);
 
 }  // namespace tessera::kernels

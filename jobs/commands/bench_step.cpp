@@ -75,7 +75,7 @@ nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit
   nlohmann::ordered_json json = {{"step_s", seconds},
                                  {"tokens_per_second", work.tokens / seconds},
                                  {"gflops", work.flops / seconds / 1e9},
-                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm", work.flops / seconds / limit.flops()},
+                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm", (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
                                  {"comm_s", median(side.comm)},
                                  {"pss_bytes", side.pss},
                                  {"planned_bytes", side.planned},

@@ -38,11 +38,11 @@ void choose_attention(const Options& options, Device device) {
   kernels::set_device_attention(wants_cudnn(options) ? kernels::DeviceAttention::cudnn : kernels::DeviceAttention::own);
 }
 
-void check_device_choices(const Options& options, const World& world) {
+void check_device_choices(const Options& options, World& world) {
   if (options.text("gemm_choice") == "measured" && world.device() == host_device)
     throw options.refuse("gemm_choice", "products are measured on GPUs, and this run computes on the CPU", "Drop it, or use --backend cuda");
   choose_attention(options, world.device());
-  if (wants_cudnn(options)) kernels::require_library_attention(world.device());
+  if (wants_cudnn(options)) world.together([&] { kernels::require_library_attention(world.device()); });
 }
 
 std::string rehearse_choices(const RehearsedRun& run) {
@@ -53,7 +53,8 @@ std::string rehearse_choices(const RehearsedRun& run) {
   if (measured) products = choose_products(run);
   else if (cudnn) run.trainer->rehearse(run.step);
   const bool halves = run.trainer->plan().spec.model->dtype != DType::f32;  // bench step has a side that is not
-  if (cudnn && halves && kernels::library_attention_calls() == calls)
+  const bool is_taken = cudnn && halves && run.world->max(kernels::library_attention_calls() - calls) > 0;  // a rank without rows calls nothing
+  if (cudnn && halves && !is_taken)
     throw run.options->refuse("attention", "cuDNN takes none of this model's attention: heads are not of 64 or 128, or sequences too long for its scratch", "Use --attention own");
   return std::string("attention by ") + (cudnn && halves ? "cuDNN" : "our own kernels") + " | products by " + products;
 }

@@ -12,8 +12,8 @@ namespace tessera::jobs {
 /// By --attention; before a run on `device` is planned, which needs neither library nor device. Throws Error (usage) where the options ask for a device's kernels and
 /// this one is the host.
 void choose_attention(const Options& options, Device device);
-/// Throws Error (usage) where the device, the library or the build lacks what the options ask for.
-void check_device_choices(const Options& options, const World& world);
+/// Collective. Throws Error (usage) on every rank where a device, its library or the build lacks what the options ask for.
+void check_device_choices(const Options& options, World& world);
 
 struct RehearsedRun {
   const Options* options = nullptr;

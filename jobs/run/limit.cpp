@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "kernels/gemm.hpp"
 #include "kernels/threads.hpp"
@@ -64,21 +65,27 @@ double measure_device_together(World& world, DType dtype, std::int64_t edge, int
   const Device device = world.device();
   const auto bytes = static_cast<std::size_t>(edge * edge) * size_of(dtype);
   const auto slot = [&](const char* name) { return ArenaSlot{.name = name, .bytes = bytes, .memory = Memory::device}; };
-  const Arena arena({slot("a"), slot("b"), slot("c")}, {}, device);
-  for (const char* name : {"a", "b"}) fill_random(dtype, device, arena.data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
+  std::optional<Arena> arena;
   Stream stream("limit", Stream::Mode::immediate, device, Priority::normal);
-  const auto matrix = [&](const char* name) { return TensorView(arena.data(name), dtype, {edge, edge}, device); };
-  const kernels::GemmArgs args{.a = matrix("a"), .b = matrix("b"), .c = matrix("c")};
-  double best = 0;
-  world.barrier();
-  for (int i = 0; i < repeats + 2; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    kernels::gemm(args, stream.view());
+  const auto multiply = [&] {
+    const auto matrix = [&](const char* name) { return TensorView(arena->data(name), dtype, {edge, edge}, device); };
+    kernels::gemm({.a = matrix("a"), .b = matrix("b"), .c = matrix("c")}, stream.view());
     stream.synchronize();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (i >= 2) best = std::max(best, 2e-9 * std::pow(static_cast<double>(edge), 3) / seconds.count());
-  }
-  world.barrier();
+  };
+  world.together([&] {
+    arena.emplace(std::vector<ArenaSlot>{slot("a"), slot("b"), slot("c")}, Arena::Share{}, device);
+    for (const char* name : {"a", "b"}) fill_random(dtype, device, arena->data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
+    for (int i = 0; i < 2; ++i) multiply();
+  });
+  double best = 0;
+  world.together([&] {
+    for (int i = 0; i < repeats; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      multiply();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      best = std::max(best, 2e-9 * std::pow(static_cast<double>(edge), 3) / seconds.count());
+    }
+  });
   return static_cast<double>(world.sum(std::llround(best * 1e6))) / 1e6;
 }
 

@@ -23,7 +23,8 @@ struct GemmShape {
 /// What a device is held against: its library's product of this edge, long past the sizes at which launching and memory show.
 inline constexpr std::int64_t device_limit_edge = 8192;
 /// Collective: GFLOP/s of edge³ summed over ranks, all at once, each on its device; best of `repeats` after two to warm up. Operands are random: of zeros the
-/// same product is faster. Takes 3·edge² numbers of device memory while it runs; throws Error (does_not_fit) without.
+/// same product is faster. Takes 3·edge² numbers of device memory while it runs; throws Error (does_not_fit) on every rank where one has
+/// no room for them.
 [[nodiscard]] double measure_device_together(World& world, DType dtype, std::int64_t edge, int repeats);
 
 /// Collective: the limit at the start of a run, in about `seconds`: the model's largest product, cut to fit.

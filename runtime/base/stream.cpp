@@ -17,7 +17,10 @@ void Event::wait() {
   if (!stream_) return;
   stream_->wait_until(ticket_);
   if constexpr (cuda_built)
-    if (stream_->on_device()) cuda::synchronize(mark_);
+    if (stream_->on_device()) {
+      cuda::use(stream_->device());  // any thread may wait: without it one would open a context on device 0
+      cuda::synchronize(mark_);
+    }
 }
 
 bool Event::passed() const {

@@ -40,7 +40,7 @@ class Plan {
         config_(graph_.configure(device, about_)),
         plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.config.get()).set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.get());
-    plan_.finalize();
+    plan_.finalize(about_);
     workspace_ = static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
   }
 
@@ -85,7 +85,7 @@ std::mutex& mutex() {
   return *instance;
 }
 
-float numbers_of_all[] = {-std::numeric_limits<float>::infinity(), 1.0F};
+float mask_and_one[] = {-std::numeric_limits<float>::infinity(), 1.0F};
 
 /// The calling thread's device; its handle works in the stream's order from now on.
 DevicePlans& plans_on(StreamView stream) {
@@ -169,7 +169,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
     plan_of(own, chunk, dtype, Direction::forward)
         .execute(own.handle, numbers,
                  {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
-                  at.statistics(args.lse), scale_of(own, args.scale), &numbers_of_all[0]},
+                  at.statistics(args.lse), scale_of(own, args.scale), &mask_and_one[0]},
                  behind(args.workspace, 0));
   });
 }
@@ -187,7 +187,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
         .execute(own.handle, numbers,
                  {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
                   at.heads(args.dout, s.heads, 0), at.statistics(args.lse), at.statistics(args.workspace), at.in_qkv(args.dqkv, 0),
-                  at.in_qkv(args.dqkv, s.heads), at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &numbers_of_all[0], &numbers_of_all[1]},
+                  at.in_qkv(args.dqkv, s.heads), at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
                  scratch);
   });
 }

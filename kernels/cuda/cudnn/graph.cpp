@@ -93,9 +93,6 @@ Graph::Config Graph::configure(const Descriptor& device, const std::string& abou
   Config first{Descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)};
   if (!heuristic.fetch(CUDNN_ATTR_ENGINEHEUR_RESULTS, first.config))
     throw Error(ExitCode::internal, "cuDNN has no kernel: " + last_words(), about, "Use --attention own");
-  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  TESSERA_ASSERT(first.config.fetch(CUDNN_ATTR_ENGINECFG_ENGINE, engine), "a configuration without an engine");
-  first.engine = engine.integer(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
   first.workspace = static_cast<std::size_t>(first.config.integer(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
   return first;
 }

@@ -38,7 +38,6 @@ class Graph {
   /// What the library's heuristic would take first of what runs on the device that `device` describes, with its scratch. Throws Error (internal) if nothing does.
   struct Config {
     Descriptor config;
-    std::int64_t engine = 0;
     std::size_t workspace = 0;
   };
   [[nodiscard]] Config configure(const Descriptor& device, const std::string& about);

@@ -8,8 +8,8 @@ namespace tessera::kernels::cuda::cudnn {
 CudnnLibrary::CudnnLibrary() {
   auto& library = ::tessera::cuda::Library::cudnn();
   const std::size_t version = TESSERA_SYMBOL(library, cudnnGetVersion)();
-  if (version < 90800)
-    throw Error(ExitCode::usage, strfmt("%s is cuDNN %s, and attention needs 9.8 or newer", library.path().c_str(), ::tessera::cuda::cudnn_version().c_str()),
+  if (version < 91000)  // older ones want the lowest finite number for what is masked, not minus infinity
+    throw Error(ExitCode::usage, strfmt("%s is cuDNN %s, and attention needs 9.10 or newer", library.path().c_str(), ::tessera::cuda::cudnn_version().c_str()),
                 "--attention cudnn", "Install a newer one, or use --attention own");
   create = TESSERA_SYMBOL(library, cudnnCreate);
   set_stream = TESSERA_SYMBOL(library, cudnnSetStream);
@@ -52,8 +52,8 @@ Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttrib
   return *this;
 }
 
-Descriptor& Descriptor::finalize() {
-  check(library().finalize(handle_), "cudnnBackendFinalize", "attention");
+Descriptor& Descriptor::finalize(const std::string& about) {
+  check(library().finalize(handle_), "cudnnBackendFinalize", about);
   return *this;
 }
 

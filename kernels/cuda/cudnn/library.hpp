@@ -11,7 +11,7 @@
 
 namespace tessera::kernels::cuda::cudnn {
 
-/// The functions, opened by name. Throws Error (usage) where the library is not there, or older than device descriptions (9.8).
+/// The functions, opened by name. Throws Error (usage) where the library is not there, or older than 9.10.
 struct CudnnLibrary {
   CudnnLibrary();
   decltype(&cudnnCreate) create;
@@ -49,7 +49,7 @@ class Descriptor {
     return set(name, type, 1, &value);
   }
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t other) { return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other); }
-  Descriptor& finalize();
+  Descriptor& finalize(const std::string& about = "attention");
   /// Fills `other` with the first descriptor of an attribute; false if there is none.
   [[nodiscard]] bool fetch(cudnnBackendAttributeName_t name, Descriptor& other) const;
   [[nodiscard]] std::int64_t integer(cudnnBackendAttributeName_t name) const;
