@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t most_bytes = 16u << 20;  // a line for each product: thousands of them
 
-bool wants_cudnn(const Options& options) { return options.text("attention") == "cudnn"; }
+bool wants_library(const Options& options) { return options.text("attention") == "cudnn"; }
 
 /// Has the trainer choose, and says how.
 std::string choose_products(const RehearsedRun& run) {
@@ -33,21 +33,21 @@ std::string choose_products(const RehearsedRun& run) {
 }  // namespace
 
 void choose_attention(const Options& options, Device device) {
-  if (wants_cudnn(options) && device == host_device)
+  if (wants_library(options) && device == host_device)
     throw options.refuse("attention", "cuDNN computes on GPUs, and this is a run on the CPU", "Drop it, or use --backend cuda");
-  kernels::set_device_attention(wants_cudnn(options) ? kernels::DeviceAttention::cudnn : kernels::DeviceAttention::own);
+  kernels::set_device_attention(wants_library(options) ? kernels::DeviceAttention::cudnn : kernels::DeviceAttention::own);
 }
 
 void check_device_choices(const Options& options, World& world) {
   if (options.text("gemm_choice") == "measured" && world.device() == host_device)
     throw options.refuse("gemm_choice", "products are measured on GPUs, and this run computes on the CPU", "Drop it, or use --backend cuda");
   choose_attention(options, world.device());
-  if (wants_cudnn(options)) world.together([&] { kernels::require_library_attention(world.device()); });
+  if (wants_library(options)) world.together([&] { kernels::require_library_attention(world.device()); });
 }
 
 std::string rehearse_choices(const RehearsedRun& run) {
   if (run.world->device() == host_device) return {};
-  const bool measured = run.options->text("gemm_choice") == "measured", cudnn = wants_cudnn(*run.options);
+  const bool measured = run.options->text("gemm_choice") == "measured", cudnn = wants_library(*run.options);
   const std::int64_t calls = kernels::library_attention_calls();
   std::string products = "the library's first algorithm for each";
   if (measured) products = choose_products(run);

@@ -72,6 +72,7 @@ cmp h/model.safetensors h8/model.safetensors || fail "fp16: the resumed run's mo
 endless=("${common[@]}" --max_steps 1000000)
 for number in 15 1; do  # SIGTERM, SIGHUP
   rm -rf ended
+  : > log  # of the run before: its steps are not this one's
   "$tessera" train "${endless[@]}" --output_dir ended > log 2>&1 &
   until grep -q '^step' log; do sleep 0.1; done
   kill -"$number" $!
