@@ -30,6 +30,7 @@ struct Side {
 
 /// `steps` steps of one strategy after two to warm up.
 void measure(Side& side, const Call& call, World& world, const io::TokenStream& tokens, std::int64_t steps) {
+  check_device_choices(call.options(), world);  // a side before may have chosen for itself
   train::TrainerOptions options = trainer_options(call.options(), *side.model, world, 1000000);
   options.run.strategy = shard::make_strategy(side.word, world.size(), 0, world.topology().ranks_per_node);
   apply_policy(call.options(), options.run.strategy.policy);

@@ -153,8 +153,9 @@ const OptionSpec sharding_options[] = {
     {.name = "backend", .aliases = "device", .type = Type::choice, .fallback = "auto", .words = "auto|cpu|cuda",
      .group = "Sharding", .help = "where to compute; auto: on GPUs, where this build can and every rank finds one for itself (of sm_80 or newer), else on the CPU",
      .commands = for_computing},
-    {.name = "attention", .type = Type::choice, .fallback = "auto", .words = "auto|own|cudnn", .group = "Sharding",
-     .help = "on GPUs: our own kernels (auto, until cuDNN's are measured here), or cuDNN's fused ones (sm_90; bf16 or fp16, heads of 64 or 128)"},
+    {.name = "attention", .type = Type::choice, .fallback = "auto", .words = "auto|own|cudnn|measured", .group = "Sharding",
+     .help = "on GPUs: our own kernels (auto), cuDNN's fused ones (sm_90; bf16 or fp16, heads of 64 or 128), or the faster where cuDNN is found, by a step that is "
+             "rehearsed before step 1"},
     {.name = "gemm_choice", .type = Type::choice, .fallback = "heuristic", .words = "heuristic|measured", .group = "Sharding",
      .help = "on GPUs, algorithms of products: the library's first, whose bits repeat; or the fastest of 16, timed before step 1"},
     {.name = "gemm_choice_file", .words = "FILE", .group = "Sharding",

@@ -9,10 +9,11 @@
 
 namespace tessera::jobs {
 
-/// By --attention; before a run on `device` is planned, which needs neither library nor device. Throws Error (usage) where the options ask for a device's kernels and
-/// this one is the host.
+/// By --attention; before a run on `device` is planned, which needs neither library nor device. What is to be measured is planned with what either needs. Throws Error
+/// (usage) where the options ask for a device's kernels and this one is the host.
 void choose_attention(const Options& options, Device device);
-/// Collective. Throws Error (usage) on every rank where a device, its library or the build lacks what the options ask for.
+/// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every rank where a device, its library or the build lacks what
+/// the options ask for; what they ask to be measured where it is found may be missing.
 void check_device_choices(const Options& options, World& world);
 
 struct RehearsedRun {

@@ -43,9 +43,10 @@ void check_options(const Options& options) {
                 "Drop one of the two");
   if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
     throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16", "Add --bf16, or use --attention own");
-  if (options.text("gemm_choice") == "measured" && options.flag("reproducible"))
-    throw Error(ExitCode::usage, "--gemm_choice measured adds in an order that timing chose, and --reproducible in a documented one",
-                option_sources(options, {"gemm_choice", "reproducible"}), "Drop one of the two");
+  for (const char* name : {"gemm_choice", "attention"})
+    if (options.text(name) == "measured" && options.flag("reproducible"))
+      throw Error(ExitCode::usage, strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
+                  option_sources(options, {name, "reproducible"}), "Drop one of the two");
   if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
     throw options.refuse("gemm_choice_file", "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
                          "Add --gemm_choice measured");

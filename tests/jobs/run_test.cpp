@@ -209,7 +209,9 @@ TEST(Setup, Refusals) {
   EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice", "measured", "--reproducible"})); }), HasSubstr("timing chose"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"})); }), HasSubstr("packed documents"));
-  EXPECT_THAT(refused([] { choose_attention(options_of({"--attention", "cudnn", "--bf16"}), host_device); }), HasSubstr("on the CPU"));
+  for (const char* word : {"cudnn", "measured"})
+    EXPECT_THAT(refused([&] { choose_attention(options_of({"--attention", word, "--bf16"}), host_device); }), HasSubstr("on the CPU"));
+  EXPECT_THAT(refused([] { check_options(options_of({"--attention", "measured", "--reproducible"})); }), HasSubstr("timing chose"));
   EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice_file", "x"})); }), HasSubstr("keeps what was measured"));
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));

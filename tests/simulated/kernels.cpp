@@ -9,6 +9,7 @@
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/cuda/attention_fused.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -223,6 +224,12 @@ void normals(const NormalArgs& args, StreamView stream) {
 }
 
 std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }
+namespace cudnn {
+void require(Device) {}
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) { cuda::attention_forward(args, stream); }
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) { cuda::attention_backward(args, stream); }
+}  // namespace cudnn
+
 std::size_t attention_forward_workspace(const AttentionShape& shape) { return kernels::attention_forward_workspace(shape, DType::f32); }
 std::size_t attention_backward_workspace(const AttentionShape& shape) { return kernels::attention_backward_workspace(shape, DType::f32); }
 std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) { return kernels::head_loss_workspace(rows, vocab, DType::f32); }

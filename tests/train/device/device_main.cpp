@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
                                   .comm_timeout_s = 60});
     const test::Truth truth = simulated ? test::Truth::exact : test::Truth::near;
     const int mine = std::string(argv[3]) == "golden" ? test::golden_curves(*world, truth)
-                                                      : test::against_host(*world, truth) + test::save_beside(*world) + test::trace(*world);
+                                                      : test::against_host(*world, truth) + test::library_attention(*world, truth) +
+                                                            test::save_beside(*world) + test::trace(*world);
     const int wrong = static_cast<int>(world->max(mine));
     if (world->rank() == 0) std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
     return wrong == 0 ? 0 : 1;

@@ -39,6 +39,8 @@ struct Choosing {
 [[nodiscard]] int against_host(World& world, Truth truth);
 /// Ten steps of PyTorch at every stage, and those of other families at stage 3, to the tolerances of the host's tests; stages bit for bit alike.
 [[nodiscard]] int golden_curves(World& world, Truth truth);
+/// Attention by the library, chosen before the first step and turned to and from.
+[[nodiscard]] int library_attention(World& world, Truth truth);
 /// A save beside the steps: the bytes of one that training waits for.
 [[nodiscard]] int save_beside(World& world);
 /// Spans of a profiled step, and how long compute waits for communication.

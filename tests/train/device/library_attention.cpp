@@ -1,0 +1,66 @@
+// Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its calls are counted, and
+// rehearsals may turn from one to the other and back before the first step without a trace.
+#include <cmath>
+#include <cstdio>
+
+#include "kernels/attention.hpp"
+#include "tests/train/device/device_runs.hpp"
+
+namespace tessera::test {
+
+namespace {
+
+using kernels::DeviceAttention;
+
+struct WithLibrary {
+  WithLibrary() { kernels::set_device_attention(DeviceAttention::cudnn); }
+  ~WithLibrary() { kernels::set_device_attention(DeviceAttention::own); }
+};
+
+bool is_near(const std::vector<double>& a, const std::vector<double>& b, Truth truth) {
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (truth == Truth::exact ? a[i] != b[i] : !(std::fabs(a[i] - b[i]) <= 1e-2 * std::fabs(b[i]))) return false;
+  return true;
+}
+
+/// Losses of two steps, after rehearsals by `tried` in turn; the last of them computes.
+std::vector<double> losses(World& world, const models::Model& model, const std::vector<DeviceAttention>& tried) {
+  const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size(), .dtype = DType::bf16};
+  const MadeTokens tokens(400, 37);
+  const io::Sampler sampler(40, true, 11);
+  train::Trainer trainer(world, options_of(model, v, 2));
+  trainer.initialise();
+  for (const DeviceAttention who : tried) {
+    kernels::set_device_attention(who);
+    trainer.rehearse({&tokens, &sampler, v.global_batch});
+  }
+  std::vector<double> all;
+  for (int s = 0; s < 2; ++s) all.push_back(trainer.step(tokens, sampler, s * v.global_batch, v.global_batch).loss);
+  return all;
+}
+
+}  // namespace
+
+int library_attention(World& world, Truth truth) {
+  try {
+    kernels::require_library_attention(world.device());
+  } catch (const Error& error) {
+    if (truth == Truth::exact) return std::printf("the simulated device has no cuDNN: %s\n", error.what()), 1;
+    return std::printf("attention by cuDNN is left out: %s\n", error.what()), 0;
+  }
+  const models::Model model = models::make(config_json({.hidden = 128, .heads = 2}), "test", DType::bf16);
+  const std::vector<double> own = losses(world, model, {});
+  const WithLibrary library;
+  const std::int64_t before = kernels::library_attention_calls();
+  const std::vector<double> theirs = losses(world, model, {});
+  const bool is_called = world.max(kernels::library_attention_calls() - before) > 0;
+  kernels::set_device_attention(DeviceAttention::cudnn);  // what is planned has room for either
+  const std::vector<double> turned = losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});
+  const bool well = is_called && turned == theirs && is_near(theirs, own, truth);
+  if (!well)
+    std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(), is_called, theirs[0],
+                theirs[1], turned[0], turned[1], own[0], own[1]);
+  return well ? 0 : 1;
+}
+
+}  // namespace tessera::test
