@@ -50,17 +50,19 @@ class AmxModel {
     require(config_.row_bytes[a] % 4 == 0 && config_.row_bytes[sums] % 4 == 0, "rows of whole words");
     require(config_.row_bytes[a] / 4 == config_.rows[b], "as many pairs in a row of A as rows of B");
     require(config_.rows[a] == config_.rows[sums] && config_.row_bytes[b] == config_.row_bytes[sums], "C as high as A and as wide as B");
-    for (int m = 0; m < config_.rows[sums]; ++m)
-      for (int n = 0; n < config_.row_bytes[sums] / 4; ++n) {
-        float even = 0, odd = 0;
-        for (int k = 0; k < config_.rows[b]; ++k) {
-          const std::uint32_t x = tiles_[a][m][k], y = tiles_[b][k][n];
-          even = plus(even, half::number(x << 16), half::number(y << 16));
-          odd = plus(odd, half::number(x & 0xffff0000), half::number(y & 0xffff0000));
+    const Wide x(tiles_[a]), y(tiles_[b]);
+    for (int m = 0; m < config_.rows[sums]; ++m) {
+      float even[16] = {}, odd[16] = {};
+      for (int k = 0; k < config_.rows[b]; ++k)
+        for (int n = 0; n < 16; ++n) {
+          even[n] = plus(even[n], x.even[m][k], y.even[k][n], x.tame && y.tame);
+          odd[n] = plus(odd[n], x.odd[m][k], y.odd[k][n], x.tame && y.tame);
         }
+      for (int n = 0; n < config_.row_bytes[sums] / 4; ++n) {
         std::uint32_t& word = tiles_[sums][m][n];
-        word = half::bits(flushed(flushed(half::number(word)) + flushed(even + odd)));
+        word = half::bits(flushed(flushed(half::number(word)) + flushed(even[n] + odd[n])));
       }
+    }
   }
 
  private:
@@ -75,13 +77,23 @@ class AmxModel {
   }
   /// Subnormal numbers are zero, on the way in and out.
   static float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
-  /// sum + x·y, rounded once. x·y of bf16 is exact in fp32, but near the ends of the range.
-  static float plus(float sum, float x, float y) {
-    x = flushed(x), y = flushed(y);
-    const float product = x * y;
-    const bool is_exact = x == 0 || y == 0 || (std::abs(product) >= 0x1p-100F && std::abs(product) < 0x1p127F);
-    return flushed(is_exact ? sum + product : std::fma(x, y, sum));
-  }
+  /// sum + x·y, rounded once. Of tame numbers the product is exact, and no sum of such products is subnormal.
+  static float plus(float sum, float x, float y, bool tame) { return tame ? sum + x * y : flushed(std::fma(x, y, sum)); }
+
+  /// The numbers of a tile of pairs.
+  struct Wide {
+    float even[16][16], odd[16][16];
+    bool tame = true;
+    explicit Wide(const std::uint32_t (&words)[16][16]) {
+      const auto take = [this](std::uint32_t bits) {
+        const float x = flushed(half::number(bits)), size = std::abs(x);
+        tame = tame && (x == 0 || (size > 0x1p-40F && size < 0x1p40F));
+        return x;
+      };
+      for (int r = 0; r < 16; ++r)
+        for (int c = 0; c < 16; ++c) even[r][c] = take(words[r][c] << 16), odd[r][c] = take(words[r][c] & 0xffff0000);
+    }
+  };
 
   host::amx_bf16::TileConfig config_;
   std::uint32_t tiles_[8][16][16] = {};
