@@ -63,7 +63,8 @@ std::string amx_bf16_missing() {
   const unsigned saved = saved_state();
   if (!has(saved, tile_config) || !has(saved, tile_data)) return "the kernel does not save its registers";
   constexpr long ask_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  if (::syscall(SYS_arch_prctl, ask_permission, tile_data) != 0) return strfmt("Linux does not grant its registers (%s)", std::strerror(errno));
+  if (::syscall(SYS_arch_prctl, ask_permission, tile_data) != 0)
+    return strfmt("Linux does not grant its registers (%s)", std::strerror(errno));
   return "";
 }
 

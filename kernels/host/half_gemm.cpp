@@ -26,7 +26,9 @@ struct Blocks {
 constexpr Blocks upcast_blocks{1024, 1536, 384}, pair_blocks{480, 1024, 512};
 constexpr std::int64_t strip = 72;
 static_assert(strip % most_panel_rows == 0 && upcast_blocks.n % most_panel_columns == 0);
-constexpr bool fit(const PairShape& s) { return pair_blocks.m % s.rows == 0 && pair_blocks.n % s.columns == 0 && pair_blocks.k % (2 * s.group) == 0; }
+constexpr bool fit(const PairShape& s) {
+  return pair_blocks.m % s.rows == 0 && pair_blocks.n % s.columns == 0 && pair_blocks.k % (2 * s.group) == 0;
+}
 static_assert(fit(vector_shape) && fit(tile_shape));
 
 constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }

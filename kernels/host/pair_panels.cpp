@@ -88,7 +88,8 @@ void multiply_panels(const PairBlock& b, const PairKernel& kernel) {
     for (std::int64_t i = 0; i < b.rows; i += most_rows) {
       const std::int64_t rows = std::min(most_rows, b.rows - i), columns = std::min(most_columns, b.columns - j);
       float* const c = b.c + i * b.ldc + j;
-      PairTile tile{.pairs = b.pairs, .a = b.a + i * b.pairs, .b = b.b + j * b.pairs, .alpha = b.alpha, .add = b.add, .c = c, .ldc = b.ldc};
+      PairTile tile{.pairs = b.pairs, .a = b.a + i * b.pairs, .b = b.b + j * b.pairs, .alpha = b.alpha, .add = b.add, .c = c,
+                    .ldc = b.ldc};
       if (rows == most_rows && columns == most_columns) {
         kernel.tile(tile);
         continue;
@@ -96,7 +97,10 @@ void multiply_panels(const PairBlock& b, const PairKernel& kernel) {
       tile.add = false, tile.c = edge, tile.ldc = most_columns;
       kernel.tile(tile);
       for (std::int64_t r = 0; r < rows; ++r)
-        for (std::int64_t x = 0; x < columns; ++x) c[r * b.ldc + x] = edge[r * most_columns + x] + (b.add ? c[r * b.ldc + x] : 0);
+        for (std::int64_t x = 0; x < columns; ++x) {
+          float& out = c[r * b.ldc + x];
+          out = edge[r * most_columns + x] + (b.add ? out : 0);
+        }
     }
   }
   if (kernel.leave) kernel.leave();

@@ -1,6 +1,6 @@
 #pragma once
-// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS). What would raise an
-// exception on the CPU ends the process with words.
+// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS). What
+// would raise an exception on the CPU ends the process with words.
 
 #include <cmath>
 #include <cstdio>
@@ -24,7 +24,8 @@ class AmxModel {
     std::memcpy(&config_, from, sizeof config_);
     require(config_.palette == 1 && config_.start_row == 0, "palette 1 from row 0");
     for (const std::uint8_t x : config_.reserved) require(x == 0, "reserved bytes are 0");
-    for (int t = 0; t < 16; ++t) require(config_.rows[t] <= (t < 8 ? 16 : 0) && config_.row_bytes[t] <= (t < 8 ? 64 : 0), "tiles of 16 rows of 64 bytes");
+    for (int t = 0; t < 16; ++t)
+      require(config_.rows[t] <= (t < 8 ? 16 : 0) && config_.row_bytes[t] <= (t < 8 ? 64 : 0), "8 tiles of 16 rows of 64 bytes");
     std::memset(tiles_, 0, sizeof tiles_);
     is_on_ = true;
   }
@@ -36,11 +37,13 @@ class AmxModel {
   }
   void load(int t, const void* from, std::int64_t stride) {
     zero(t);
-    for (int r = 0; r < config_.rows[t]; ++r) std::memcpy(tiles_[t][r], static_cast<const char*>(from) + r * stride, config_.row_bytes[t]);
+    const auto* const bytes = static_cast<const char*>(from);
+    for (int r = 0; r < config_.rows[t]; ++r) std::memcpy(tiles_[t][r], bytes + r * stride, config_.row_bytes[t]);
   }
   void store(int t, void* to, std::int64_t stride) {
     use(t);
-    for (int r = 0; r < config_.rows[t]; ++r) std::memcpy(static_cast<char*>(to) + r * stride, tiles_[t][r], config_.row_bytes[t]);
+    auto* const bytes = static_cast<char*>(to);
+    for (int r = 0; r < config_.rows[t]; ++r) std::memcpy(bytes + r * stride, tiles_[t][r], config_.row_bytes[t]);
   }
 
   /// TDPBF16PS: even and odd numbers of k in chains of their own from 0, their sum, then the addition to what was there.
@@ -49,7 +52,7 @@ class AmxModel {
     require(sums != a && sums != b && a != b, "three tiles");
     require(config_.row_bytes[a] % 4 == 0 && config_.row_bytes[sums] % 4 == 0, "rows of whole words");
     require(config_.row_bytes[a] / 4 == config_.rows[b], "as many pairs in a row of A as rows of B");
-    require(config_.rows[a] == config_.rows[sums] && config_.row_bytes[b] == config_.row_bytes[sums], "C as high as A and as wide as B");
+    require(config_.rows[a] == config_.rows[sums] && config_.row_bytes[b] == config_.row_bytes[sums], "C high as A, wide as B");
     const Wide x(tiles_[a]), y(tiles_[b]);
     for (int m = 0; m < config_.rows[sums]; ++m) {
       float even[16] = {}, odd[16] = {};
@@ -112,8 +115,12 @@ struct ModelTiles {
   static void multiply() { AmxModel::own().multiply(sums, a, b); }
 };
 
-inline const host::PairKernel modelled_amx{.name = "amx modelled", .shape = host::tile_shape, .tile = host::amx_bf16::multiply<ModelTiles>,
-                                           .enter = [] { const host::amx_bf16::TileConfig config; AmxModel::own().configure(&config); },
+inline void enter_model() {
+  const host::amx_bf16::TileConfig config;
+  AmxModel::own().configure(&config);
+}
+inline const host::PairKernel modelled_amx{.name = "amx modelled", .shape = host::tile_shape,
+                                           .tile = host::amx_bf16::multiply<ModelTiles>, .enter = enter_model,
                                            .leave = [] { AmxModel::own().release(); }};
 
 }  // namespace tessera::kernels

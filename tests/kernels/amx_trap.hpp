@@ -1,6 +1,6 @@
 #pragma once
-// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it out on the model. So the
-// object file that AMX CPUs run is run here, operand by operand. Where the CPU has them, nothing is trapped.
+// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it out on the
+// model. So the object file that AMX CPUs run is run here, operand by operand. Where the CPU has them, nothing is trapped.
 
 #include "amx_model.hpp"
 #include "kernels/host/cpu.hpp"
@@ -17,7 +17,8 @@ namespace tessera::kernels {
 /// One AMX instruction, decoded (VEX, map 0F38, 128 bits) from registers at the moment of the signal.
 class AmxInstruction {
  public:
-  explicit AmxInstruction(greg_t* registers) : registers_(registers), at_(reinterpret_cast<const std::uint8_t*>(registers[REG_RIP])) {}
+  explicit AmxInstruction(greg_t* registers)
+      : registers_(registers), at_(reinterpret_cast<const std::uint8_t*>(registers[REG_RIP])) {}
 
   /// Carries it out and steps over it; false: it is another instruction.
   [[nodiscard]] bool run() {

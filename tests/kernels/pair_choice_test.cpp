@@ -1,5 +1,5 @@
-// Instructions for products of bf16 that no CPU at hand has: the model they are tested on, the proof they give before they are used, and what
-// becomes of one that fails it.
+// Instructions for products of bf16 that no CPU at hand has: the model they are tested on, the proof they give before they are
+// used, and what becomes of one that fails it.
 #include "kernels/host/pair_choice.hpp"
 
 #include <array>
@@ -49,7 +49,8 @@ TEST(AmxModel, TakesSubnormalNumbersForZero) {
 }
 
 TEST(PairProof, TilesThatAreRightProveThemselves) {
-  for (const PairKernel* kernel : {&host::portable_pairs(), &host::portable_tiles(), &modelled_amx}) EXPECT_TRUE(proves_itself(*kernel)) << kernel->name;
+  for (const PairKernel* kernel : {&host::portable_pairs(), &host::portable_tiles(), &modelled_amx})
+    EXPECT_TRUE(proves_itself(*kernel)) << kernel->name;
 }
 
 #ifdef TESSERA_AMX_BUILT
@@ -58,7 +59,7 @@ TEST(PairProof, TheObjectOfAmxProvesItself) {
   const AmxTrap trap;
   AmxTrap::trapped = 0;
   EXPECT_TRUE(proves_itself(trapped_amx));
-  // Three blocks of k: configure, four tiles of C, release. A tile: 8 instructions for each of 2, 1 and 1 groups, 4 before and 4 after.
+  // Three blocks of k: configure, four tiles of C, release. A tile: 8 instructions for each of 2, 1 and 1 groups, 4 before, 4 after.
   EXPECT_EQ(AmxTrap::trapped, trap.is_native() ? 0 : 3 * 2 + 4 * ((2 + 1 + 1) * 8 + 3 * 8));
 }
 #endif
@@ -80,7 +81,9 @@ constexpr auto beside_c = [](PairTile& t, const PairTile&) { t.c[36] = 0; };
 constexpr PairKernel broken{.name = "broken", .shape = host::tile_shape, .tile = spoiled<short_of_a_group>};
 
 TEST(PairProof, TilesThatAreWrongDoNot) {
-  const auto fails = [](void (*tile)(const PairTile&)) { return !host::proves_itself({.name = "wrong", .shape = host::tile_shape, .tile = tile}); };
+  const auto fails = [](void (*tile)(const PairTile&)) {
+    return !host::proves_itself({.name = "wrong", .shape = host::tile_shape, .tile = tile});
+  };
   EXPECT_TRUE(fails(spoiled<short_of_a_group>));
   EXPECT_TRUE(fails(spoiled<without_alpha>));
   EXPECT_TRUE(fails(spoiled<without_c>));
@@ -90,7 +93,8 @@ TEST(PairProof, TilesThatAreWrongDoNot) {
 }
 
 TEST(PairChoice, ABrokenTileIsPassedOverLoudly) {
-  const std::array<PairCandidate, 3> candidates{{{{.name = "absent"}, "the CPU lacks it"}, {broken, ""}, {host::portable_pairs(), ""}}};
+  const PairKernel absent{.name = "absent"};
+  const std::array<PairCandidate, 3> candidates{{{absent, "the CPU lacks it"}, {broken, ""}, {host::portable_pairs(), ""}}};
   testing::internal::CaptureStderr();
   const PairChoice choice = choose_pairs(candidates);
   const std::string said = testing::internal::GetCapturedStderr();

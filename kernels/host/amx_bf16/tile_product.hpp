@@ -1,5 +1,5 @@
 #pragma once
-// 32×32 of C in four AMX tiles: 32 k are two tiles of A, two of B and four products. `Tiles` is the instructions, or a model of them.
+// 32×32 of C in four AMX tiles: 32 k are two tiles of A, two of B and four products. `Tiles`: the instructions, or a model of them.
 
 #include "kernels/host/pair_tile.hpp"
 
@@ -13,8 +13,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-/// Tiles 0 to 3 are C's quarters, 4 and 5 rows of A, 6 and 7 columns of B; strides are bytes. Sums begin as C and go back there where alpha
-/// is 1; else they begin at 0 and pass through memory.
+/// Tiles 0 to 3 are C's quarters, 4 and 5 rows of A, 6 and 7 columns of B; strides are bytes. Sums begin as C and go back there
+/// where alpha is 1; else they begin at 0 and pass through memory.
 template <class Tiles>
 void multiply(const PairTile& t) {
   constexpr std::int64_t half = 16, rows = tile_shape.rows, columns = tile_shape.columns, group = tile_shape.group;
