@@ -23,8 +23,14 @@ void set_isa(Isa isa);
 [[nodiscard]] double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
 /// The same of bf16, C included.
 [[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
-/// How bf16 is multiplied here: "avx512-bf16" (by vdpbf16ps, where the CPU has it and the instruction set in use is avx512), or "up-cast"
-/// (panels widened to fp32, then register tiles of fp32).
-[[nodiscard]] const char* bf16_gemm_name();
+/// How bf16 is multiplied here.
+struct Bf16Gemm {
+  /// "amx-bf16" (by tdpbf16ps), "avx512-bf16" (by vdpbf16ps), or "up-cast" (panels widened to fp32, then register tiles of fp32).
+  std::string name;
+  /// "no amx-bf16: the CPU lacks it", and so on: the better ones, and why they are not taken.
+  std::string passed_over;
+};
+/// The first call proves the instruction that the CPU has, and warns (W030) where it fails: see host/pair_choice.hpp.
+[[nodiscard]] Bf16Gemm bf16_gemm();
 
 }  // namespace tessera::kernels

@@ -23,12 +23,14 @@ int bench_gemm(const Call& call, World& world) {
     const models::Model model = models::make(config.text, config.path);
     shapes = gemm_shapes(model, batch_of(options, world.size()).micro_batch * sequence_length(options, model));
   }
+  const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
   nlohmann::ordered_json json;
-  json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = kernels::bf16_gemm_name();
+  json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = bf16.name, json["bf16_passed_over"] = bf16.passed_over;
   if (!options.flag("json")) {
     log::info(version_line());
     log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s", world.size(), threads,
-                     static_cast<long long>(options.integer("bench_repeats")), kernels::bf16_gemm_name(), kernels::blas_version().c_str()));
+                     static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(), kernels::blas_version().c_str()));
+    if (!bf16.passed_over.empty()) log::info(bf16.passed_over);
     log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
   }
   for (const GemmShape& shape : shapes) {

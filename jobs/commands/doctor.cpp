@@ -35,6 +35,7 @@ Facts facts(World& world) {
   utsname system{};
   ::uname(&system);
   const MachineMemory memory = machine_memory(), shm = shared_memory();
+  const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
   Facts all = {
       {"version", std::string(program_version()) + " (" + program_commit() + ")"},
       {"compiler", compiler()},
@@ -42,6 +43,7 @@ Facts facts(World& world) {
       {"cpu", cpu_name()},
       {"instruction set", std::string(kernels::name_of(kernels::isa()))},
       {"cpu bf16", cpu_bf16()},
+      {"bf16 products", bf16.name + (bf16.passed_over.empty() ? "" : " (" + bf16.passed_over + ")")},
       {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
       {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "held at one a call"},

@@ -69,8 +69,11 @@ void TrainRun::prepare() {
   // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
   world_.agree("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
+  // Asked now for bf16 on the host, so that what it warns of (W030) comes before the first step.
+  const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
+  const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
   if (trainer_options_.run.strategy.policy.reproducible)
-    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) + kernels::blas_version();
+    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) + kernels::blas_version() + bf16;
   world_.agree("the build", build);
 }
 

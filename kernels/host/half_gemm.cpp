@@ -10,7 +10,7 @@
 
 #include "kernels/host/convert.hpp"
 #include "kernels/host/half_panels.hpp"
-#include "kernels/host/pair_panels.hpp"
+#include "kernels/host/pair_choice.hpp"
 #include "kernels/threads.hpp"
 
 namespace tessera::kernels {
@@ -26,7 +26,10 @@ struct Blocks {
 constexpr Blocks upcast_blocks{1024, 1536, 384}, pair_blocks{480, 1024, 512};
 constexpr std::int64_t strip = 72;
 static_assert(strip % most_panel_rows == 0 && upcast_blocks.n % most_panel_columns == 0);
-static_assert(pair_blocks.m % pair_rows == 0 && pair_blocks.n % pair_columns == 0 && pair_blocks.k % 2 == 0);
+constexpr bool fit(const PairShape& s) {
+  return pair_blocks.m % s.rows == 0 && pair_blocks.n % s.columns == 0 && pair_blocks.k % (2 * s.group) == 0;
+}
+static_assert(fit(vector_shape) && fit(tile_shape));
 
 constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 constexpr std::int64_t a_numel = most(strip * upcast_blocks.k + panel_slack, pair_blocks.m * pair_blocks.k / 2),
@@ -60,26 +63,15 @@ class Scratch {
   std::unique_ptr<float, Free> memory_{take()};  // only the pages that a product needs are ever touched
 };
 
-std::atomic<HalfGemm> chosen{HalfGemm::automatic};
+constexpr PairKernel no_pairs{};
+std::atomic<const PairKernel*> asked{nullptr};  // by a test
 
-#ifdef TESSERA_AVX512
-bool cpu_has_pairs() {
-  __builtin_cpu_init();
-  return isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
-}
-#endif
-
-/// The tile product of the `pairs` way; null: up-cast.
+/// What multiplies packed pairs; null: up-cast.
 template <class T>
-PairTileKernel pair_kernel() {
-  if constexpr (std::is_same_v<T, bf16>) {
-    const HalfGemm way = chosen.load(std::memory_order_relaxed);
-    if (way == HalfGemm::pairs_portable) return portable_pair_tile;
-#ifdef TESSERA_AVX512
-    if (way == HalfGemm::automatic && cpu_has_pairs()) return avx512_bf16::pair_tile;
-#endif
-  }
-  return nullptr;
+const PairKernel* pair_kernel() {
+  if constexpr (!std::is_same_v<T, bf16>) return nullptr;
+  if (const PairKernel* const kernel = asked.load(std::memory_order_relaxed)) return kernel == &no_pairs ? nullptr : kernel;
+  return pair_choice().kernel;
 }
 
 /// Cuts k into blocks about as deep as each other: a thin last one would cost as much per number as it has few products.
@@ -119,7 +111,8 @@ class Block {
     }
   }
 
-  void multiply_pairs(PairTileKernel tile) {
+  void multiply_pairs(const PairKernel& kernel) {
+    const PairShape& shape = kernel.shape;
     float* const sums = is_half<G> ? scratch_.c() : reinterpret_cast<float*>(c(0));
     const std::int64_t ld = is_half<G> ? (columns_ + 15) / 16 * 16 : s_.ldc;
     const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
@@ -128,10 +121,11 @@ class Block {
     const std::int64_t step = k_step(s_.k, pair_blocks.k);
     for (k_ = 0; k_ < s_.k; k_ += step) {
       depth_ = std::min(step, s_.k - k_);
-      pack_pairs(a(0, rows_), pair_rows, a_words);
-      pack_pairs(b(), pair_columns, b_words);
-      multiply_panels({.a = a_words, .b = b_words, .rows = rows_, .columns = columns_, .pairs = (depth_ + 1) / 2, .alpha = p_.alpha,
-                       .add = laid || k_ > 0, .c = sums, .ldc = ld}, tile);
+      const std::int64_t pairs = pairs_of(depth_, shape);
+      pack_pairs(a(0, rows_), {shape.rows, shape.group, pairs}, a_words);
+      pack_pairs(b(), {shape.columns, 1, pairs}, b_words);
+      multiply_panels({.a = a_words, .b = b_words, .rows = rows_, .columns = columns_, .pairs = pairs, .alpha = p_.alpha,
+                       .add = laid || k_ > 0, .c = sums, .ldc = ld}, kernel);
     }
     if constexpr (is_half<G>)
       for (std::int64_t r = 0; r < rows_; ++r) convert().narrow(sums + r * ld, c(r), columns_);
@@ -176,18 +170,19 @@ class Block {
 
 }  // namespace
 
-void set_half_gemm(HalfGemm way) { chosen.store(way, std::memory_order_relaxed); }
+void set_half_gemm(HalfGemm way) { asked.store(way == HalfGemm::upcast ? &no_pairs : nullptr, std::memory_order_relaxed); }
+void set_half_gemm(const PairKernel& kernel) { asked.store(&kernel, std::memory_order_relaxed); }
 
 template <class T, class G>
 void half_gemm_serial(const HalfProduct<T, G>& product) {
-  const PairTileKernel tile = pair_kernel<T>();
-  const Blocks blocks = tile ? pair_blocks : upcast_blocks;
+  const PairKernel* const pairs = pair_kernel<T>();
+  const Blocks blocks = pairs ? pair_blocks : upcast_blocks;
   for (std::int64_t i = 0; i < product.shape.m; i += blocks.m)
     for (std::int64_t j = 0; j < product.shape.n; j += blocks.n) {
       Block<T, G> block(product, i, j, blocks);
       if constexpr (std::is_same_v<T, bf16>)
-        if (tile) {
-          block.multiply_pairs(tile);
+        if (pairs) {
+          block.multiply_pairs(*pairs);
           continue;
         }
       block.multiply_upcast();
@@ -200,6 +195,9 @@ template void half_gemm_serial(const HalfProduct<f16, float>&);
 
 }  // namespace host
 
-const char* bf16_gemm_name() { return host::pair_kernel<bf16>() ? "avx512-bf16" : "up-cast"; }
+Bf16Gemm bf16_gemm() {
+  const host::PairKernel* const pairs = host::pair_kernel<bf16>();
+  return {pairs ? pairs->name : "up-cast", host::pair_choice().passed_over};
+}
 
 }  // namespace tessera::kernels

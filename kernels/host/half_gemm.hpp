@@ -1,11 +1,12 @@
 #pragma once
 // GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op (kernels/gemm.hpp).
 //
-// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp). `pairs`: panels are packed as pairs of k for
-// vdpbf16ps, bf16 only, where the CPU has it. They differ in the last places: vdpbf16ps adds the two products of a pair in one chain of
-// its own and flushes subnormal numbers.
+// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp). `pairs`: panels
+// are packed as pairs of k for an instruction of bf16, where the CPU has one and it has proved itself (pair_choice.hpp). They differ
+// in the last places.
 
 #include "kernels/host/blas.hpp"
+#include "kernels/host/pair_panels.hpp"
 #include "runtime/base/half.hpp"
 
 namespace tessera::kernels::host {
@@ -22,8 +23,9 @@ struct HalfProduct {
 template <class T, class G>
 void half_gemm_serial(const HalfProduct<T, G>& product);
 
-enum class HalfGemm : unsigned char { automatic, upcast, pairs_portable };
-/// For tests: which way, until it is set again. pairs_portable: packing and driver of `pairs` with a tile product in plain C++.
+enum class HalfGemm : unsigned char { automatic, upcast };
+/// For tests: which way, until it is set again; or by this kernel (bf16 alone), proved or not.
 void set_half_gemm(HalfGemm way);
+void set_half_gemm(const PairKernel& kernel);
 
 }  // namespace tessera::kernels::host

@@ -7,20 +7,31 @@
 
 namespace tessera::kernels::host {
 
-/// Packs all lines in panels of `width`, one after another: ⌈lines / width⌉·⌈depth / 2⌉·width words.
-void pack_pairs(const PanelSource<bf16>& source, std::int64_t width, std::uint32_t* to);
+/// The order of packed panels: of A with its shape's rows and group, of B with its columns and a group of 1.
+struct PairOrder {
+  std::int64_t width, group;
+  std::int64_t pairs;  // of a panel; those beyond the source's depth are zero
+};
+/// Packs all lines in panels, one after another: ⌈lines / width⌉·width·pairs words.
+void pack_pairs(const PanelSource<bf16>& source, const PairOrder& order, std::uint32_t* to);
+
+/// Pairs of k in a panel of this depth.
+[[nodiscard]] constexpr std::int64_t pairs_of(std::int64_t depth, const PairShape& shape) {
+  return ((depth + 1) / 2 + shape.group - 1) / shape.group * shape.group;
+}
 
 struct PairBlock {
-  const std::uint32_t *a, *b;  // panels of pair_rows and of pair_columns
+  const std::uint32_t *a, *b;  // panels of the kernel's shape
   std::int64_t rows, columns, pairs;
   float alpha;
   bool add;  // c += alpha·a·b, or c = alpha·a·b
   float* c;  // (rows, columns), rows ldc apart
   std::int64_t ldc;
 };
-void multiply_panels(const PairBlock& block, PairTileKernel kernel);
+void multiply_panels(const PairBlock& block, const PairKernel& kernel);
 
-/// The tile in plain C++: what the driver is tested with where there is no AVX512-BF16.
-void portable_pair_tile(const PairTile& tile);
+/// The tiles in plain C++: what the others are held against, and the driver is tested with.
+[[nodiscard]] const PairKernel& portable_pairs();  // of vector_shape
+[[nodiscard]] const PairKernel& portable_tiles();  // of tile_shape
 
 }  // namespace tessera::kernels::host

@@ -7,13 +7,13 @@
 namespace tessera::kernels::host::avx512_bf16 {
 
 void pair_tile(const PairTile& tile) {
-  constexpr int rows = pair_rows;
-  static_assert(pair_columns == 32);
+  constexpr int rows = vector_shape.rows, columns = vector_shape.columns;
+  static_assert(columns == 32 && vector_shape.group == 1);
   __m512 low[rows], high[rows];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) low[r] = high[r] = _mm512_setzero_ps();
   const std::uint32_t *a = tile.a, *b = tile.b;
-  for (std::int64_t p = 0; p < tile.pairs; ++p, a += pair_rows, b += pair_columns) {
+  for (std::int64_t p = 0; p < tile.pairs; ++p, a += rows, b += columns) {
     const auto b_low = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)), b_high = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + 16));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
