@@ -112,11 +112,9 @@ void Executor::end_on_device(Program& program) {
   if (tracing_ || program.norm < 0) settle();
   if (tracing_) take_spans(program);
   if (program.norm < 0) return;
-  program.events[static_cast<std::size_t>(program.norm)].wait();
-  for (const Program::Wait& wait : program.waits) {
-    wait.to.wait();  // the last ones are for the norm, too
-    program.block->comm_seconds += Moment::seconds(wait.from, wait.to);
-  }
+  if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
+  else program.waits.back().to.wait();  // compute's last wait is for the norm: all moments before it have passed, too
+  for (const Program::Wait& wait : program.waits) program.block->comm_seconds += Moment::seconds(wait.from, wait.to);
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->rehearsal) return settle();
   if (program.phase == models::Phase::train) judge(program, bad_unit);

@@ -46,7 +46,7 @@ void Copies::begin() {
 void Copies::down(std::size_t turn, const RowCopy& block) {
   if (!on_device()) return copy_on_host(block);
   if constexpr (cuda_built) {
-    cuda::synchronize(left_[turn]);
+    cuda::wait(down_, left_[turn]);
     copy_rows(block, StreamView{down_});
     cuda::record(arrived_[turn], down_);
   }

@@ -21,7 +21,7 @@ class Copies {
   void run_on(StreamView stream) { stream_ = stream; }
   /// Copies down see what the stream has been given so far.
   void begin();
-  /// To the host, beside the stream; waits until the last copy up of this turn has passed, since it uses the same buffer.
+  /// To the host, beside the stream, behind the last copy up of this turn, which uses the same buffer.
   void down(std::size_t turn, const RowCopy& block);
   void wait_down(std::size_t turn);
   /// To the device, in stream order.
