@@ -41,13 +41,16 @@ void statistics(const RouteArgs& args) {
   const std::int64_t tokens = args.probs.shape[0], experts = args.probs.shape[1], choices = args.experts.numel();
   double *counts = args.counts.as<double>(), *sums = args.sums.as<double>();
   std::fill_n(counts, experts, 0.0);
+  const PaddingMap padding = padding_of(args.words);
   const auto* chosen = args.experts.as<std::int32_t>();
-  for (std::int64_t i = 0; i < choices; ++i) counts[chosen[i]] += 1;
+  for (std::int64_t i = 0; i < choices; ++i) counts[chosen[i]] += padding.has(i / args.experts.shape[1]) ? 0 : 1;
   const T* p = args.probs.as<T>();
   host::parallel_ranges(experts, grain, [&](std::int64_t begin, std::int64_t end) {
     std::fill(sums + begin, sums + end, 0.0);
-    for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      if (padding.has(t)) continue;
       for (std::int64_t e = begin; e < end; ++e) sums[e] += static_cast<double>(p[t * experts + e]);
+    }
   });
 }
 
@@ -90,6 +93,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.probs)) return cuda::route_backward(args, stream);
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
+  const PaddingMap padding = padding_of(args.words);
   host::by_storage(args.dlogits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
@@ -100,6 +104,10 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
     host::parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       A dp[most_experts];
       for (std::int64_t t = begin; t < end; ++t) {
+        if (padding.has(t)) {
+          std::fill_n(dlogits + t * experts, experts, T(0.0F));
+          continue;
+        }
         const A *p = probs + t * experts, *w = weights + t * k, *dw = dweights + t * k;
         for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<A>(balance[e]) : A(0);
         A sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w

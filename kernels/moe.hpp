@@ -4,6 +4,7 @@
 // N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by expert, and in an expert
 // by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e], offsets[e+1]) of N·K.
 
+#include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 
@@ -16,6 +17,7 @@ struct RouteArgs {
   TensorView weights;       // (N, K): their probabilities
   bool normalise = true;    // divided by their sum
   TensorView counts, sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
+  TokenWords words;         // say which tokens are padding: it chooses, and does not count
 };
 void route(const RouteArgs& args, StreamView stream);
 
@@ -24,6 +26,7 @@ struct RouteBackwardArgs {
   TensorView probs, experts, weights;
   bool normalise = true;
   TensorView balance;           // (E) f64: gradient that every token's probabilities have besides; absent: none
+  TokenWords words;             // say which tokens are padding: the balance loss is none of its business, its gradient is 0
   TensorView dlogits;           // (N, E) of the activations' type, overwritten; may be probs where types agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);

@@ -6,9 +6,12 @@
 
 namespace tessera::models {
 
-Linear::Linear(const LinearSpec& spec, ParamList& params) : in_(spec.in), out_(spec.out), order_(spec.order) {
-  const Shape shape = order_ == WeightOrder::in_out ? Shape{in_, out_} : Shape{out_, in_};
-  weight_ = params.add({.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}});
+static int add_weight(const LinearSpec& spec, ParamList& params) {
+  const Shape shape = spec.order == WeightOrder::in_out ? Shape{spec.in, spec.out} : Shape{spec.out, spec.in};
+  return params.add({.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}});
+}
+
+Linear::Linear(const LinearSpec& spec, ParamList& params) : in_(spec.in), out_(spec.out), order_(spec.order), weight_(add_weight(spec, params)) {
   if (spec.bias) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {out_}, .decay = false});
 }
 
@@ -48,6 +51,33 @@ void Linear::backward_input(const BackwardArgs& args) const {
                  .beta = args.write == Write::add ? 1.0 : 0.0,
                  .stride_a = args.dy_stride},
                 args.stream);
+}
+
+void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {
+  const int weight = add_weight(spec, params);
+  if (groups_ == 0) in_ = spec.in, out_ = spec.out, order_ = spec.order, weight_ = weight;
+  if (groups_ == 1) step_ = weight - weight_;
+  TESSERA_ASSERT(spec.in == in_ && spec.out == out_ && spec.order == order_ && !spec.bias && weight == weight_ + static_cast<int>(groups_) * step_,
+                 "%s is no group's", spec.prefix.c_str());
+  ++groups_;
+}
+
+void GroupedLinear::forward(const Args& args) const {
+  kernels::grouped_gemm({.offsets = args.offsets, .a = args.x, .b = of(args.params), .c = args.y, .trans_b = order_ == WeightOrder::out_in},
+                        args.stream);
+}
+
+void GroupedLinear::backward_params(const Args& args) const {
+  const bool in_out = order_ == WeightOrder::in_out;
+  for (int e = 1; e < static_cast<int>(groups_); ++e)
+    TESSERA_ASSERT(args.grads.adds(weight_ + e * step_) == args.grads.adds(weight_), "some groups add to their gradients");
+  kernels::grouped_gemm_gradient({.offsets = args.offsets, .a = in_out ? args.x : args.y, .b = in_out ? args.y : args.x, .c = of(args.grads.views),
+                                  .add = args.grads.adds(weight_)}, args.stream);
+}
+
+void GroupedLinear::backward_input(const Args& args) const {
+  kernels::grouped_gemm({.offsets = args.offsets, .a = args.y, .b = of(args.params), .c = args.x, .trans_b = order_ == WeightOrder::in_out,
+                         .add = args.write == Write::add}, args.stream);
 }
 
 }  // namespace tessera::models

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/grouped_gemm.hpp"
 #include "models/params.hpp"
 
 namespace tessera::models {
@@ -62,6 +63,41 @@ class Linear {
   std::int64_t in_, out_;
   WeightOrder order_;
   int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
+};
+
+/// A Linear without bias for each group of rows, all of one shape: group e has rows [offsets[e], offsets[e+1]), and its weight
+/// stands equally far behind the one before among the module's parameters. Nobody reads the offsets but the kernels.
+class GroupedLinear {
+ public:
+  /// The next group's.
+  void add(const LinearSpec& spec, ParamList& params);
+
+  struct Args {
+    std::span<const TensorView> params;
+    Gradients grads;     // backward_params
+    TensorView offsets;  // (groups + 1) int32
+    TensorView x, y;     // (N, in), (N, out), or their gradients
+    Write write = Write::overwrite;  // of x in backward_input
+    StreamView stream = host_stream;
+  };
+  /// y = x·W
+  void forward(const Args& args) const;
+  /// The gradient of W, of x and the gradient y.
+  void backward_params(const Args& args) const;
+  /// The gradient x of the gradient y.
+  void backward_input(const Args& args) const;
+
+  [[nodiscard]] std::int64_t in() const { return in_; }
+  [[nodiscard]] std::int64_t out() const { return out_; }
+  /// Of the forward pass, per row.
+  [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+
+ private:
+  [[nodiscard]] kernels::GroupMatrices of(std::span<const TensorView> views) const { return {&at(views, weight_), step_}; }
+
+  std::int64_t in_ = 0, out_ = 0, groups_ = 0;
+  WeightOrder order_ = WeightOrder::out_in;
+  int weight_ = -1, step_ = 1;  // the first group's position in the module's parameters; from one to the next
 };
 
 }  // namespace tessera::models

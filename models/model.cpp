@@ -29,14 +29,6 @@ std::string dropout_of(const ConfigReader& config) {
 
 }  // namespace
 
-bool is_padding(const Batch& batch, std::int64_t token) {
-  if (!batch.positions || !batch.targets) return false;
-  const auto *positions = batch.positions.as<std::int32_t>(), *targets = batch.targets.as<std::int32_t>();
-  const std::int64_t next = token + 1;
-  const bool alone = positions[token] == 0 && (next % batch.ids.shape[1] == 0 || positions[next] == 0);
-  return alone && targets[token] == kernels::ignore_index;
-}
-
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16, "no kernels for %s",
                  name_of(dtype));

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cross_entropy.hpp"
+#include "kernels/balance.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -36,14 +36,18 @@ struct Batch {
   kernels::LossSums* sums = nullptr;   // added to
   TensorView logits;                   // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0, sees
-  /// itself alone, and one of a single token without a target is padding (is_padding).
+  /// itself alone, and one of a single token without a target is padding (kernels/padding.hpp).
   TensorView positions;
   TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
   const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them (host memory); null: T in all
 };
 
-/// True of a packed row's token that fills it up: nothing may depend on it.
-[[nodiscard]] bool is_padding(const Batch& batch, std::int64_t token);
+/// What the batch says of its tokens: which of them are padding, on which nothing may depend.
+[[nodiscard]] inline kernels::TokenWords words_of(const Batch& batch) { return {batch.positions, batch.targets}; }
+/// What its balance losses are made of, once all layers have chosen.
+[[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
+  return {batch.router, words_of(batch), batch.loss_scale};
+}
 
 /// What a module keeps of the tokens that earlier passes of a generation have shown it (keys and values). A pass is Phase::logits; without
 /// Batch::positions it is the first, with them the tokens of row b stand behind positions[b][0] tokens that the cache holds.

@@ -31,9 +31,6 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
-  struct Expert {
-    Linear gate, up, down;
-  };
   struct Saved {
     TensorView probs;    // (N, E), as weights and dweights of stat_dtype
     TensorView experts;  // (N, K) int32
@@ -60,7 +57,7 @@ class MoeMlp final : public Sublayer {
   int layer_;
   double balance_;
   Linear router_;
-  std::vector<Expert> experts_;
+  GroupedLinear gate_, up_, down_;  // of all experts
 };
 
 }  // namespace tessera::models

@@ -31,12 +31,4 @@ void launch_tensor_backward(const AttentionCall<T>& call, cudaStream_t stream);
 void launch_plain_forward(const AttentionCall<float>& call, cudaStream_t stream);
 void launch_plain_backward(const AttentionCall<float>& call, cudaStream_t stream);
 
-/// Shared memory past 48 KB has to be asked for, once per kernel and device; asking again costs a microsecond.
-template <class Kernel>
-void allow_shared(Kernel kernel, std::size_t bytes) {
-  if (bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          "shared memory of attention");
-}
-
 }  // namespace tessera::kernels::cuda

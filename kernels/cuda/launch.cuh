@@ -56,6 +56,14 @@ inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
   return static_cast<unsigned>(blocks);
 }
 
+/// Shared memory past 48 KB has to be asked for, once per kernel and device; asking again costs a microsecond.
+template <class Kernel>
+void allow_shared(Kernel kernel, std::size_t bytes) {
+  if (bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "shared memory of a kernel");
+}
+
 inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
 }  // namespace tessera::kernels::cuda

@@ -13,6 +13,7 @@ struct Choice {
   float* weights;
   std::int64_t tokens, num_experts, k;
   bool normalise;
+  PaddingMap padding;
 };
 
 /// The largest probability behind (last, last_at) in the order of choice: descending, of equals the lowest index first.
@@ -69,9 +70,9 @@ __global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
 __global__ void __launch_bounds__(team_block) statistics_kernel(const Choice c, double* counts, double* sums) {
   const std::int64_t expert = blockIdx.x;
   double count = 0, sum = 0;
-  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block) count += c.experts[i] == expert ? 1.0 : 0.0;
+  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block) count += c.experts[i] == expert && !c.padding.has(i / c.k) ? 1.0 : 0.0;
   for (std::int64_t t = threadIdx.x; t < c.tokens; t += team_block)
-    sum += static_cast<double>(c.probs[t * c.num_experts + expert]);
+    sum += c.padding.has(t) ? 0.0 : static_cast<double>(c.probs[t * c.num_experts + expert]);
   count = Team<team_block>::sum(count);
   sum = Team<team_block>::sum(sum);
   if (threadIdx.x == 0) counts[expert] = count, sums[expert] = sum;
@@ -117,12 +118,21 @@ __global__ void __launch_bounds__(team_block) route_backward_kernel(const Choice
   }
 }
 
+/// Rows of padding become 0.
+template <class T>
+__global__ void __launch_bounds__(team_block)
+    clear_padding_kernel(const PaddingMap padding, T* dlogits, std::int64_t tokens, std::int64_t n) {
+  const std::int64_t token = Team<32>::index();
+  if (token >= tokens || !padding.has(token)) return;
+  for (std::int64_t e = Team<32>::lane(); e < n; e += 32) dlogits[token * n + e] = rounded<T>(0.0F);
+}
+
 }  // namespace
 
 void route(const RouteArgs& args, StreamView stream) {
   const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
                  args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
-                 args.experts.shape[1],    args.normalise};
+                 args.experts.shape[1],    args.normalise,           padding_of(args.words)};
   if (c.tokens > 0) {
     route_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
     check_launch("route");
@@ -149,6 +159,11 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
                               args.normalise};
     route_backward_kernel<T><<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
     check_launch("route_backward");
+    const PaddingMap padding = padding_of(args.words);
+    if (padding.positions == nullptr) return;
+    clear_padding_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(
+        padding, c.dlogits, c.tokens, c.num_experts);
+    check_launch("route_backward padding");
   });
 }
 

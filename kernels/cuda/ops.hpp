@@ -20,6 +20,8 @@ struct AddArgs;
 struct AttentionBackwardArgs;
 struct AttentionForwardArgs;
 struct AttentionShape;
+struct BalanceGradientArgs;
+struct BalanceSumsArgs;
 struct BiasBackwardArgs;
 struct CacheAppendArgs;
 struct CachedAttentionArgs;
@@ -32,6 +34,8 @@ struct EmbeddingForwardArgs;
 struct GeluBackwardArgs;
 struct GeluForwardArgs;
 struct GemmArgs;
+struct GroupedGemmArgs;
+struct GroupedGradientArgs;
 struct HalfSumTreeArgs;
 struct HeadLossArgs;
 struct JoinNormArgs;
@@ -78,6 +82,9 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream);
 void combine_rows(const CombineArgs& args, StreamView stream);
 void weigh_rows(const WeighRowsArgs& args, StreamView stream);
+/// Scales and sums are device memory. The same bits as the host's, of the same statistics.
+void balance_gradient(const BalanceGradientArgs& args, StreamView stream);
+void add_balance_losses(const BalanceSumsArgs& args, StreamView stream);
 
 /// The scalars are read from device memory when the kernel runs. The same bits as the host's.
 void adamw(const AdamWArgs& args, StreamView stream);
@@ -101,6 +108,9 @@ void normals(const NormalArgs& args, StreamView stream);
 
 /// By cuBLASLt.
 void gemm(const GemmArgs& args, StreamView stream);
+/// Our own: cuBLASLt wants the groups' sizes on the host.
+void grouped_gemm(const GroupedGemmArgs& args, StreamView stream);
+void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream);
 
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);

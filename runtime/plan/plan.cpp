@@ -35,12 +35,6 @@ void check_size(const RunSpec& spec) {
                        static_cast<long long>(most_visits / modules)));
 }
 
-/// What a device does not do yet.
-void check_device(const RunSpec& spec) {
-  if (spec.model->router.layers > 0)
-    throw Error(ExitCode::usage, "models with experts are not built on devices yet: the host cuts their rows", "backend", "Use --backend cpu");
-}
-
 void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
   TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
@@ -60,7 +54,6 @@ void check(const RunSpec& spec) {
                                         static_cast<long long>(spec.model->max_tokens)),
                 "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
-  if (spec.device != host_device) check_device(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;

@@ -41,17 +41,19 @@ void ShardManager::widen(const Terms& terms, float* out, std::size_t count) cons
 
 kernels::LossSums* ShardManager::loss_sums() const { return reinterpret_cast<kernels::LossSums*>(device_words_ + sum_words); }
 
+std::int64_t* ShardManager::extra_sums() const { return device_words_ + 2 * sum_words + count_words; }
+
 void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step) {
-  TESSERA_ASSERT(parts_.num_extra == 0, "%d integers besides", parts_.num_extra);
   const std::int64_t told[count_words] = {sums.tokens, sums.correct, sums.notes.stop, sums.notes.save, sums.notes.saved};
   std::ranges::copy(told, told_);
   const std::size_t first = counts == Counts::on_device ? 2 : 0;
   copy_bytes(device_words_ + 2 * sum_words + first, told_ + first, (count_words - first) * word_bytes, stream_);
   const std::span all(device_words_, words_.size());
+  const auto extra = static_cast<std::size_t>(parts_.num_extra);
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words));
+  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words + extra));
   if (step != nullptr)
-    kernels::decide_step({.norm2 = device_words_, .loss = device_words_ + sum_words, .flags = device_words_ + 2 * sum_words + count_words,
+    kernels::decide_step({.norm2 = device_words_, .loss = device_words_ + sum_words, .flags = device_words_ + 2 * sum_words + count_words + extra,
                           .units = parts_.layout->num_units(), .step = step}, stream_);
   copy_bytes(read_, device_words_, all.size_bytes(), stream_);
   clear_bytes(device_words_, all.size_bytes(), stream_);

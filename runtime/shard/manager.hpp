@@ -95,6 +95,8 @@ class ShardManager {
   // The same where the sums lie on a device: they stay there, the host reads them later.
   /// Where passes add up their loss, on the device.
   [[nodiscard]] kernels::LossSums* loss_sums() const;
+  /// And the integers that StepSums::extra has on the host.
+  [[nodiscard]] std::int64_t* extra_sums() const;
   enum class Counts : unsigned char { on_device, of_host };  // tokens and correct: added up in loss_sums(), or told in `sums`
   /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to decide); has the words
   /// copied to pinned memory, and clears them.

@@ -115,6 +115,7 @@ void Executor::end_on_device(Program& program) {
   if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
   else program.waits.back().to.wait();  // compute's last wait is for the norm: all moments before it have passed, too
   for (const Program::Wait& wait : program.waits) program.block->comm_seconds += Moment::seconds(wait.from, wait.to);
+  program.block->sums.extra = program.block->balance;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
   if (program.block->rehearsal) return settle();
   if (program.phase == models::Phase::train) judge(program, bad_unit);

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/balance.hpp"
 #include "kernels/reduce.hpp"
-#include "models/balance.hpp"
 #include "runtime/base/transfer.hpp"
 #include "runtime/train/program.hpp"
 
@@ -203,16 +203,17 @@ void Executor::backward(Program& program, int i) {
   if (step.x) args.dx = {program.dx, model.dtype, activation, device_};
   args.batch = &batch;
   step.module->backward(args);
-  if (step.y == nullptr) add_balance(batch, *program.block);  // all layers have chosen
+  if (step.y == nullptr) add_balance(program, batch);  // all layers have chosen
 }
 
-void Executor::add_balance(const models::Batch& batch, StepBlock& block) const {
+void Executor::add_balance(const Program& program, const models::Batch& batch) const {
+  StepBlock& block = *program.block;
   if (block.balance.empty()) return;
-  const double weight = models::balance_weight(batch) / block.gradient_scale;
-  const std::int64_t tokens = models::choosing_tokens(batch);
-  for (std::size_t i = 0; i < block.balance.size(); ++i)
-    block.balance[i] += std::llround(weight * models::balance_loss(batch.router, tokens, static_cast<int>(i) - 1) /
-                                     StepBlock::balance_unit);
+  kernels::add_balance_losses({.of = models::balance_of(batch),
+                               .gradient_scale = on_device() ? &program.step->gradient_scale : &block.gradient_scale,
+                               .unit = StepBlock::balance_unit,
+                               .sums = on_device() ? parts_.manager->extra_sums() : block.balance.data()},
+                              compute_.view());
 }
 
 void Executor::norm(Program& program) {

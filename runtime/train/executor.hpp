@@ -65,8 +65,8 @@ struct StepBlock {
   StepGuest* guest = nullptr; // null: none
   kernels::LossSums local;    // of this rank's micro-batches
   shard::StepSums sums;       // of the world, after `norm`
-  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the world's. Integers, so
-  /// that no order matters.
+  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the world's (on a
+  /// device only those). Integers, so that no order matters.
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;       // before clipping
@@ -126,7 +126,7 @@ class Executor {
   void load(Program& program, int micro, std::int64_t rows);
   void forward(Program& program, int instruction);
   void backward(Program& program, int instruction);
-  void add_balance(const models::Batch& batch, StepBlock& block) const;
+  void add_balance(const Program& program, const models::Batch& batch) const;
   void norm(Program& program);
   void judge(Program& program, int bad_unit);
   // On a device.

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "models/balance.hpp"
+#include "kernels/balance.hpp"
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -66,7 +66,7 @@ TEST_P(DecoderGradients, OfTheWholeModelWithItsBalanceLoss) {
   const auto loss = [&] {
     runner.sums = {};
     (void)runner.evaluate(shape, ids, targets);
-    const double aux = model.router.layers > 0 ? models::balance_loss(runner.router, shape.batch * shape.tokens, -1) : 0;
+    const double aux = model.router.layers > 0 ? kernels::balance_loss(runner.router, shape.batch * shape.tokens, -1) : 0;
     return runner.sums.loss.value() * scale + model.router.balance * aux;
   };
   for (std::size_t p = 0; p < model.params.size(); ++p) {

@@ -5,7 +5,7 @@
 
 #include "golden.hpp"
 #include "kernels/adamw.hpp"
-#include "models/balance.hpp"
+#include "kernels/balance.hpp"
 #include "runner.hpp"
 #include "runtime/base/log.hpp"
 
@@ -54,7 +54,7 @@ struct Trial {
       (void)runner.train({rows, tokens}, ids, targets, scale, how);
       for (int layer = -1; layer < model.router.layers && model.router.layers > 0; ++layer)
         balance[static_cast<std::size_t>(layer + 1)] +=
-            static_cast<double>(rows * tokens) * scale * models::balance_loss(runner.router, rows * tokens, layer);
+            static_cast<double>(rows * tokens) * scale * kernels::balance_loss(runner.router, rows * tokens, layer);
     }
     EXPECT_EQ(runner.sums.tokens, samples * tokens);
     return runner.sums.loss.value() * scale;

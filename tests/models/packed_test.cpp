@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/balance.hpp"
+#include "kernels/balance.hpp"
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -124,7 +124,7 @@ TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
   (void)together.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
   EXPECT_NEAR(together.sums.loss.value(), apart.sums.loss.value(), 1e-12);
   for (const int layer : {-1, 0, 1})
-    EXPECT_NEAR(models::balance_loss(together.router, 10, layer), models::balance_loss(apart.router, 10, layer), 1e-12) << layer;
+    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer), 1e-12) << layer;
   expect_near(model, grads_of(together, model), grads_of(apart, model));
 }
 

@@ -1,4 +1,4 @@
-// The plan of a run on a device: what lies there, what is pinned, what only a device has, and what is refused.
+// The plan of a run on a device: what lies there, what is pinned, what only a device has.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,8 @@
 #include "runtime/base/error.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/plan.hpp"
+#include "runtime/shard/manager.hpp"
+#include "runtime/shard/memory.hpp"
 
 namespace tessera::test {
 namespace {
@@ -122,9 +124,13 @@ TEST(PlanDevice, NcclSendsGradientsOfTwoBytesAsSuch) {
   EXPECT_EQ(whole.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node, 3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
 }
 
-TEST(PlanDevice, RefusesWhatDevicesDoNotDoYet) {
+TEST(PlanDevice, StatisticsOfExpertsLieThereAndTheirLossesTravelWithTheNorm) {
   const models::Model mixture = models::make(experts, "test");
-  EXPECT_THROW((void)plan::make_plan(spec_of(mixture, nccl)), Error);
+  const plan::RunPlan plan = plan::make_plan(spec_of(mixture, nccl));
+  EXPECT_EQ(slot(plan, plan::router_name).memory, Memory::device);
+  EXPECT_EQ(slot(plan, plan::router_name).bytes, std::size_t{1} * 2 * 4 * sizeof(double));
+  const std::size_t words = shard::ShardManager::norm_words(Axis::shard, plan.layout.num_units(), 2);
+  EXPECT_EQ(slot(plan, shard::norm_name).bytes, (words + ExactSum::num_words) * sizeof(std::int64_t));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/adamw.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
+#include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cross_entropy.hpp"
@@ -16,6 +17,7 @@
 #include "kernels/embedding.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped_gemm.hpp"
 #include "kernels/host/init.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/moe.hpp"
@@ -178,6 +180,101 @@ void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
   simulated::launch(stream, [args] { kernels::cached_attention(args, host_stream); });
 }
 
+static TokenWords taken_words(const TokenWords& words) { return taken(words, &TokenWords::positions, &TokenWords::targets); }
+static Dispatch taken_dispatch(const Dispatch& dispatch) { return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets); }
+
+void route(const RouteArgs& given, StreamView stream) {
+  using A = RouteArgs;
+  RouteArgs args = taken(given, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums);
+  args.words = taken_words(given.words);
+  simulated::launch(stream, [args] { kernels::route(args, host_stream); });
+}
+
+void route_backward(const RouteBackwardArgs& given, StreamView stream) {
+  using A = RouteBackwardArgs;
+  RouteBackwardArgs args = taken(given, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::dlogits);
+  args.words = taken_words(given.words);
+  simulated::launch(stream, [args] { kernels::route_backward(args, host_stream); });
+}
+
+void make_dispatch(const TensorView& given, const Dispatch& dispatch, StreamView stream) {
+  TensorView experts = given;
+  take(experts);
+  simulated::launch(stream, [experts, to = taken_dispatch(dispatch)] { kernels::make_dispatch(experts, to, host_stream); });
+}
+
+void gather_rows(const TensorView& from, const Dispatch& dispatch, const TensorView& to, StreamView stream) {
+  TensorView x = from, y = to;
+  take(x);
+  take(y);
+  simulated::launch(stream, [x, y, by = taken_dispatch(dispatch)] { kernels::gather_rows(x, by, y, host_stream); });
+}
+
+void combine_rows(const CombineArgs& given, StreamView stream) {
+  CombineArgs args = taken(given, &CombineArgs::x, &CombineArgs::weights, &CombineArgs::y);
+  args.dispatch = taken_dispatch(given.dispatch);
+  simulated::launch(stream, [args] { kernels::combine_rows(args, host_stream); });
+}
+
+void weigh_rows(const WeighRowsArgs& given, StreamView stream) {
+  using A = WeighRowsArgs;
+  WeighRowsArgs args = taken(given, &A::a, &A::b, &A::weights, &A::dweights);
+  args.dispatch = taken_dispatch(given.dispatch);
+  simulated::launch(stream, [args] { kernels::weigh_rows(args, host_stream); });
+}
+
+/// A device's kernel knows the first matrix and the distance between them.
+static std::vector<TensorView> taken_matrices(const GroupMatrices& given, std::int64_t groups) {
+  const std::int64_t distance = distance_of(given, groups);
+  TensorView first = given[0];
+  take(first);
+  std::vector<TensorView> matrices;
+  for (std::int64_t e = 0; e < groups; ++e) {
+    matrices.push_back(first);
+    matrices.back().data = static_cast<std::byte*>(first.data) + static_cast<std::size_t>(e * distance) * size_of(first.dtype);
+  }
+  return matrices;
+}
+
+void grouped_gemm(const GroupedGemmArgs& given, StreamView stream) {
+  using A = GroupedGemmArgs;
+  const auto matrices = taken_matrices(given.b, given.offsets.numel() - 1);
+  simulated::launch(stream, [args = taken(given, &A::offsets, &A::a, &A::c), matrices]() mutable {
+    args.b = {matrices.data(), 1};
+    kernels::grouped_gemm(args, host_stream);
+  });
+}
+
+void grouped_gemm_gradient(const GroupedGradientArgs& given, StreamView stream) {
+  using A = GroupedGradientArgs;
+  const auto matrices = taken_matrices(given.c, given.offsets.numel() - 1);
+  simulated::launch(stream, [args = taken(given, &A::offsets, &A::a, &A::b), matrices]() mutable {
+    args.c = {matrices.data(), 1};
+    kernels::grouped_gemm_gradient(args, host_stream);
+  });
+}
+
+static BalanceArgs taken_balance(const BalanceArgs& given) {
+  require(given.loss_scale, sizeof *given.loss_scale);
+  BalanceArgs args = taken(given, &BalanceArgs::router);
+  args.words = taken_words(given.words);
+  return args;
+}
+
+void balance_gradient(const BalanceGradientArgs& given, StreamView stream) {
+  BalanceGradientArgs args = taken(given, &BalanceGradientArgs::out);
+  args.of = taken_balance(given.of);
+  simulated::launch(stream, [args] { kernels::balance_gradient(args, host_stream); });
+}
+
+void add_balance_losses(const BalanceSumsArgs& given, StreamView stream) {
+  require(given.gradient_scale, sizeof *given.gradient_scale);
+  require(given.sums, sizeof *given.sums);
+  BalanceSumsArgs args = given;
+  args.of = taken_balance(given.of);
+  simulated::launch(stream, [args] { kernels::add_balance_losses(args, host_stream); });
+}
+
 void sum_tree(const SumTreeArgs& args, StreamView stream) {
   std::vector<const float*> parts(args.parts.begin(), args.parts.end());
   simulated::launch(stream, [parts, out = args.out, count = args.count] { kernels::sum_tree({.parts = parts, .out = out, .count = count}, host_stream); });
@@ -233,14 +330,5 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) { 
 std::size_t attention_forward_workspace(const AttentionShape& shape) { return kernels::attention_forward_workspace(shape, DType::f32); }
 std::size_t attention_backward_workspace(const AttentionShape& shape) { return kernels::attention_backward_workspace(shape, DType::f32); }
 std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) { return kernels::head_loss_workspace(rows, vocab, DType::f32); }
-
-// Experts do not run on devices yet (runtime/plan).
-static void no_experts() { TESSERA_ASSERT(false, "experts on a simulated device"); }
-void route(const RouteArgs&, StreamView) { no_experts(); }
-void route_backward(const RouteBackwardArgs&, StreamView) { no_experts(); }
-void make_dispatch(const TensorView&, const Dispatch&, StreamView) { no_experts(); }
-void gather_rows(const TensorView&, const Dispatch&, const TensorView&, StreamView) { no_experts(); }
-void combine_rows(const CombineArgs&, StreamView) { no_experts(); }
-void weigh_rows(const WeighRowsArgs&, StreamView) { no_experts(); }
 
 }  // namespace tessera::kernels::cuda

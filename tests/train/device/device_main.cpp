@@ -1,5 +1,5 @@
 // Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are threads, or with PyTorch's steps.
-//   device_runs TRANSPORT simulated|real steps|golden      TRANSPORT: mpi | nccl
+//   device_runs TRANSPORT simulated|real steps|experts|golden      TRANSPORT: mpi | nccl
 // simulated: every bit is the host's. real: losses within a tolerance, and stages bit for bit alike. Exits 0 if all is well, 77 without a device.
 
 #include <cstdio>
@@ -20,9 +20,11 @@ int main(int argc, char** argv) {
                                   .backend = WorldOptions::Backend::cuda,
                                   .comm_timeout_s = 60});
     const test::Truth truth = simulated ? test::Truth::exact : test::Truth::near;
-    const int mine = std::string(argv[3]) == "golden" ? test::golden_curves(*world, truth)
-                                                      : test::against_host(*world, truth) + test::library_attention(*world, truth) +
-                                                            test::save_beside(*world) + test::trace(*world);
+    const std::string what = argv[3];
+    const int mine = what == "golden"    ? test::golden_curves(*world, truth)
+                     : what == "experts" ? test::experts(*world, truth)
+                                         : test::against_host(*world, truth) + test::library_attention(*world, truth) +
+                                               test::save_beside(*world) + test::trace(*world);
     const int wrong = static_cast<int>(world->max(mine));
     if (world->rank() == 0) std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
     return wrong == 0 ? 0 : 1;

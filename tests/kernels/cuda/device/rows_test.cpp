@@ -1,6 +1,7 @@
 // Rows that go elsewhere and come back, on a device against the host: embedding with documents, experts' choice, dealing, weighing.
 #include <numeric>
 
+#include "kernels/balance.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/moe.hpp"
@@ -159,6 +160,67 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
       stream.synchronize();
       EXPECT_LE(device_error(dlogits), 2e-5);
     }
+}
+
+/// Rows of 37 tokens of 3 documents, the last seven tokens padding.
+std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> packed_words(std::int64_t rows) {
+  std::vector<std::int32_t> positions, targets;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int32_t t = 0; t < 37; ++t) {
+      positions.push_back(t < 30 ? t % 10 : 0);
+      targets.push_back(t < 30 && t % 10 < 9 ? t : ignore_index);
+    }
+  return {positions, targets};
+}
+
+TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
+  TESSERA_NEEDS_DEVICE();
+  const std::int64_t batch = 9, tokens = batch * 37, num = 67, k = 3, layers = 4;
+  auto [places, wanted] = packed_words(batch);
+  Twin<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}), experts(Shape{tokens, k}, 0);
+  Twin<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}), weights(Shape{tokens, k}, 0.0F);
+  Twin<float> dweights(normals_of<float>(tokens * k, 2), Shape{tokens, k}), dlogits(Shape{tokens, num}, 7.0F);
+  Twin<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0), scales(std::vector<double>{4.0 / 700, 4.0}, Shape{2});
+  Twin<std::int64_t> sums(std::vector<std::int64_t>(layers + 1, 3), Shape{layers + 1});
+  const auto run = [&](bool device, StreamView stream) {
+    const auto of = [&](auto& twin) { return device ? twin.on_device() : twin.on_host(); };
+    const TokenWords words{of(positions), of(targets)};
+    const TensorView last = of(router).rows(layers - 1, 1).reshape({2, num});
+    route({.logits = of(logits), .probs = of(logits), .experts = of(experts), .weights = of(weights), .counts = last.rows(0, 1).reshape({num}),
+           .sums = last.rows(1, 1).reshape({num}), .words = words},
+          stream);
+    const BalanceArgs balance{of(router), words, static_cast<const double*>(of(scales).data)};
+    balance_gradient({.of = balance, .coefficient = 0.25, .out = of(slopes)}, stream);
+    add_balance_losses({.of = balance,
+                        .gradient_scale = static_cast<const double*>(of(scales).data) + 1,
+                        .unit = 0x1p-36,
+                        .sums = static_cast<std::int64_t*>(of(sums).data)},
+                       stream);
+    route_backward({.dweights = of(dweights), .probs = of(logits), .experts = of(experts), .weights = of(weights), .balance = of(slopes),
+                    .words = words, .dlogits = of(dlogits)},
+                   stream);
+  };
+  DeviceStream stream;
+  run(true, stream.view());
+  stream.synchronize();
+  run(false, host_stream);
+  EXPECT_EQ(experts.download(), experts.host());
+  EXPECT_LE(relative_error(router.download(), router.host()), 1e-6);
+  EXPECT_LE(relative_error(slopes.download(), slopes.host()), 1e-12);  // of counts, which are exact
+  EXPECT_LE(relative_error(sums.download(), sums.host()), 1e-6);
+  EXPECT_LE(device_error(dlogits), 2e-5);
+  const auto slope = dlogits.download();
+  for (std::int64_t i = 30 * num; i < 37 * num; ++i) EXPECT_EQ(slope[static_cast<std::size_t>(i)], 0.0F);
+  // From the same statistics the bits are the host's.
+  router.host() = router.download();
+  const auto again = sums.download();
+  sums.host().assign(sums.host().size(), 3);
+  const TokenWords words{positions.on_host(), targets.on_host()};
+  const BalanceArgs balance{router.on_host(), words, scales.host().data()};
+  add_balance_losses({.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()}, host_stream);
+  balance_gradient({.of = balance, .coefficient = 0.25, .out = slopes.on_host()}, host_stream);
+  EXPECT_EQ(again, sums.host());
+  EXPECT_EQ(slopes.download(), slopes.host());
 }
 
 TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {

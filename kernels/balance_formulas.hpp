@@ -1,0 +1,46 @@
+#pragma once
+// The balance loss in parts, on host and device. Doubles: no compiler fuses an operation with another (--fmad=false,
+// -ffp-contract=off).
+
+#include <cmath>
+
+#include "kernels/balance.hpp"
+
+namespace tessera::kernels {
+
+/// (layers, 2, E): choices, sums of probabilities.
+struct RouterTable {
+  const double* all;
+  std::int64_t layers, experts;
+
+  /// Of rows [first, first + count), summed: choices (0) or probabilities (1) of expert e.
+  TESSERA_HD double total(std::int64_t first, std::int64_t count, int which, std::int64_t e) const {
+    double sum = 0;
+    for (std::int64_t layer = first; layer < first + count; ++layer) sum += all[(2 * layer + which) * experts + e];
+    return sum;
+  }
+};
+[[nodiscard]] inline RouterTable table_of(const TensorView& router) {
+  return {router.as<double>(), router.shape[0], router.shape[2]};
+}
+
+/// Which layers loss `i` of BalanceSumsArgs::sums is of.
+struct LayerRange {
+  std::int64_t first, count;
+};
+TESSERA_HD LayerRange layers_of(std::int64_t i, std::int64_t layers) {
+  return i == 0 ? LayerRange{0, layers} : LayerRange{i - 1, 1};
+}
+
+/// f_e·P_e over `rows` tokens of those layers.
+TESSERA_HD double balance_term(const RouterTable& table, LayerRange layers, double rows, std::int64_t e) {
+  return table.total(layers.first, layers.count, 0, e) / rows * (table.total(layers.first, layers.count, 1, e) / rows);
+}
+
+TESSERA_HD double balance_slope(const RouterTable& table, double factor, double rows, std::int64_t e) {
+  return factor * static_cast<double>(table.experts) * table.total(0, table.layers, 0, e) / rows / rows;
+}
+
+TESSERA_HD std::int64_t balance_units(double loss, double weight, double unit) { return llround(weight * loss / unit); }
+
+}  // namespace tessera::kernels

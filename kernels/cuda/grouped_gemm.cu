@@ -1,0 +1,63 @@
+// Products of groups of rows on a device: arguments for the kernels, fp32 by plain arithmetic, halves on tensor cores.
+#include "kernels/cuda/grouped_problem.cuh"
+#include "kernels/cuda/ops.hpp"
+#include "kernels/grouped_gemm.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+template <class T>
+MatrixOf<T> matrix_of(const TensorView& view, std::int64_t distance = 0) {
+  constexpr std::int64_t chunk = 16 / sizeof(T);
+  const std::int64_t columns = view.shape[1];
+  return {data_of<T>(view), columns, view.shape[0], columns,
+          aligned16(view.data) && columns % chunk == 0 && distance % chunk == 0};
+}
+
+bool allows_pairs(const TensorView& c, std::int64_t distance) {
+  return reinterpret_cast<std::uintptr_t>(c.data) % (2 * size_of(c.dtype)) == 0 && c.shape[1] % 2 == 0 && distance % 2 == 0;
+}
+
+}  // namespace
+
+void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
+  const std::int64_t groups = args.offsets.numel() - 1, distance = distance_of(args.b, groups);
+  if (args.c.numel() == 0) return;
+  by_element(args.a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const GroupedCall<T> call{data_of<std::int32_t>(args.offsets),
+                              groups,
+                              matrix_of<T>(args.a),
+                              matrix_of<T>(args.b[0], distance),
+                              distance,
+                              data_of<T>(args.c),
+                              args.c.shape[1],
+                              args.add,
+                              allows_pairs(args.c, 0)};
+    if constexpr (sizeof(T) == 2) launch_grouped_tensor(call, args.trans_b, stream_of(stream));
+    else launch_grouped_plain(call, args.trans_b, stream_of(stream));
+  });
+}
+
+void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
+  const std::int64_t groups = args.offsets.numel() - 1, distance = distance_of(args.c, groups);
+  if (args.c[0].numel() == 0) return;
+  by_element(args.a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    by_gradient<T>(args.c[0].dtype, [&](auto zero_c) {
+      using C = decltype(zero_c);
+      const GradientCall<T, C> call{data_of<std::int32_t>(args.offsets),
+                                    groups,
+                                    matrix_of<T>(args.a),
+                                    matrix_of<T>(args.b),
+                                    data_of<C>(args.c[0]),
+                                    distance,
+                                    args.add,
+                                    allows_pairs(args.c[0], distance)};
+      if constexpr (sizeof(T) == 2) launch_gradient_tensor(call, stream_of(stream));
+      else launch_gradient_plain(call, stream_of(stream));
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,75 @@
+// Products of groups on the host: one gemm after the other.
+#include "kernels/grouped_gemm.hpp"
+
+#include "kernels/cuda/ops.hpp"
+#include "kernels/gemm.hpp"
+
+namespace tessera::kernels {
+
+namespace {
+
+/// Calls f(group, first row, rows); offsets are the host's.
+template <class F>
+void each_group(const TensorView& offsets, std::int64_t rows, const F& f) {
+  const auto* at = offsets.as<std::int32_t>();
+  const std::int64_t groups = offsets.numel() - 1;
+  TESSERA_ASSERT(at[0] == 0 && at[groups] == rows, "groups of %d rows, %lld expected", at[groups],
+                 static_cast<long long>(rows));
+  for (std::int64_t e = 0; e < groups; ++e) f(e, std::int64_t{at[e]}, std::int64_t{at[e + 1]} - at[e]);
+}
+
+}  // namespace
+
+std::int64_t distance_of(const GroupMatrices& matrices, std::int64_t groups) {
+  const TensorView& first = matrices[0];
+  const auto size = static_cast<std::int64_t>(size_of(first.dtype));
+  const auto bytes_to = [&](std::int64_t e) {
+    return static_cast<const char*>(matrices[e].data) - static_cast<const char*>(first.data);
+  };
+  const std::int64_t bytes = groups > 1 ? bytes_to(1) : 0;
+  for (std::int64_t e = 0; e < groups; ++e)
+    TESSERA_ASSERT(
+        matrices[e].shape == first.shape && matrices[e].dtype == first.dtype && bytes_to(e) == e * bytes && bytes % size == 0,
+        "matrix %lld of a list lies %lld bytes behind the first, not %lld", static_cast<long long>(e),
+        static_cast<long long>(bytes_to(e)), static_cast<long long>(e * bytes));
+  return bytes / size;
+}
+
+void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
+  const Shape matrix = args.b[0].shape;
+  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.c.shape.rank() == 2 && matrix.rank() == 2 && args.offsets.numel() > 1 &&
+                     args.a.shape[0] == args.c.shape[0] && matrix[args.trans_b ? 1 : 0] == args.a.shape[1] &&
+                     matrix[args.trans_b ? 0 : 1] == args.c.shape[1] && args.a.dtype == args.c.dtype &&
+                     args.a.dtype == args.b[0].dtype,
+                 "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.a)) return cuda::grouped_gemm(args, stream);
+  each_group(args.offsets, args.a.shape[0], [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+    gemm({.a = args.a.rows(first, rows),
+          .b = args.b[e],
+          .c = args.c.rows(first, rows),
+          .trans_b = args.trans_b,
+          .beta = args.add ? 1.0 : 0.0},
+         stream);
+  });
+}
+
+void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
+  const Shape matrix = args.c[0].shape;
+  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.b.shape.rank() == 2 && args.offsets.numel() > 1 &&
+                     args.a.shape[0] == args.b.shape[0] && matrix == (Shape{args.a.shape[1], args.b.shape[1]}) &&
+                     args.a.dtype == args.b.dtype,
+                 "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), matrix.str().c_str());
+  if constexpr (cuda_built)
+    if (is_on_cuda(args.a)) return cuda::grouped_gemm_gradient(args, stream);
+  each_group(args.offsets, args.a.shape[0], [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+    gemm({.a = args.a.rows(first, rows),
+          .b = args.b.rows(first, rows),
+          .c = args.c[e],
+          .trans_a = true,
+          .beta = args.add ? 1.0 : 0.0},
+         stream);
+  });
+}
+
+}  // namespace tessera::kernels

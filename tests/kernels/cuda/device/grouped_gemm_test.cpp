@@ -1,0 +1,104 @@
+// Products of groups on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, every
+// form and type; two runs.
+#include "kernels/grouped_gemm.hpp"
+
+#include "twin.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+class CudaGroupedGemm : public testing::Test {};
+TYPED_TEST_SUITE(CudaGroupedGemm, ElementTypes);
+
+struct Case {
+  std::vector<std::int32_t> offsets;
+  std::int64_t in, out;
+};
+const std::vector<Case> cases = {{{0, 3}, 5, 7},
+                                 {{0, 0, 1, 130, 130, 133}, 64, 128},
+                                 {{0, 0, 0, 300}, 200, 136},
+                                 {{0, 128, 256, 257, 257}, 129, 259},
+                                 {{0, 17, 400, 401, 401, 401, 700}, 1032, 264}};
+
+/// A matrix for each group, one behind the other with a gap of `gap` elements.
+template <class T>
+struct List {
+  List(std::int64_t groups, const Shape& shape, std::int64_t gap, std::uint64_t seed)
+      : all(normals_of<T>(groups * (shape.numel() + gap), seed), Shape{groups * (shape.numel() + gap)}) {
+    for (std::int64_t e = 0; e < groups; ++e) {
+      const std::int64_t first = e * (shape.numel() + gap);
+      host.emplace_back(all.host().data() + first, shape);
+      device.emplace_back(all.data() + first, shape, test_device());
+    }
+  }
+  Twin<T> all;
+  std::vector<TensorView> host, device;
+};
+
+/// Runs both, compares, and runs the device's again.
+template <class T, class Run>
+void compare(Twin<T>& result, bool add, const Run& run) {
+  DeviceStream stream;
+  run(false, host_stream);
+  run(true, stream.view());
+  stream.synchronize();
+  EXPECT_LE(device_error(result), tolerance<T>);
+  if (add) return;
+  const auto first = result.download();
+  run(true, stream.view());
+  stream.synchronize();
+  EXPECT_EQ(bytes_of(result.download()), bytes_of(first));
+}
+
+TYPED_TEST(CudaGroupedGemm, RowsTimesMatrices) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Case& s : cases)
+    for (const bool trans_b : {false, true})
+      for (const bool add : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " to " << s.out << (trans_b ? " bT" : ""));
+        const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
+        Twin<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+        Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}), c(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
+        List<T> b(groups, trans_b ? Shape{s.out, s.in} : Shape{s.in, s.out}, s.in % 8 == 0 ? 64 : 3, 3);
+        compare(c, add, [&](bool device, StreamView stream) {
+          grouped_gemm({.offsets = device ? offsets.on_device() : offsets.on_host(),
+                        .a = device ? a.on_device() : a.on_host(),
+                        .b = {(device ? b.device : b.host).data(), 1},
+                        .c = device ? c.on_device() : c.on_host(),
+                        .trans_b = trans_b,
+                        .add = add},
+                       stream);
+        });
+      }
+}
+
+template <class T, class C>
+void expect_gradients(const Case& s, bool add) {
+  SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " by " << s.out);
+  const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
+  Twin<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+  Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}), b(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
+  List<C> c(groups, Shape{s.in, s.out}, s.in % 8 == 0 ? 64 : 3, 3);
+  compare(c.all, add, [&](bool device, StreamView stream) {
+    grouped_gemm_gradient({.offsets = device ? offsets.on_device() : offsets.on_host(),
+                           .a = device ? a.on_device() : a.on_host(),
+                           .b = device ? b.on_device() : b.on_host(),
+                           .c = {(device ? c.device : c.host).data(), 1},
+                           .add = add},
+                          stream);
+  });
+}
+
+TYPED_TEST(CudaGroupedGemm, GradientsOfMatrices) {
+  TESSERA_NEEDS_DEVICE();
+  for (const Case& s : cases)
+    for (const bool add : {false, true}) {
+      expect_gradients<TypeParam, TypeParam>(s, add);
+      expect_gradients<TypeParam, float>(s, add);
+    }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,130 @@
+// Products of groups against gemm of each group, to the bit: empty groups, one row, all rows in one, odd sizes, every form
+// and type; what is refused.
+#include "kernels/grouped_gemm.hpp"
+
+#include <cstring>
+
+#include "kernels/gemm.hpp"
+#include "reference.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+const std::vector<std::vector<std::int32_t>> divisions = {
+    {0, 0, 1, 1, 6, 37}, {0, 37, 37, 37, 37, 37}, {0, 0, 0, 0, 0, 37}, {0, 7, 14, 21, 28, 37}, {0, 0, 0, 0, 0, 0}};
+
+/// Matrices of a list, two views apart, as a module's parameters stand.
+template <class T>
+class Matrices {
+ public:
+  Matrices(std::int64_t groups, const Shape& shape, std::uint64_t seed)
+      : numbers_(random_vector<T>(groups * shape.numel(), seed)) {
+    for (std::int64_t e = 0; e < groups; ++e) {
+      views_.emplace_back(numbers_.data() + e * shape.numel(), shape);
+      views_.emplace_back();
+    }
+  }
+  [[nodiscard]] GroupMatrices list() const { return {views_.data(), 2}; }
+  [[nodiscard]] const std::vector<T>& numbers() const { return numbers_; }
+
+ private:
+  std::vector<T> numbers_;
+  std::vector<TensorView> views_;
+};
+
+template <class T>
+void expect_same(const std::vector<T>& a, const std::vector<T>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <class T>
+void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std::int64_t n, bool trans_b, bool add) {
+  const std::int64_t rows = offsets.back(), groups = static_cast<std::int64_t>(offsets.size()) - 1;
+  auto a = random_vector<T>(rows * k, 1), c = random_vector<T>(rows * n, 2), expected = c;
+  a.reserve(1), c.reserve(1), expected.reserve(1);
+  const Matrices<T> b(groups, trans_b ? Shape{n, k} : Shape{k, n}, 3);
+  grouped_gemm({.offsets = view(offsets),
+                .a = view(a, {rows, k}),
+                .b = b.list(),
+                .c = view(c, {rows, n}),
+                .trans_b = trans_b,
+                .add = add},
+               host_stream);
+  for (std::int64_t e = 0; e < groups; ++e) {
+    const std::int64_t first = offsets[static_cast<std::size_t>(e)], count = offsets[static_cast<std::size_t>(e + 1)] - first;
+    gemm({.a = view(a, {rows, k}).rows(first, count),
+          .b = b.list()[e],
+          .c = view(expected, {rows, n}).rows(first, count),
+          .trans_b = trans_b,
+          .beta = add ? 1.0 : 0.0},
+         host_stream);
+  }
+  expect_same(c, expected);
+}
+
+template <class T, class C>
+void expect_gradients_as_gemm(std::vector<std::int32_t> offsets, std::int64_t m, std::int64_t n, bool add) {
+  const std::int64_t rows = offsets.back(), groups = static_cast<std::int64_t>(offsets.size()) - 1;
+  auto a = random_vector<T>(rows * m, 1), b = random_vector<T>(rows * n, 2);
+  a.reserve(1), b.reserve(1);
+  const Matrices<C> c(groups, {m, n}, 3), expected(groups, {m, n}, 3);
+  grouped_gemm_gradient({.offsets = view(offsets), .a = view(a, {rows, m}), .b = view(b, {rows, n}), .c = c.list(), .add = add},
+                        host_stream);
+  for (std::int64_t e = 0; e < groups; ++e) {
+    const std::int64_t first = offsets[static_cast<std::size_t>(e)], count = offsets[static_cast<std::size_t>(e + 1)] - first;
+    gemm({.a = view(a, {rows, m}).rows(first, count),
+          .b = view(b, {rows, n}).rows(first, count),
+          .c = expected.list()[e],
+          .trans_a = true,
+          .beta = add ? 1.0 : 0.0},
+         host_stream);
+    if (count > 0 || add) continue;
+    for (std::int64_t i = 0; i < m * n; ++i)
+      EXPECT_EQ(static_cast<double>(c.list()[e].template as<C>()[i]), 0.0) << "group " << e;
+  }
+  expect_same(c.numbers(), expected.numbers());
+}
+
+template <class T>
+class GroupedGemm : public testing::Test {};
+using Types = testing::Types<float, double, bf16, f16>;
+TYPED_TEST_SUITE(GroupedGemm, Types);
+
+TYPED_TEST(GroupedGemm, IsGemmOfEachGroup) {
+  for (const int num : {1, 2}) {
+    const Setting setting(num);
+    for (const auto& offsets : divisions)
+      for (const auto& [k, n] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {13, 7}, {24, 40}})
+        for (const bool add : {false, true}) {
+          for (const bool trans_b : {false, true}) expect_rows_as_gemm<TypeParam>(offsets, k, n, trans_b, add);
+          expect_gradients_as_gemm<TypeParam, TypeParam>(offsets, k, n, add);
+          if constexpr (is_half<TypeParam>) expect_gradients_as_gemm<TypeParam, float>(offsets, k, n, add);
+        }
+  }
+}
+
+TEST(GroupedGemmRefuses, ShapesAndGroupsThatDoNotFit) {
+  std::vector<float> a(12), c(9);
+  std::vector<std::int32_t> offsets = {0, 1, 3}, short_of_rows = {0, 1, 2};
+  const Matrices<float> b(2, {4, 3}, 1), wide(2, {4, 5}, 1);
+  const auto run = [&](std::vector<std::int32_t>& groups, const Matrices<float>& matrices) {
+    grouped_gemm({.offsets = view(groups), .a = view(a, {3, 4}), .b = matrices.list(), .c = view(c, {3, 3})}, host_stream);
+  };
+  EXPECT_NO_THROW(run(offsets, b));
+  EXPECT_THROW(run(short_of_rows, b), std::logic_error);
+  EXPECT_THROW(run(offsets, wide), std::logic_error);
+}
+
+TEST(GroupedGemmRefuses, ListsOfMatricesOfUnequalDistance) {
+  std::vector<float> memory(64);
+  const auto at = [&](std::size_t first) { return TensorView(memory.data() + first, Shape{2, 3}); };
+  const std::vector<TensorView> even = {at(0), at(20), at(40)}, odd = {at(0), at(20), at(41)};
+  EXPECT_EQ(distance_of({even.data(), 1}, 3), 20);
+  EXPECT_EQ(distance_of({even.data(), 2}, 2), 40);
+  EXPECT_EQ(distance_of({even.data(), 1}, 1), 0);
+  EXPECT_THROW((void)distance_of({odd.data(), 1}, 3), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

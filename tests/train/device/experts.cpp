@@ -1,0 +1,67 @@
+// Mixtures of experts on a device against the host's ranks: every stage, packed rows with padding, the balance loss on,
+// layers and their experts in one unit and in two.
+#include <cstdio>
+
+#include "io/packing.hpp"
+#include "tests/train/device/device_runs.hpp"
+
+namespace tessera::test {
+namespace {
+
+/// 900 tokens in documents of 1 to 23, in samples of 13: some are padded.
+const io::PackedStream& packed() {
+  static const std::vector<std::int64_t> ends = [] {
+    std::vector<std::int64_t> all;
+    for (std::int64_t at = 0, i = 0; at < 900; ++i) all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
+    return all;
+  }();
+  static const io::PackedStream stream(std::make_shared<MadeTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
+  return stream;
+}
+
+std::vector<Variant> variants(int world) {
+  const Variant base{
+      .world = world, .global_batch = 3 * world - 1, .micro_batch = 2, .tokens = 13};  // the last micro-batch is short or empty
+  std::vector<Variant> all;
+  for (const char* strategy : {"0", "1", "2", "3"})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      all.push_back(base);
+      all.back().strategy = strategy;
+      all.back().dtype = dtype;
+    }
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    all.push_back(base);
+    all.back().recompute = true;
+    all.back().experts = shard::ExpertUnits::block;
+    all.back().dtype = all.back().reduce_dtype = dtype;
+  }
+  all.push_back(base);
+  all.back().reduce = shard::Reduce::last;
+  all.push_back(base);
+  all.back().dtype = DType::f16;
+  all.back().loss_scale.initial = 0x1p60;  // overflows at first
+  if (world == 4) {
+    all.push_back(base);
+    all.back().strategy = "HYBRID_SHARD";
+    all.back().group = 2;
+  }
+  return all;
+}
+
+}  // namespace
+
+int experts(World& world, Truth truth) {
+  int wrong = 0;
+  for (const Variant& v : variants(world.size())) {
+    const models::Model model = models::make(experts_config, "test", v.dtype);
+    const auto body = [&](World& w) { return one_rank(w, model, v, {.from = "", .to = "", .stream = &packed()}); };
+    const Said device = body(world), host = on_host(world.size(), world.rank(), body);
+    if (agree(device, host, truth, v.dtype)) continue;
+    std::printf("rank %d: experts differ, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(),
+                host.str().c_str());
+    ++wrong;
+  }
+  return wrong;
+}
+
+}  // namespace tessera::test
