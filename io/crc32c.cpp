@@ -1,5 +1,6 @@
-// Three streams keep the crc32 instruction busy (latency 3, one a cycle); they are joined by "append zeros" operators, as zlib's
-// crc32_combine does (M. Adler): appending n zero bytes is a linear map over GF(2), and n's bits choose which squares to apply.
+// Three streams keep the crc32 instruction busy (latency 3, one a cycle); they are joined by "append zeros"
+// operators, as zlib's crc32_combine does (M. Adler): appending n zero bytes is a linear map over GF(2), and n's
+// bits choose which squares to apply.
 #include "io/crc32c.hpp"
 
 #include <array>
@@ -73,8 +74,8 @@ std::uint32_t run_table(std::uint32_t crc, const std::byte* p, std::size_t n) {
   static const Tables t = make_tables();
   for (; n >= 8; p += 8, n -= 8) {
     const std::uint64_t w = load(p) ^ crc;
-    crc = t[7][w & 255] ^ t[6][w >> 8 & 255] ^ t[5][w >> 16 & 255] ^ t[4][w >> 24 & 255] ^ t[3][w >> 32 & 255] ^ t[2][w >> 40 & 255] ^
-          t[1][w >> 48 & 255] ^ t[0][w >> 56];
+    crc = t[7][w & 255] ^ t[6][w >> 8 & 255] ^ t[5][w >> 16 & 255] ^ t[4][w >> 24 & 255] ^ t[3][w >> 32 & 255] ^
+          t[2][w >> 40 & 255] ^ t[1][w >> 48 & 255] ^ t[0][w >> 56];
   }
   for (; n > 0; ++p, --n) crc = (crc >> 8) ^ t[0][(crc ^ static_cast<std::uint32_t>(*p)) & 255];
   return crc;

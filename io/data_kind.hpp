@@ -10,7 +10,8 @@ namespace tessera::io {
 
 /// "text", "jsonl" or "bin", by the ending.
 [[nodiscard]] std::string data_kind(const std::string& path);
-/// Throws Error (data) for what is no text and no tokens, by name: Parquet, Arrow, archives, …; told by ending and by first bytes.
+/// Throws Error (data) for what is no text and no tokens, by name: Parquet, Arrow, archives, …;
+/// told by ending and by first bytes.
 void refuse_foreign(const std::string& path, std::string_view bytes);
 /// The error for a text with a zero byte.
 [[nodiscard]] Error zero_byte(const std::string& path, std::size_t at);

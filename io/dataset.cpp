@@ -57,8 +57,10 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
   return largest;
 }
 
-/// Decodes all documents of a .jsonl file into one text, a newline between them; `ends`: of each but the last, that newline included.
-std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest, std::vector<std::int64_t>& ends) {
+/// Decodes all documents of a .jsonl file into one text, a newline between them; `ends`: of each but
+/// the last, that newline included.
+std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest,
+                         std::vector<std::int64_t>& ends) {
   std::string text;
   bool first = true;
   for_each_jsonl_text(bytes, path, [&](std::string_view document) {

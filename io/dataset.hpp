@@ -10,7 +10,8 @@ namespace tessera::io {
 
 class PackedStream;  // packing.hpp
 
-/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs and targets; unless it is packed.
+/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs
+/// and targets; unless it is packed.
 class TokenStream {
  public:
   virtual ~TokenStream() = default;
@@ -34,7 +35,8 @@ struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
   std::int32_t largest_id = 0;
-  /// Of text and .jsonl: where each document ends in `tokens`, the newline that joins it to the next one included. Empty for .bin files.
+  /// Of text and .jsonl: where each document ends in `tokens`, the newline that joins it to the next one
+  /// included. Empty for .bin files.
   std::vector<std::int64_t> document_ends;
 };
 
@@ -45,7 +47,8 @@ struct Dataset {
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer);
 
 /// A view of part of a stream.
-[[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count);
+[[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first,
+                                                 std::int64_t count);
 
 /// Which sample a global sample index means: a function of (seed, epoch, index) alone.
 class Sampler {

@@ -36,7 +36,8 @@ DirectFile DirectFile::open_to_write(const std::string& path) {
 void DirectFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   // What this way does not give (a short read, EINVAL), the other does, or says why.
   while (direct() && bytes.size() >= direct_alignment && (offset & mask) == 0 && aligned(bytes.data())) {
-    const ssize_t got = ::pread(direct_.descriptor(), bytes.data(), bytes.size() & ~std::size_t{mask}, static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(direct_.descriptor(), bytes.data(), bytes.size() & ~std::size_t{mask}, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     bytes = bytes.subspan(static_cast<std::size_t>(got));
@@ -46,12 +47,14 @@ void DirectFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const
 }
 
 void DirectFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
-  const auto head = static_cast<std::size_t>(std::min<std::uint64_t>((direct_alignment - (offset & mask)) & mask, bytes.size()));
+  const auto head =
+      static_cast<std::size_t>(std::min<std::uint64_t>((direct_alignment - (offset & mask)) & mask, bytes.size()));
   file_.write_at(offset, bytes.first(head));
   bytes = bytes.subspan(head);
   offset += head;
   while (direct() && bytes.size() >= direct_alignment && (offset & mask) == 0 && aligned(bytes.data())) {
-    const ssize_t put = ::pwrite(direct_.descriptor(), bytes.data(), bytes.size() & ~std::size_t{mask}, static_cast<off_t>(offset));
+    const ssize_t put =
+        ::pwrite(direct_.descriptor(), bytes.data(), bytes.size() & ~std::size_t{mask}, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) break;
     bytes = bytes.subspan(static_cast<std::size_t>(put));

@@ -1,5 +1,6 @@
 #pragma once
-// DirectFile: bytes of a file past the page cache where the file system can (O_DIRECT), through it elsewhere. One system call wide; no threads.
+// DirectFile: bytes of a file past the page cache where the file system can (O_DIRECT), through it elsewhere.
+// One system call wide; no threads.
 
 #include <cstddef>
 #include <memory>
@@ -10,7 +11,8 @@
 
 namespace tessera::io {
 
-/// What O_DIRECT wants offsets, lengths and memory to be multiples of. A page, and not a sector: bytes of one page must not go both ways.
+/// What O_DIRECT wants offsets, lengths and memory to be multiples of. A page, and not a sector: bytes of
+/// one page must not go both ways.
 inline constexpr std::size_t direct_alignment = 4096;
 
 /// Memory that is aligned for it.

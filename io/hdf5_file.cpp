@@ -1,5 +1,6 @@
-// The HDF5 library, alone with itself: it lays files out in an anonymous file in memory, so that no full or failing disk is ever met
-// inside it, and it opens files to read what is in them. [Note: HDF5 and full disks] in docs/checkpoints.md has the reasons.
+// The HDF5 library, alone with itself: it lays files out in an anonymous file in memory, so that no full or failing
+// disk is ever met inside it, and it opens files to read what is in them. [Note: HDF5 and full disks] in
+// docs/checkpoints.md has the reasons.
 #include "io/hdf5_file.hpp"
 
 #include <hdf5.h>
@@ -94,13 +95,15 @@ void write_text_attribute(hid_t where, const std::string& name, const std::strin
   check(H5Tset_size(type, text.size()), "a text type");
   check(H5Tset_strpad(type, H5T_STR_NULLPAD), "a text type");
   const Handle space(H5Screate(H5S_SCALAR), H5Sclose, "a scalar");
-  const Handle attribute(H5Acreate2(where, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "the attribute " + name);
+  const Handle attribute(H5Acreate2(where, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                         "the attribute " + name);
   check(H5Awrite(attribute, type, text.data()), "the attribute " + name);
 }
 
 void write_number_attribute(hid_t where, const std::string& name, std::int64_t number) {
   const Handle space(H5Screate(H5S_SCALAR), H5Sclose, "a scalar");
-  const Handle attribute(H5Acreate2(where, name.c_str(), H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "the attribute " + name);
+  const Handle attribute(H5Acreate2(where, name.c_str(), H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                         "the attribute " + name);
   check(H5Awrite(attribute, H5T_NATIVE_INT64, &number), "the attribute " + name);
 }
 
@@ -128,7 +131,8 @@ void make_groups(hid_t file, const std::string& path, std::set<std::string>& mad
     if (!made.insert(group).second) continue;
     const Handle properties(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "group properties");
     check(H5Pset_obj_track_times(properties, false), "no times");
-    const Handle made_group(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, properties, H5P_DEFAULT), H5Gclose, "the group " + group);
+    const Handle made_group(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, properties, H5P_DEFAULT), H5Gclose,
+                            "the group " + group);
   }
 }
 
@@ -139,8 +143,9 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
   check(H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER), "no fill");
   check(H5Pset_obj_track_times(properties, false), "no times");
   std::vector<hsize_t> dims(d.shape.begin(), d.shape.end());
-  const Handle space(dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose,
-                     "the shape of " + shown(d.path));
+  const Handle space(
+      dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose,
+      "the shape of " + shown(d.path));
   const Handle type(file_type(d.dtype), H5Tclose, "a type");
   const Handle dataset(H5Dcreate2(file, d.path.c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose,
                        "the data set " + shown(d.path));
@@ -210,9 +215,11 @@ Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<
   for (auto& d : datasets) most += round_up(d.bytes = bytes_of(d), hdf5_alignment) + hdf5_alignment;
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < most)
-    throw Error(ExitCode::data, strfmt("the limit on the size of a file, %llu bytes, is below that of a checkpoint's file, %llu: File too large",
-                                       static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(most)),
-                "ulimit -f", "Raise the limit, or lower --checkpoint_file_size");
+    throw Error(
+        ExitCode::data,
+        strfmt("the limit on the size of a file, %llu bytes, is below that of a checkpoint's file, %llu: File too large",
+               static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(most)),
+        "ulimit -f", "Raise the limit, or lower --checkpoint_file_size");
   const MemoryFile memory;
   lay_out(memory.path(), datasets, attributes);
 
@@ -269,7 +276,8 @@ bool plain_dtype(hid_t dataset, hid_t type, DType& out) {
     const hid_t attribute = H5Aexists(dataset, "dtype") > 0 ? H5Aopen(dataset, "dtype", H5P_DEFAULT) : -1;
     if (attribute < 0) return false;
     const hid_t word = H5Aget_type(attribute);
-    const bool is_bf16 = H5Tget_class(word) == H5T_STRING && H5Tget_size(word) <= 16 && text_attribute(attribute, word) == "bf16";
+    const bool is_bf16 =
+        H5Tget_class(word) == H5T_STRING && H5Tget_size(word) <= 16 && text_attribute(attribute, word) == "bf16";
     H5Tclose(word);
     H5Aclose(attribute);
     return is_bf16;
@@ -329,7 +337,8 @@ void visit(hid_t group, const std::string& name, const std::string& path, std::u
     case H5I_DATASET: {
       Hdf5Dataset d;
       d.path = path;
-      if (const std::string forbidden = describe(object, file_bytes, d); !forbidden.empty()) walk.refused = shown(path) + " " + forbidden;
+      if (const std::string forbidden = describe(object, file_bytes, d); !forbidden.empty())
+        walk.refused = shown(path) + " " + forbidden;
       else walk.catalogue.datasets.push_back(std::move(d));
       return;
     }
@@ -400,7 +409,8 @@ Hdf5Catalogue read_hdf5(const std::string& path) {
     return std::move(walk.catalogue);
   } catch (const Error& error) {
     if (error.line().starts_with("E121")) throw;
-    throw Error(ExitCode::data, "E120 " + path + ": not an HDF5 file, or a damaged one (an interrupted save?): " + error.line());
+    throw Error(ExitCode::data,
+                "E120 " + path + ": not an HDF5 file, or a damaged one (an interrupted save?): " + error.line());
   }
 }
 

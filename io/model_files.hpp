@@ -1,5 +1,6 @@
 #pragma once
-// Which tensor of a model directory stands in which file: one model.safetensors, or shards with their index. Pure: nothing is read or written.
+// Which tensor of a model directory stands in which file: one model.safetensors, or shards with their index.
+// Pure: nothing is read or written.
 
 #include <cstdint>
 #include <string>
@@ -31,12 +32,13 @@ struct ModelFiles {
 };
 
 /// Deals tensors to files greedily in the order given: a file is closed before the tensor that would take its data above
-/// `max_shard_bytes` (a larger tensor has a file of its own), as huggingface_hub does. Throws Error (data) as plan_safetensors does.
+/// `max_shard_bytes` (a larger tensor has a file of its own), as huggingface_hub does. Throws Error
+/// (data) as plan_safetensors does.
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
                                           std::uint64_t max_shard_bytes = default_max_shard_bytes);
 
-/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or are not there; else
-/// the same keys and values in their order with those two set. Throws Error (data) if it is no JSON object.
+/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or are not
+/// there; else the same keys and values in their order with those two set. Throws Error (data) if it is no JSON object.
 [[nodiscard]] std::string config_for_dtype(const std::string& config, DType dtype);
 
 /// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat templates.

@@ -28,9 +28,10 @@ struct ModelMatch {
   std::vector<Copy> copies;  // tensors that must be equal to a parameter
 };
 
-/// Throws Error (data), E112 or E113: missing, unexpected, misshapen, doubled tensors, and such that are no floats; all of them in one line.
-/// `source` is the directory, for the message. The files must outlive the result.
-[[nodiscard]] ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source, std::span<const ParamSpec> params,
+/// Throws Error (data), E112 or E113: missing, unexpected, misshapen, doubled tensors, and such that are no floats; all of them
+/// in one line. `source` is the directory, for the message. The files must outlive the result.
+[[nodiscard]] ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source,
+                                     std::span<const ParamSpec> params,
                                      const std::function<TensorUse(const std::string&)>& use);
 
 }  // namespace tessera::io

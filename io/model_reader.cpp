@@ -71,8 +71,8 @@ void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shar
       copy_now(view.device, held.data(), view.data + (s.unit_offset - first) + done, held.size() * sizeof(float));
       if (std::memcmp(piece.data(), held.data(), piece.size() * sizeof(float)) != 0)
         throw Error(ExitCode::data,
-                    "E114 " + copy.place.file->path() + ": " + shown(copy.place.entry->name) + " is not equal to " + shown(param.name) +
-                        ", which the config ties it to",
+                    "E114 " + copy.place.file->path() + ": " + shown(copy.place.entry->name) + " is not equal to " +
+                        shown(param.name) + ", which the config ties it to",
                     {}, "Set tie_word_embeddings as the weights were trained, or remove the tensor");
     }
   }

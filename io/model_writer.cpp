@@ -61,7 +61,8 @@ class ModelWriter {
       for (const auto& s : layout.segments(view.unit, view.shard)) {
         const ModelFiles::Place& place = model_.places[static_cast<std::size_t>(s.param)];
         File& file = files[static_cast<std::size_t>(place.file)];
-        if (file.descriptor() < 0) file = File::open_to_write(temporary(model_.files[static_cast<std::size_t>(place.file)].name));
+        if (file.descriptor() < 0)
+          file = File::open_to_write(temporary(model_.files[static_cast<std::size_t>(place.file)].name));
         const std::span elements(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length));
         write_elements(file, place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), elements, view.device);
         written += elements.size_bytes();
@@ -123,7 +124,8 @@ class ModelWriter {
 }  // namespace
 
 void write_model(World& world, const std::string& directory, const std::string& config, std::span<const ParamSpec> params,
-                 const shard::ShardLayout& layout, std::span<const ShardView> shards, bool write_here, const WriteModelOptions& options) {
+                 const shard::ShardLayout& layout, std::span<const ShardView> shards, bool write_here,
+                 const WriteModelOptions& options) {
   const bool root = world.rank() == 0;
   ModelWriter writer(directory, params, options);  // alike on every rank
   try {

@@ -85,7 +85,8 @@ class PackedStream::Packer {
   std::int64_t used_ = 0;    // of its tokens
 };
 
-PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens, Packing packing)
+PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
+                           Packing packing)
     : whole_(std::move(whole)), tokens_(tokens), own_begins_{0} {
   TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %lld", static_cast<long long>(tokens));
   Packer packer(*this);
@@ -136,7 +137,8 @@ void PackedStream::close(std::vector<Piece>& sample) {
 std::span<const PackedStream::Piece> PackedStream::pieces_of(std::int64_t sample) const {
   TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %lld of %lld", static_cast<long long>(sample),
                  static_cast<long long>(count_.samples));
-  const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]), end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
+  const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]),
+             end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
   return pieces_.subspan(first, end - first);
 }
 

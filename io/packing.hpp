@@ -1,6 +1,6 @@
 #pragma once
-// Packing: samples of T that hold whole documents, or pieces of those longer than T, and know where each begins. Which document goes where
-// is a function of the lengths alone.
+// Packing: samples of T that hold whole documents, or pieces of those longer than T, and know where each begins. Which document
+// goes where is a function of the lengths alone.
 
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,9 @@
 
 namespace tessera::io {
 
-/// sequential: in the order of the stream, a new sample where the next piece does not fit. binpack: of every 1000 documents the longest
-/// first, each into the fullest sample that still has room for it; the emptiest of a thousand's samples goes on with the next ones.
+/// sequential: in the order of the stream, a new sample where the next piece does not fit. binpack: of every 1000
+/// documents the longest first, each into the fullest sample that still has room for it; the emptiest of a thousand's
+/// samples goes on with the next ones.
 enum class Packing : unsigned char { binpack, sequential };
 /// "binpack" or "sequential"; else a bug.
 [[nodiscard]] Packing packing_of(std::string_view word);
@@ -47,9 +48,10 @@ struct PackedSample {
   std::int32_t no_target = 0;  // what stands where there is none
 };
 
-/// A stream with its samples. A document's last token has no target, so a document adds to the loss what it would alone; a piece that is
-/// not its document's last has the next piece's first token as its last target, so that every token of a document but its first is a target
-/// once. Positions count from 0 in every piece. What is left of a sample is padding: id 0, position 0, no target.
+/// A stream with its samples. A document's last token has no target, so a document adds to the loss what it would
+/// alone; a piece that is not its document's last has the next piece's first token as its last target, so that every
+/// token of a document but its first is a target once. Positions count from 0 in every piece. What is left of a sample
+/// is padding: id 0, position 0, no target.
 class PackedStream final : public TokenStream {
  public:
 
@@ -73,7 +75,8 @@ class PackedStream final : public TokenStream {
 
   /// What knowing the samples takes: 16 bytes for each piece, 8 for each sample and the end.
   [[nodiscard]] std::size_t index_bytes() const { return pieces_.size_bytes() + begins_.size_bytes(); }
-  /// Puts the index into memory of somebody else, of index_bytes(), 8-byte aligned, that lasts as long as the stream is read; frees its own.
+  /// Puts the index into memory of somebody else, of index_bytes(), 8-byte aligned, that lasts as long as the
+  /// stream is read; frees its own.
   void move_index(std::span<std::byte> room);
 
  private:

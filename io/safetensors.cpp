@@ -32,8 +32,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_
   if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;
   file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > max_safetensors_header) throw refuse("E102", "a header of " + std::to_string(length) + " bytes, more than 100000000");
-  if (length > size - 8) throw refuse("E102", "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size));
+  if (length > max_safetensors_header)
+    throw refuse("E102", "a header of " + std::to_string(length) + " bytes, more than 100000000");
+  if (length > size - 8)
+    throw refuse("E102", "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size));
   std::string json(static_cast<std::size_t>(length), '\0');
   file_.read_at(8, std::as_writable_bytes(std::span(json)));
   bytes_read_ = 8 + length;

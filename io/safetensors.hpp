@@ -35,8 +35,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to the text only.
-/// Throws Error (data) naming `source` and the rule that is broken.
+/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to the
+/// text only. Throws Error (data) naming `source` and the rule that is broken.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
                                                          const std::string& source);
 

@@ -99,7 +99,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (at_ == At::metadata) {
-      if (!header_.metadata.emplace(key_, std::move(value)).second) throw refuse_("E104", "metadata has " + shown(key_) + " twice");
+      if (!header_.metadata.emplace(key_, std::move(value)).second)
+        throw refuse_("E104", "metadata has " + shown(key_) + " twice");
       return true;
     }
     if (at_ != At::tensor || key_ != "dtype") throw misplaced("a string");
@@ -182,8 +183,8 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
     e.end += data_start;
   }
   if (at != data_bytes)
-    throw refuse("E109", strfmt("the last tensor ends at byte %llu of the data, which has %llu", static_cast<unsigned long long>(at),
-                        static_cast<unsigned long long>(data_bytes)));
+    throw refuse("E109", strfmt("the last tensor ends at byte %llu of the data, which has %llu",
+                                static_cast<unsigned long long>(at), static_cast<unsigned long long>(data_bytes)));
 }
 
 void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& refuse) {
@@ -225,7 +226,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
   const Refusal refuse(source);
   TESSERA_ASSERT(json.size() + 8 <= file_bytes, "a header of %zu bytes", json.size());
   if (json.empty() || json.front() != '{') throw refuse("E103", "the header does not begin with \"{\"");
-  if (json.find('\0') != json.npos) throw refuse("E103", "the header holds a zero byte");  // the parser would take it for the end
+  if (json.find('\0') != json.npos)
+    throw refuse("E103", "the header holds a zero byte");  // the parser would take it for the end
   SafetensorsHeader header;
   HeaderEvents events(header, refuse);
   nlohmann::json::sax_parse(json.begin(), json.end(), &events);

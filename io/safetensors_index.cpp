@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t max_index_bytes = 256u << 20;  // a million tensors with long names
 
 Error refusal(const std::string& source, const char* code, const std::string& rule) {
-  return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid index: " + rule, {}, "Fetch or write the model again");
+  return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid index: " + rule, {},
+               "Fetch or write the model again");
 }
 
 /// A DOM would keep the last of two equal keys in silence.
@@ -48,7 +49,8 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (depth_ != 2 || !at_map()) return scalar("a string");
-    if (value.empty() || value == "." || value == ".." || value.size() > 255 || value.find_first_of(std::string_view("/\\\0", 3)) != value.npos)
+    if (value.empty() || value == "." || value == ".." || value.size() > 255 ||
+        value.find_first_of(std::string_view("/\\\0", 3)) != value.npos)
       throw refuse("E110", shown(value) + " leaves the model's directory");
     index_.entries.push_back({key_, std::move(value)});
     return true;
@@ -95,7 +97,8 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 /// Both ways: what the index maps to the shard, and what the shard holds.
-void check_shard(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index, const std::string& source) {
+void check_shard(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index,
+                 const std::string& source) {
   std::size_t mapped = 0;
   for (const auto& entry : index.entries) {
     if (entry.file != name) continue;
@@ -123,8 +126,9 @@ std::vector<SafetensorsFile> open_index(const std::string& path) {
     for (const auto& entry : files.back().entries()) bytes += entry.end - entry.begin;
   }
   if (index.total_size && *index.total_size != bytes)
-    throw refusal(path, "E111", strfmt("total_size is %llu, its tensors have %llu bytes", static_cast<unsigned long long>(*index.total_size),
-                                       static_cast<unsigned long long>(bytes)));
+    throw refusal(path, "E111",
+                  strfmt("total_size is %llu, its tensors have %llu bytes", static_cast<unsigned long long>(*index.total_size),
+                         static_cast<unsigned long long>(bytes)));
   return files;
 }
 
@@ -139,14 +143,15 @@ std::vector<std::string> SafetensorsIndex::files() const {
 }
 
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source) {
-  if (text.find('\0') != text.npos) throw refusal(source, "E103", "it holds a zero byte");  // the parser would take it for the end
+  if (text.find('\0') != text.npos)
+    throw refusal(source, "E103", "it holds a zero byte");  // the parser would take it for the end
   SafetensorsIndex index;
   IndexEvents events(index, source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   events.finish();
   std::sort(index.entries.begin(), index.entries.end(), [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
-  const auto twice =
-      std::adjacent_find(index.entries.begin(), index.entries.end(), [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
+  const auto twice = std::adjacent_find(index.entries.begin(), index.entries.end(),
+                                        [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
   if (twice != index.entries.end()) throw refusal(source, "E104", "tensor " + shown(twice->tensor) + " is mapped twice");
   return index;
 }
@@ -154,7 +159,8 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
 std::string shard_path(const std::string& directory, const std::string& file) {
   const fs::path path = fs::path(directory) / file;
   std::error_code failed;
-  if (!fs::exists(path, failed)) throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
+  if (!fs::exists(path, failed))
+    throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
   if (!fs::is_symlink(path, failed)) return path.string();
   const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
   const fs::path blobs = (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there

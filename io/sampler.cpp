@@ -16,7 +16,8 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
 SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
   const PackedStream* packed = tokens.packed();
   if (packed == nullptr) return count_samples(tokens.size(), T);
-  TESSERA_ASSERT(packed->tokens() == T, "packed for %lld, not %lld", static_cast<long long>(packed->tokens()), static_cast<long long>(T));
+  TESSERA_ASSERT(packed->tokens() == T, "packed for %lld, not %lld", static_cast<long long>(packed->tokens()),
+                 static_cast<long long>(T));
   return {packed->count().samples, packed->count().dropped};
 }
 

@@ -55,7 +55,8 @@ Id largest_as(const TokenFileLayout& layout) {
 std::string token_file_header(int width, std::int64_t count) {
   TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width, static_cast<long long>(count));
   const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
-  const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, narrow ? static_cast<std::int32_t>(count) : -1};
+  const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7,
+                                   narrow ? static_cast<std::int32_t>(count) : -1};
   std::string header(token_header_bytes, '\0');
   std::memcpy(header.data(), numbers, sizeof numbers);
   if (!narrow) std::memcpy(header.data() + wide_count_at, &count, sizeof count);
@@ -70,20 +71,25 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
     throw refuse_tokens(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
   const bool gpt2 = magic == 20240520, llama = magic == 20240801;
   if (bytes.size() >= sizeof header && !gpt2 && !llama)
-    throw refuse_tokens(path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
-                 "Give llm.c's token files (.bin)");
-  if (bytes.size() < token_header_bytes) throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
+    throw refuse_tokens(path,
+                        strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
+                        "Give llm.c's token files (.bin)");
+  if (bytes.size() < token_header_bytes)
+    throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
   const int expected = gpt2 ? 1 : 7;
-  if (version != expected) throw refuse_tokens(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
+  if (version != expected)
+    throw refuse_tokens(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
   std::int64_t count = narrow_count;
   if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
   if (count <= 0) throw refuse_tokens(path, strfmt("its header says %d tokens", narrow_count));
   const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + token_header_bytes, .count = count};
-  const auto width = static_cast<std::uint64_t>(layout.width), data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
+  const auto width = static_cast<std::uint64_t>(layout.width),
+             data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
-    throw refuse_tokens(path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
-                              static_cast<long long>(count), layout.width,
-                              data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
+    throw refuse_tokens(
+        path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
+                     static_cast<long long>(count), layout.width,
+                     data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
 }
 

@@ -14,8 +14,8 @@ struct TokenFileLayout {
   std::int64_t count = 0;
 };
 
-/// The 1024 bytes before `count` ids, at least one, of `width` bytes, 2 or 4. A count beyond int32 takes the form of docs/formats.md that only
-/// Tessera reads.
+/// The 1024 bytes before `count` ids, at least one, of `width` bytes, 2 or 4. A count beyond int32 takes the form of
+/// docs/formats.md that only Tessera reads.
 [[nodiscard]] std::string token_file_header(int width, std::int64_t count);
 
 /// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (told by name where known) or version,

@@ -1,4 +1,5 @@
-// YAML configuration files: libyaml's events → ConfigNode. What goes beyond a tree of maps, lists and scalars is refused by name.
+// YAML configuration files: libyaml's events → ConfigNode. What goes beyond a tree of maps,
+// lists and scalars is refused by name.
 
 #include "io/yaml.hpp"
 

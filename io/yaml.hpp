@@ -34,10 +34,10 @@ inline constexpr std::size_t max_config_bytes = 1u << 20;
 inline constexpr int max_config_depth = 32;
 inline constexpr std::size_t max_config_entries = 4096;  // of one map
 
-/// Reads a configuration file: JSON if its name ends in .json, else YAML 1.1 as libyaml reads it. An empty file is an empty map.
-/// Null is an empty plain scalar, `~`, `null`, `Null` or `NULL`. Throws Error (data) if the file cannot be read, else Error (usage)
-/// with path:line: a syntax error; anchors, aliases, merge keys, tags, several documents; a duplicate or non-scalar key; a top
-/// level that is no map; too long or too deep.
+/// Reads a configuration file: JSON if its name ends in .json, else YAML 1.1 as libyaml reads it. An empty file is an empty
+/// map. Null is an empty plain scalar, `~`, `null`, `Null` or `NULL`. Throws Error (data) if the file cannot be read, else
+/// Error (usage) with path:line: a syntax error; anchors, aliases, merge keys, tags, several documents; a duplicate or
+/// non-scalar key; a top level that is no map; too long or too deep.
 [[nodiscard]] ConfigNode read_config(const std::string& path);
 
 /// The same for text in memory; `source` is its name in messages.

@@ -26,8 +26,8 @@ bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullpt
 
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
-/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all when the first
-/// one leaves, the silent ones wait for the one that speaks.
+/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all when the
+/// first one leaves, the silent ones wait for the one that speaks.
 int refuse_everywhere(const Error& error) {
   if (launcher_rank() == 0) {
     log::error(error.line());

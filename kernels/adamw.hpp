@@ -1,9 +1,9 @@
 #pragma once
 // AdamW (Loshchilov, Hutter 2019) as PyTorch's: decoupled decay, bias correction, eps outside the square root.
 //   g = clip·grad;  p *= 1 - lr·wd;  m = m + (1-β1)·(g - m);  v = β2·v + (1-β2)·g²;  p -= (lr/c1)·m / (√v/√c2 + eps)
-// in fp32; lr/c1, 1-lr·wd, 1-β1, 1-β2 are made in double and rounded once (1-β2 from a float β2 is wrong by 1e-5). The sequence, each
-// operation rounded once: m = fma(1-β1, g-m, m);  v = fma(1-β2, g·g, β2·v);  p = fma(-lr/c1, m/(√v/√c2 + eps), p·(1-lr·wd)):
-// the same bits on every instruction set and device, for any number of threads.
+// in fp32; lr/c1, 1-lr·wd, 1-β1, 1-β2 are made in double and rounded once (1-β2 from a float β2 is wrong by 1e-5). The
+// sequence, each operation rounded once: m = fma(1-β1, g-m, m);  v = fma(1-β2, g·g, β2·v);  p = fma(-lr/c1, m/(√v/√c2 + eps),
+// p·(1-lr·wd)): the same bits on every instruction set and device, for any number of threads.
 
 #include <span>
 

@@ -1,5 +1,5 @@
-// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads. A task takes the
-// documents of its sequence one after another.
+// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads. A task takes
+// the documents of its sequence one after another.
 
 #include "kernels/attention.hpp"
 
@@ -47,7 +47,8 @@ std::size_t forward_bytes(const AttentionShape& s, DType dtype) {
   return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).forward, stat_dtype(dtype));
 }
 std::size_t backward_bytes(const AttentionShape& s, DType dtype) {
-  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).backward, stat_dtype(dtype));
+  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).backward,
+                        stat_dtype(dtype));
 }
 
 /// Calls f(task, workspace) for every task, on whichever thread is free: no task's result depends on another.
@@ -90,7 +91,8 @@ void each_document(const std::int32_t* positions, std::int64_t tokens, const F& 
 /// Document d of sequence b as a batch of its own.
 template <class T>
 host::AttentionProblem<T> part_of(host::AttentionProblem<T> p, std::int64_t b, const Document& d) {
-  const std::int64_t row = b * p.tokens + d.first, width = (p.heads + 2 * p.kv_heads) * p.head_dim, out_width = p.heads * p.head_dim;
+  const std::int64_t row = b * p.tokens + d.first, width = (p.heads + 2 * p.kv_heads) * p.head_dim,
+                     out_width = p.heads * p.head_dim;
   p.qkv += row * width;
   if (p.out) p.out += row * out_width;
   if (p.dout) p.dout += row * out_width;
@@ -131,19 +133,22 @@ std::int64_t library_attention_calls() { return library_calls; }
 
 void require_library_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
-  throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn", "Build it where cudnn_graph.h of 9.8 or newer is, or use --attention own");
+  throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn",
+              "Build it where cudnn_graph.h of 9.8 or newer is, or use --attention own");
 }
 
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) return std::max(cuda::attention_forward_workspace(s), is_fused(s, dtype) ? cuda::fused_extra_bytes : 0);
+    if (device.kind == Device::Kind::cuda)
+      return std::max(cuda::attention_forward_workspace(s), is_fused(s, dtype) ? cuda::fused_extra_bytes : 0);
   return static_cast<std::size_t>(threads()) * forward_bytes(s, dtype) + alignment;
 }
 
 std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
-      return std::max(cuda::attention_backward_workspace(s), is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::fused_split(s, dtype)->workspace : 0);
+      return std::max(cuda::attention_backward_workspace(s),
+                      is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::fused_split(s, dtype)->workspace : 0);
   return static_cast<std::size_t>(threads()) * backward_bytes(s, dtype) + alignment;
 }
 
@@ -160,7 +165,8 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_forward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
     if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) {
-      TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out), "attention by the library takes memory aligned to 16 bytes");
+      TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out),
+                     "attention by the library takes memory aligned to 16 bytes");
       return ++library_calls, cuda::cudnn::attention_forward(args, stream);
     }
   if constexpr (cuda_built)
@@ -173,13 +179,22 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
   host::by_storage(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::AttentionProblem<T> problem{
-        .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
-        .scale = static_cast<Acc<T>>(args.scale), .qkv = args.qkv.as<T>(), .out = nullptr, .dout = nullptr, .out_w = args.out.as<T>(),
-        .lse = args.lse ? args.lse.as<Acc<T>>() : nullptr, .dqkv = nullptr};
+    const host::AttentionProblem<T> problem{.batch = s.batch,
+                                            .tokens = s.tokens,
+                                            .heads = s.heads,
+                                            .kv_heads = s.kv_heads,
+                                            .head_dim = s.head_dim,
+                                            .scale = static_cast<Acc<T>>(args.scale),
+                                            .qkv = args.qkv.as<T>(),
+                                            .out = nullptr,
+                                            .dout = nullptr,
+                                            .out_w = args.out.as<T>(),
+                                            .lse = args.lse ? args.lse.as<Acc<T>>() : nullptr,
+                                            .dqkv = nullptr};
     run_tasks<Acc<T>>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t pair = task / slices, b = pair / s.kv_heads;
-      forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices}, positions_of(args.positions, b, s.tokens), workspace);
+      forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices}, positions_of(args.positions, b, s.tokens),
+                          workspace);
     });
   });
 }
@@ -196,7 +211,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   check_view(args.dout, rows * s.heads * s.head_dim, dtype);
   check_view(args.lse, rows * s.heads, stat_dtype(dtype));
   check_positions(args.positions, rows);
-  TESSERA_ASSERT(args.dqkv.data != args.qkv.data && args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
+  TESSERA_ASSERT(args.dqkv.data != args.qkv.data &&
+                 args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
     if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
       TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),

@@ -14,9 +14,11 @@ void check(const AttentionShape& s, const TensorView& qkv, const TensorView& pos
   const std::int64_t rows = s.batch * s.tokens;
   TESSERA_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0);
   TESSERA_ASSERT(qkv && qkv.numel() == rows * (s.heads + 2 * s.kv_heads) * s.head_dim, "qkv %s", qkv.shape.str().c_str());
-  TESSERA_ASSERT(!positions || (positions.numel() == rows && positions.dtype == DType::i32), "positions %s", positions.shape.str().c_str());
+  TESSERA_ASSERT(!positions || (positions.numel() == rows && positions.dtype == DType::i32), "positions %s",
+                 positions.shape.str().c_str());
   for (const TensorView* side : {&cache.keys, &cache.values})
-    TESSERA_ASSERT(*side && side->dtype == qkv.dtype && side->shape == Shape({side->shape[0], s.kv_heads, cache.room(), s.head_dim}) &&
+    TESSERA_ASSERT(*side && side->dtype == qkv.dtype &&
+                       side->shape == Shape({side->shape[0], s.kv_heads, cache.room(), s.head_dim}) &&
                        side->shape[0] >= s.batch,
                    "cache %s for %lld rows", side->shape.str().c_str(), static_cast<long long>(s.batch));
 }
@@ -55,7 +57,8 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
 }
 
 std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype) {
-  return static_cast<std::size_t>(threads() * host::cached_attention_scratch(s.heads / s.kv_heads, s.head_dim, size_of(dtype))) *
+  return static_cast<std::size_t>(threads() *
+                                  host::cached_attention_scratch(s.heads / s.kv_heads, s.head_dim, size_of(dtype))) *
          size_of(stat_dtype(dtype));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Attention with a cache of keys and values, for generation: what is new in a pass is put behind what a row has seen, and the queries
-// look at all of it. Keys enter as they are (rotated already, where positions rotate).
+// Attention with a cache of keys and values, for generation: what is new in a pass is put behind what a row has seen, and the
+// queries look at all of it. Keys enter as they are (rotated already, where positions rotate).
 
 #include "kernels/attention.hpp"
 
@@ -29,8 +29,8 @@ struct CachedAttentionArgs {
   double scale = 1;
   TensorView workspace;
 };
-/// One pass over the keys of a row per kv head: for few queries per row (one, as a rule). Many of them, with nothing before them, are
-/// attention_forward's.
+/// One pass over the keys of a row per kv head: for few queries per row (one, as a rule). Many of them, with nothing
+/// before them, are attention_forward's.
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
 [[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype);
 

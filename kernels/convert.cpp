@@ -28,9 +28,10 @@ bool is_half_type(DType dtype) { return dtype == DType::bf16 || dtype == DType::
 
 void check(const ConvertArgs& args) {
   const DType from = args.from.dtype, to = args.to.dtype;
-  TESSERA_ASSERT((from == DType::f32 && is_half_type(to)) || (is_half_type(from) && to == DType::f32), "no cast from %s to %s", name_of(from),
-                 name_of(to));
-  TESSERA_ASSERT(args.from.numel() == args.to.numel(), "from %s, to %s", args.from.shape.str().c_str(), args.to.shape.str().c_str());
+  TESSERA_ASSERT((from == DType::f32 && is_half_type(to)) || (is_half_type(from) && to == DType::f32), "no cast from %s to %s",
+                 name_of(from), name_of(to));
+  TESSERA_ASSERT(args.from.numel() == args.to.numel(), "from %s, to %s", args.from.shape.str().c_str(),
+                 args.to.shape.str().c_str());
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ void convert(const ConvertArgs& args, StreamView stream) {
   check(args);
   if constexpr (cuda_built)
     if (is_on_cuda(args.from)) return cuda::convert(args, stream);
-  host::parallel_ranges(args.from.numel(), grain, [&](std::int64_t begin, std::int64_t end) { convert_range(args, begin, end); });
+  host::parallel_ranges(args.from.numel(), grain,
+                        [&](std::int64_t begin, std::int64_t end) { convert_range(args, begin, end); });
 }
 
 void convert_serial(const ConvertArgs& args, StreamView stream) {

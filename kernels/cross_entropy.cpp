@@ -1,6 +1,6 @@
-// head_loss: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits (gemm) and sweeps it while it is
-// in cache: maximum, target, exponentials relative to the chunk's own maximum, their sum. Pass 2 turns those exponentials into the
-// gradient by one multiplication per number and hands it to the two gradient products at once.
+// head_loss: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits (gemm) and sweeps it
+// while it is in cache: maximum, target, exponentials relative to the chunk's own maximum, their sum. Pass 2 turns those
+// exponentials into the gradient by one multiplication per number and hands it to the two gradient products at once.
 
 #include "kernels/cross_entropy.hpp"
 
@@ -58,7 +58,8 @@ struct Workspace {
     return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) + alignment;
   }
   Workspace(const TensorView& view, const Cut& cut, std::int64_t vocab) {
-    auto next = static_cast<std::uintptr_t>(round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
+    auto next = static_cast<std::uintptr_t>(
+        round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
     const auto take = [&](std::int64_t n, std::size_t element) {
       const auto at = next;
       next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
@@ -76,8 +77,13 @@ class HeadLossRun {
 
  public:
   HeadLossRun(const HeadLossArgs& args, StreamView stream)
-      : args_(args), stream_(stream), vocab_(args.weight.shape[0]), cut_(args.x.shape[0], vocab_, sizeof(A)),
-        workspace_(args.workspace, cut_, vocab_), targets_(args.targets.as<std::int32_t>()), sweeps_(host::head_loss_sweeps<A>()) {}
+      : args_(args),
+        stream_(stream),
+        vocab_(args.weight.shape[0]),
+        cut_(args.x.shape[0], vocab_, sizeof(A)),
+        workspace_(args.workspace, cut_, vocab_),
+        targets_(args.targets.as<std::int32_t>()),
+        sweeps_(host::head_loss_sweeps<A>()) {}
 
   void run() {
     const std::int64_t n = args_.x.shape[0];
@@ -99,7 +105,8 @@ class HeadLossRun {
   [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * cut_.chunk; }
   [[nodiscard]] std::int64_t width(std::int64_t c) const { return std::min(cut_.chunk, vocab_ - column(c)); }
   // Without a gradient the exponentials are not needed again: every chunk uses the same memory, and stays in cache.
-  // The gradient of halves is rounded in place, and multiplied when all chunks have passed, so that dx is rounded once: whole rows.
+  // The gradient of halves is rounded in place, and multiplied when all chunks have passed, so that
+  // dx is rounded once: whole rows.
   [[nodiscard]] bool whole_rows() const { return is_half<T> && args_.dx; }
   [[nodiscard]] A* logits(std::int64_t c) const {
     return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
@@ -174,7 +181,8 @@ class HeadLossRun {
   /// dx and dweight of the block's rows and the columns that `dlogits` has.
   void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight, bool first) const {
     const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
-    gemm({.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride}, stream_);
+    gemm({.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride},
+         stream_);
     if (!dweight) return;
     gemm({.a = dlogits, .b = args_.x.rows(first_, count_), .c = dweight, .trans_a = true,
           .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0, .stride_a = stride},
@@ -193,11 +201,12 @@ class HeadLossRun {
 
 void check(const HeadLossArgs& args) {
   const TensorView &x = args.x, &w = args.weight;
-  TESSERA_ASSERT(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1] && x.dtype == w.dtype, "x %s, weight %s",
-                 x.shape.str().c_str(), w.shape.str().c_str());
+  TESSERA_ASSERT(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1] && x.dtype == w.dtype,
+                 "x %s, weight %s", x.shape.str().c_str(), w.shape.str().c_str());
   const std::int64_t n = x.shape[0], vocab = w.shape[0];
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
-  TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s", args.dx.shape.str().c_str());
+  TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s",
+                 args.dx.shape.str().c_str());
   TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape), "dweight %s",
                  args.dweight.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab, x.dtype, x.device), "workspace of %zu bytes",
@@ -209,8 +218,8 @@ void check_targets(const HeadLossArgs& args) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   const auto* targets = args.targets.as<std::int32_t>();
   for (std::int64_t i = 0; i < n; ++i) {
-    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %lld", targets[i],
-                   static_cast<long long>(vocab));
+    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %lld",
+                   targets[i], static_cast<long long>(vocab));
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so that no
-// (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16: logits are fp32 in the block,
-// their gradient is rounded to the type before it enters a product, dx is rounded once.
+// (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16: logits are fp32 in
+// the block, their gradient is rounded to the type before it enters a product, dx is rounded once.
 
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"
@@ -27,7 +27,7 @@ struct HeadLossArgs {
   // Gradient of scale·Σ loss; absent dx: evaluation only.
   const double* loss_scale = nullptr;  // in memory: 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten
-  TensorView dweight;                  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
+  TensorView dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
   bool accumulate = false;             // add to dweight, or overwrite it
 };
 void head_loss(const HeadLossArgs& args, StreamView stream);

@@ -62,12 +62,15 @@ struct Rows {
   std::int64_t period;
   [[nodiscard]] std::int64_t index(std::int64_t i) const { return ids ? ids[i] : i % period; }
   /// The next row after i of the same place; count if there is none.
-  [[nodiscard]] std::int64_t next(std::int64_t i) const { return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count); }
+  [[nodiscard]] std::int64_t next(std::int64_t i) const {
+    return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count);
+  }
   /// Whether no row before i has the same place.
   [[nodiscard]] bool first(std::int64_t i) const { return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period; }
 };
 
-/// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded once: place by place, in float.
+/// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded
+/// once: place by place, in float.
 template <class T, class G>
 void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
   if constexpr (!is_half<G>) {
@@ -78,7 +81,8 @@ void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t en
       host::in_acc(table + rows.index(i) * rows.channels + begin, end - begin, host::Old::keep,
                    [&](std::int64_t from, std::int64_t to, float* sums) {
                      for (std::int64_t row = i; row < rows.count; row = rows.next(row))
-                       host::bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from, sums, /*from_out=*/true);
+                       host::bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from, sums,
+                                                   /*from_out=*/true);
                    });
     }
   }
@@ -91,8 +95,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
   TESSERA_ASSERT(args.dy.shape == Shape({args.ids.shape[0], tokens, channels}), "dy %s", args.dy.shape.str().c_str());
   const TensorView& dpositions = args.dpositions_table;
-  TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels), "positions %s",
-                 dpositions.shape.str().c_str());
+  TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels),
+                 "positions %s", dpositions.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device), "workspace of %zu bytes",
                  args.workspace.nbytes());
@@ -102,7 +106,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   host::by_storage(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0}, by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
+    const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
+        by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
     const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
       host::by_gradient<T>(view.dtype, [&](auto zero_gradient) {
         using G = decltype(zero_gradient);

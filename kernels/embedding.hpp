@@ -1,5 +1,6 @@
 #pragma once
-// Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[position], a position being t or what `positions` says.
+// Token and position embedding: y[b,t] = tokens_table[ids[b,t]] + positions_table[position], a position
+// being t or what `positions` says.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

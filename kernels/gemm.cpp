@@ -1,5 +1,6 @@
-// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (halves: by host/half_gemm). The bias is laid down where CBLAS would write its
-// zeros, so that it costs no pass of its own. Products of a few rows with a large matrix do without CBLAS, which would copy it.
+// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (halves: by host/half_gemm). The bias is laid
+// down where CBLAS would write its zeros, so that it costs no pass of its own. Products of a few rows with a large matrix do
+// without CBLAS, which would copy it.
 #include "kernels/gemm.hpp"
 
 #include <algorithm>
@@ -68,7 +69,8 @@ void lay_down(A beta, const T* bias, std::int64_t n, A* line) {
 }
 
 template <class T, class G>
-void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of, const Grid& grid, std::int64_t tile) {
+void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of, const Grid& grid,
+              std::int64_t tile) {
   const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
   host::GemmShape shape = whole;
   shape.m = std::min(grid.height, whole.m - row);
@@ -210,6 +212,8 @@ double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
 }  // namespace
 
 double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) { return measure<float>(m, n, k, repeats); }
-double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) { return measure<bf16>(m, n, k, repeats); }
+double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<bf16>(m, n, k, repeats);
+}
 
 }  // namespace tessera::kernels

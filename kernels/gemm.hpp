@@ -1,6 +1,7 @@
 #pragma once
-// C = alpha·op(A)·op(B) + beta·C, row-major, by CBLAS tiled over this rank's threads, or for a few rows by a kernel of our own. fp32, fp64, and
-// bf16 or fp16: then products, sums, alpha, beta, bias and the old C are fp32, and every element is rounded once, when it is stored.
+// C = alpha·op(A)·op(B) + beta·C, row-major, by CBLAS tiled over this rank's threads, or for a few rows by a kernel of our
+// own. fp32, fp64, and bf16 or fp16: then products, sums, alpha, beta, bias and the old C are fp32, and every element is
+// rounded once, when it is stored.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

@@ -106,8 +106,8 @@ void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t
     Acc<T>* const dweight = partial + block * stride;
     std::fill_n(dweight, stride, Acc<T>(0));
     table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<Acc<T>>() + row,
-                    args.rstd.as<Acc<T>>() + row, args.dx.as<T>() + first, dweight, dweight + channels, std::min(height, rows - row),
-                    channels, args.add_to_dx});
+                    args.rstd.as<Acc<T>>() + row, args.dx.as<T>() + first, dweight, dweight + channels,
+                    std::min(height, rows - row), channels, args.add_to_dx});
   });
   const auto fold = [&](const TensorView& out, const Acc<T>* parts) {
     host::by_gradient<T>(out.dtype, [&](auto zero_gradient) {

@@ -1,4 +1,5 @@
-// Mixture of experts: shapes, threads, dispatch. Threads split tokens, rows or experts; every sum is taken by one of them, in order.
+// Mixture of experts: shapes, threads, dispatch. Threads split tokens, rows or experts; every sum
+// is taken by one of them, in order.
 #include "kernels/moe.hpp"
 
 #include <algorithm>
@@ -125,7 +126,8 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
   if constexpr (cuda_built)
     if (is_on_cuda(experts)) return cuda::make_dispatch(experts, dispatch, stream);
   const auto* expert = experts.as<std::int32_t>();
-  auto *slot_of = dispatch.slots.as<std::int32_t>(), *row_of = dispatch.rows.as<std::int32_t>(), *offsets = dispatch.offsets.as<std::int32_t>();
+  auto *slot_of = dispatch.slots.as<std::int32_t>(), *row_of = dispatch.rows.as<std::int32_t>(),
+       *offsets = dispatch.offsets.as<std::int32_t>();
   std::fill_n(offsets, count + 1, 0);
   for (std::int64_t i = 0; i < slots; ++i) ++offsets[expert[i] + 1];
   for (std::int64_t e = 0; e < count; ++e) offsets[e + 1] += offsets[e];
@@ -139,7 +141,8 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
 }
 
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
-  TESSERA_ASSERT(x.shape.rank() == 2 && y.shape.rank() == 2 && x.shape[1] == y.shape[1] && y.shape[0] == dispatch.slots.numel());
+  TESSERA_ASSERT(x.shape.rank() == 2 && y.shape.rank() == 2 && x.shape[1] == y.shape[1] &&
+                 y.shape[0] == dispatch.slots.numel());
   if constexpr (cuda_built)
     if (is_on_cuda(x)) return cuda::gather_rows(x, dispatch, y, stream);
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
@@ -149,7 +152,8 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
     const T* from = x.as<T>();
     T* to = y.as<T>();
     host::parallel_ranges(y.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) std::copy_n(from + slot_of[row] / k * columns, columns, to + row * columns);
+      for (std::int64_t row = begin; row < end; ++row)
+        std::copy_n(from + slot_of[row] / k * columns, columns, to + row * columns);
     });
   });
 }
@@ -172,8 +176,8 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
         host::in_acc(y + t * columns, columns, args.accumulate ? host::Old::keep : host::Old::ignore,
                      [&](std::int64_t begin, std::int64_t end, auto* sums) {
                        for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
-                         kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums, end - begin,
-                                      args.accumulate || slot > t * k);
+                         kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums,
+                                      end - begin, args.accumulate || slot > t * k);
                      });
     });
   });

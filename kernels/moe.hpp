@@ -1,8 +1,9 @@
 #pragma once
-// Mixture of experts around the experts' own products: the router's choice, rows dealt to experts and back. No capacity: no token is dropped.
+// Mixture of experts around the experts' own products: the router's choice, rows dealt to experts and back.
+// No capacity: no token is dropped.
 //
-// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by expert, and in an expert
-// by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e], offsets[e+1]) of N·K.
+// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by expert, and
+// in an expert by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e], offsets[e+1]) of N·K.
 
 #include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"
@@ -16,7 +17,8 @@ struct RouteArgs {
   TensorView experts;       // (N, K) int32: the K largest, descending; of equals the lowest index
   TensorView weights;       // (N, K): their probabilities
   bool normalise = true;    // divided by their sum
-  TensorView counts, sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
+  TensorView counts,
+      sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
   TokenWords words;         // say which tokens are padding: it chooses, and does not count
 };
 void route(const RouteArgs& args, StreamView stream);

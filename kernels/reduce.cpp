@@ -162,7 +162,8 @@ void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream) {
   TESSERA_ASSERT(count % norm_block == 0, "%zu elements", count);
   if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::sum_of_squares(x, count, reinterpret_cast<std::int64_t*>(&sum), stream);  // its first member
+    if (is_on_cuda(stream))
+      return cuda::sum_of_squares(x, count, reinterpret_cast<std::int64_t*>(&sum), stream);  // its first member
   static_assert(norm_block == 128, "host/isa/reduce.cpp sums blocks of 128");
   constexpr std::size_t batch = 64;
   std::array<double, batch> sums;

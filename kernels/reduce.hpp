@@ -22,7 +22,8 @@ struct SumTreeArgs {
 };
 void sum_tree(const SumTreeArgs& args, StreamView stream);
 
-/// The same of parts in bf16 or fp16, each widened and then added in fp32, in the same order; `out` is fp32 and none of the parts.
+/// The same of parts in bf16 or fp16, each widened and then added in fp32, in the same order;
+/// `out` is fp32 and none of the parts.
 struct HalfSumTreeArgs {
   std::span<const void* const> parts;
   DType dtype = DType::bf16;  // or f16

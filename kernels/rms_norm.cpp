@@ -79,9 +79,16 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.x)) return cuda::rms_norm_forward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
-                                     e.rows, e.groups, e.channels, row_stride(args.x, args.stride_x),
-                                     row_stride(args.y, args.stride_y), static_cast<Acc<T>>(args.eps)};
+    const host::RmsNormRows<T> whole{args.x.as<T>(),
+                                     args.weight.as<T>(),
+                                     args.y.as<T>(),
+                                     args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
+                                     e.rows,
+                                     e.groups,
+                                     e.channels,
+                                     row_stride(args.x, args.stride_x),
+                                     row_stride(args.y, args.stride_y),
+                                     static_cast<Acc<T>>(args.eps)};
     by_ranges(whole, host::rms_norm<T>().forward);
   });
 }

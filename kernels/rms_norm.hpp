@@ -1,5 +1,6 @@
 #pragma once
-// RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers: whole rows, or the heads in them.
+// RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers:
+// whole rows, or the heads in them.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

@@ -36,7 +36,8 @@ void rope(const RopeArgs& args, StreamView stream) {
   const std::int64_t d = args.head_dim, half = d / 2;
   TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 && args.table.shape.rank() == 2 &&
                      args.table.shape[1] == d && args.table.dtype == stat_dtype(args.x.dtype),
-                 "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(), static_cast<long long>(d));
+                 "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(),
+                 static_cast<long long>(d));
   const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, places = args.table.shape[0];
   const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
   TESSERA_ASSERT(places > 0 && (!args.positions || args.positions.numel() == rows));

@@ -1,6 +1,6 @@
 #pragma once
-// What a step decides from its sums, where they are: whether it is finite, its gradient norm and the factor that clips it. On a device the host
-// takes no part: AdamW reads there what is decided here.
+// What a step decides from its sums, where they are: whether it is finite, its gradient norm and the factor that clips it. On a
+// device the host takes no part: AdamW reads there what is decided here.
 
 #include "kernels/adamw.hpp"
 #include "runtime/base/exact_sum.hpp"
@@ -29,8 +29,8 @@ struct DecideArgs {
   int units = 0;
   StepMemory* step = nullptr;
 };
-/// norm = √Σg² / gradient_scale; clip = min(1, max_grad_norm / (norm + 1e-6)) / gradient_scale, rounded to fp32; skip = something is not
-/// finite. The same bits as the host's executor makes of the same words.
+/// norm = √Σg² / gradient_scale; clip = min(1, max_grad_norm / (norm + 1e-6)) / gradient_scale, rounded to fp32; skip =
+/// something is not finite. The same bits as the host's executor makes of the same words.
 void decide_step(const DecideArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One thread; the digits lie
-// where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
+// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One thread;
+// the digits lie where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
 
 #include <cmath>
 
@@ -29,7 +29,8 @@ TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
   if (top == 0) return 0;
   // The top 96 bits, cut to 62; a sticky bit stands for what lies below.
   const auto digit = [&](int below_top) {
-    return top > below_top ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(digits[top - 1 - below_top])) : std::uint64_t{0};
+    return top > below_top ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(digits[top - 1 - below_top]))
+                           : std::uint64_t{0};
   };
   const std::uint64_t high = digit(0), low = digit(1) << 32 | digit(2);
   bool sticky = false;

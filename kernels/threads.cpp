@@ -42,7 +42,8 @@ bool is_built([[maybe_unused]] Isa isa) {
 
 void require(Isa isa, const char* where) {
   if (!is_built(isa))
-    throw Error(ExitCode::usage, strfmt("this build has no kernels for %s", name_of(isa)), where, "Configure it with -DTESSERA_ISA=all");
+    throw Error(ExitCode::usage, strfmt("this build has no kernels for %s", name_of(isa)), where,
+                "Configure it with -DTESSERA_ISA=all");
   if (cpu_has(isa)) return;
   throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where,
               "Choose portable, or none for the best there is");
@@ -59,7 +60,8 @@ Isa first_choice() {
   }
   for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable})
     if (is_built(isa) && cpu_has(isa)) return isa;
-  throw Error(ExitCode::usage, "this build's kernels are for another CPU", "TESSERA_ISA when it was configured", "Configure it with -DTESSERA_ISA=all, or native");
+  throw Error(ExitCode::usage, "this build's kernels are for another CPU", "TESSERA_ISA when it was configured",
+              "Configure it with -DTESSERA_ISA=all, or native");
 }
 
 }  // namespace

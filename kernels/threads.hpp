@@ -12,7 +12,8 @@ void set_threads(int threads);
 
 enum class Isa : unsigned char { portable, avx2, avx512 };
 [[nodiscard]] const char* name_of(Isa isa);
-/// The best that this CPU and this build have, or what TESSERA_ISA=portable|avx2|avx512 asks for; chosen once. Error (usage): there is none.
+/// The best that this CPU and this build have, or what TESSERA_ISA=portable|avx2|avx512 asks for; chosen
+/// once. Error (usage): there is none.
 [[nodiscard]] Isa isa();
 /// For tests; throws Error (usage) if the CPU or the build lacks it.
 void set_isa(Isa isa);
@@ -25,7 +26,8 @@ void set_isa(Isa isa);
 [[nodiscard]] double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats);
 /// How bf16 is multiplied here.
 struct Bf16Gemm {
-  /// "amx-bf16" (by tdpbf16ps), "avx512-bf16" (by vdpbf16ps), or "up-cast" (panels widened to fp32, then register tiles of fp32).
+  /// "amx-bf16" (by tdpbf16ps), "avx512-bf16" (by vdpbf16ps), or "up-cast" (panels widened to fp32,
+  /// then register tiles of fp32).
   std::string name;
   /// "no amx-bf16: the CPU lacks it", and so on: the better ones, and why they are not taken.
   std::string passed_over;

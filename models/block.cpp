@@ -46,11 +46,25 @@ void Block::forward(const ForwardArgs& args) const {
   }
   const TensorView workspace = scratch(carver, args.shape, dtype, args.phase);
 
-  parts_.attention.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = args.x.reshape(rows),
-                            .y = s.middle, .saved = s.attention, .workspace = workspace, .batch = args.batch, .cache = args.cache,
+  parts_.attention.forward({.phase = args.phase,
+                            .shape = args.shape,
+                            .params = args.params,
+                            .x = args.x.reshape(rows),
+                            .y = s.middle,
+                            .saved = s.attention,
+                            .workspace = workspace,
+                            .batch = args.batch,
+                            .cache = args.cache,
                             .stream = args.stream});
-  parts_.mlp.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = s.middle,
-                      .y = args.y.reshape(rows), .saved = s.mlp, .workspace = workspace, .batch = args.batch, .stream = args.stream});
+  parts_.mlp.forward({.phase = args.phase,
+                      .shape = args.shape,
+                      .params = args.params,
+                      .x = s.middle,
+                      .y = args.y.reshape(rows),
+                      .saved = s.mlp,
+                      .workspace = workspace,
+                      .batch = args.batch,
+                      .stream = args.stream});
 }
 
 void Block::backward(const BackwardArgs& args) const {

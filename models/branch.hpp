@@ -1,5 +1,6 @@
 #pragma once
-// Branch: a module that is one residual branch. Two of them are a layer whose parts travel by themselves: attention, and a mixture of experts.
+// Branch: a module that is one residual branch. Two of them are a layer whose parts travel by themselves:
+// attention, and a mixture of experts.
 
 #include "models/residual.hpp"
 
@@ -22,9 +23,13 @@ class Branch final : public Module {
   [[nodiscard]] std::span<const int> params() const override { return parts_.params; }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
-  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override { return parts_.branch.saved_bytes(shape, dtype); }
+  [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override {
+    return parts_.branch.saved_bytes(shape, dtype);
+  }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override { return parts_.branch.cache_bytes(room, dtype); }
+  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override {
+    return parts_.branch.cache_bytes(room, dtype);
+  }
   [[nodiscard]] double forward_flops(BatchShape shape) const override { return parts_.branch.forward_flops(shape); }
 
  private:

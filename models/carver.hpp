@@ -17,7 +17,8 @@ class Carver {
   /// Cuts `block`, whose data must be aligned (absent: no bytes). What does not fit is a bug.
   explicit Carver(const TensorView& block)
       : sizing_(false), base_(static_cast<char*>(block.data)), capacity_(block ? block.nbytes() : 0), device_(block.device) {
-    TESSERA_ASSERT(reinterpret_cast<std::uintptr_t>(block.data) % alignment == 0, "block is not aligned to %zu bytes", alignment);
+    TESSERA_ASSERT(reinterpret_cast<std::uintptr_t>(block.data) % alignment == 0, "block is not aligned to %zu bytes",
+                   alignment);
   }
 
   /// The next tensor, uninitialised.

@@ -69,7 +69,8 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
       refuse(name, strfmt("is %s, not between %lld and %lld", shown(value).c_str(), static_cast<long long>(low),
                           static_cast<long long>(high)));
     if (result && *result != value.get<std::int64_t>())
-      refuse(name, strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(), static_cast<long long>(*result)));
+      refuse(name,
+             strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(), static_cast<long long>(*result)));
     result = value.get<std::int64_t>();
   }
   if (result) return *result;

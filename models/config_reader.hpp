@@ -26,7 +26,8 @@ class ConfigReader {
   [[nodiscard]] std::string text(const std::string& name, std::optional<std::string> fallback = {}) const;
   /// There, and not null.
   [[nodiscard]] bool has(const std::string& name) const;
-  /// The object under `name`, whose keys messages call "name.key"; an empty one if it is not there. Throws Error (usage): no object.
+  /// The object under `name`, whose keys messages call "name.key"; an empty one if it is not there.
+  /// Throws Error (usage): no object.
   [[nodiscard]] ConfigReader object(const std::string& name) const;
   /// Whole numbers in [low, high], none if the key is not there. Throws Error (usage): no list of them.
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name, std::int64_t low, std::int64_t high) const;

@@ -20,7 +20,8 @@ Norm make_norm(const DecoderConfig& c, const std::string& prefix, ParamList& par
   return Norm({.prefix = prefix, .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms}, params);
 }
 
-std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const std::string& prefix, const Rotations& rope, ParamList& params) {
+std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const std::string& prefix, const Rotations& rope,
+                                         ParamList& params) {
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out, bool bias) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, bias, c.initializer_range};
   };
@@ -62,8 +63,11 @@ void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rot
   ParamList first(m.params);
   const Norm norm_1 = make_norm(c, prefix + "input_layernorm", first);
   auto attention = make_attention(c, prefix + "self_attn.", rope, first);
-  m.modules.push_back(std::make_unique<Branch>(BranchParts{
-      .name = name, .group = name, .channels = c.hidden, .params = first.indices(), .branch = Residual(norm_1, std::move(attention))}));
+  m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name,
+                                                           .group = name,
+                                                           .channels = c.hidden,
+                                                           .params = first.indices(),
+                                                           .branch = Residual(norm_1, std::move(attention))}));
   ParamList second(m.params);
   const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
   const ExpertsPlace place{.prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
@@ -88,7 +92,8 @@ void add_layers(const DecoderConfig& c, Model& m) {
 
 /// Those a token passes: of the experts, the chosen ones and the router.
 std::int64_t matmul_params(const DecoderConfig& c) {
-  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim, sparse = static_cast<std::int64_t>(c.experts.layers.size());
+  const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim,
+                     sparse = static_cast<std::int64_t>(c.experts.layers.size());
   return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.inner +
          sparse * c.hidden * (3 * c.experts.chosen * c.experts.inner + c.experts.count) + c.vocab * c.hidden;
 }
@@ -105,7 +110,8 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   m.dtype = dtype;
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
   m.modules.push_back(std::make_unique<Embedding>(
-      EmbeddingSpec{.tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range}, m.params));
+      EmbeddingSpec{.tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range},
+      m.params));
   add_layers(c, m);
   m.modules.push_back(std::make_unique<Head>(
       HeadSpec{.norm = {.prefix = "model.norm", .channels = c.hidden, .eps = c.norm_eps, .kind = NormSpec::Kind::rms},

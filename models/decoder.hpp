@@ -1,6 +1,7 @@
 #pragma once
-// The decoder that Llama, Qwen and Mixtral share: RMSNorm, rotary attention with grouped heads, a gated MLP or experts. A family is what it
-// writes into DecoderConfig. Names, order and initialisation are Hugging Face's (Linear and tables N(0, initializer_range)).
+// The decoder that Llama, Qwen and Mixtral share: RMSNorm, rotary attention with grouped heads, a gated MLP or
+// experts. A family is what it writes into DecoderConfig. Names, order and initialisation are Hugging Face's (Linear
+// and tables N(0, initializer_range)).
 
 #include "models/config_reader.hpp"
 #include "models/experts.hpp"

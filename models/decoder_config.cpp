@@ -13,7 +13,8 @@ void refuse_windows(const ConfigReader& config) {
     config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
   }
   for (const std::string& type : config.texts("layer_types"))
-    if (type != "full_attention") config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
+    if (type != "full_attention")
+      config.refuse("layer_types", "has \"" + type + "\", which is not supported (only \"full_attention\")");
 }
 
 void refuse_unsupported_decoder(const ConfigReader& config) {
@@ -27,14 +28,16 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
                           "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
     if (config.has(key)) config.refuse(key, "is set, which is not supported");
   if (config.has("pruned_heads")) config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
-  if (config.has("quantization_config")) config.refuse("quantization_config", "asks for quantized weights, which is not supported");
+  if (config.has("quantization_config"))
+    config.refuse("quantization_config", "asks for quantized weights, which is not supported");
 }
 
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
   if (config.has("head_dim") || defaults.head_dim > 0) return config.integer({"head_dim"}, 2, 4096, defaults.head_dim);
   if (c.hidden % c.heads != 0)
-    config.refuse("num_attention_heads", strfmt("is %lld, which does not divide \"hidden_size\" = %lld, and there is no \"head_dim\"",
-                                                static_cast<long long>(c.heads), static_cast<long long>(c.hidden)));
+    config.refuse("num_attention_heads",
+                  strfmt("is %lld, which does not divide \"hidden_size\" = %lld, and there is no \"head_dim\"",
+                         static_cast<long long>(c.heads), static_cast<long long>(c.hidden)));
   return c.hidden / c.heads;
 }
 

@@ -51,7 +51,8 @@ void add_fused_names(const ExpertsConfig& c, const ExpertsPlace& place, std::map
   aliases[place.prefix + "mlp.experts.gate_up_proj"] = std::move(gate_up);
   aliases[place.prefix + "mlp.experts.down_proj"] = std::move(down);
   if (c.names.router != "mlp.gate")
-    aliases[place.prefix + "mlp.gate.weight"] = {.parts = {place.prefix + c.names.router + ".weight"}, .shape = {}, .same_as = ""};
+    aliases[place.prefix + "mlp.gate.weight"] = {
+        .parts = {place.prefix + c.names.router + ".weight"}, .shape = {}, .same_as = ""};
 }
 
 }  // namespace tessera::models

@@ -1,5 +1,6 @@
 #pragma once
-// Experts of a decoder: what a config says of them, how one layer of them is put together, and under which names files hold them.
+// Experts of a decoder: what a config says of them, how one layer of them is put together, and
+// under which names files hold them.
 
 #include <memory>
 
@@ -37,8 +38,8 @@ struct ExpertsPlace {
 };
 [[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsPlace& place, ParamList& params);
 
-/// The names under which transformers 5 holds a layer's experts in memory, and may have stored them: the router under "mlp.gate", and
-/// fused "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj" (E, H, I).
+/// The names under which transformers 5 holds a layer's experts in memory, and may have stored them: the router under
+/// "mlp.gate", and fused "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj" (E, H, I).
 void add_fused_names(const ExpertsConfig& config, const ExpertsPlace& place, std::map<std::string, TensorUse>& aliases);
 
 }  // namespace tessera::models

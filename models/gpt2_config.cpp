@@ -13,10 +13,12 @@ void refuse_unsupported_gpt2(const ConfigReader& config) {
   config.only("is_encoder_decoder", false, "an encoder");
   config.only("tie_word_embeddings", true, "a GPT-2 with a head of its own");
   config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
-  if (config.has("quantization_config")) config.refuse("quantization_config", "asks for quantized weights, which is not supported");
+  if (config.has("quantization_config"))
+    config.refuse("quantization_config", "asks for quantized weights, which is not supported");
   const std::string activation = config.text("activation_function", "gelu_new");
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")  // two names of one function
-    config.refuse("activation_function", "is \"" + activation + "\", which is not supported (only \"gelu_new\", \"gelu_pytorch_tanh\")");
+    config.refuse("activation_function",
+                  "is \"" + activation + "\", which is not supported (only \"gelu_new\", \"gelu_pytorch_tanh\")");
 }
 
 }  // namespace

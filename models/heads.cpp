@@ -51,9 +51,14 @@ void HeadMaker::norm(const Args& args, const TensorView& qkv) const {
   const TensorView& heads = args.scratch.heads;
   for (const int which : {0, 1}) {
     const Part p = part(which);
-    kernels::rms_norm_forward({.x = columns(qkv, p.column, p.heads * head_dim_), .weight = at(args.params, weights_[which]),
-                               .y = columns(heads, p.column, p.heads * head_dim_), .rstd = args.scratch.rstd[which], .eps = eps_,
-                               .stride_x = width(), .stride_y = width()}, args.stream);
+    kernels::rms_norm_forward({.x = columns(qkv, p.column, p.heads * head_dim_),
+                               .weight = at(args.params, weights_[which]),
+                               .y = columns(heads, p.column, p.heads * head_dim_),
+                               .rstd = args.scratch.rstd[which],
+                               .eps = eps_,
+                               .stride_x = width(),
+                               .stride_y = width()},
+                              args.stream);
   }
   const std::int64_t values = (heads_ + kv_heads_) * head_dim_, count = kv_heads_ * head_dim_;
   copy_columns(columns(qkv, values, count), width(), columns(heads, values, count), width(), args.stream);
@@ -80,10 +85,18 @@ void HeadMaker::backward(const Args& args, const Gradients& grads, const TensorV
   for (const int which : {0, 1}) {
     const Part p = part(which);
     const TensorView d = columns(dqkv, p.column, p.heads * head_dim_);
-    kernels::rms_norm_backward({.dy = d, .x = columns(qkv, p.column, p.heads * head_dim_), .weight = at(args.params, weights_[which]),
-                                .rstd = args.scratch.rstd[which], .dx = d, .dweight = grads[weights_[which]],
-                                .accumulate = grads.adds(weights_[which]), .workspace = workspace, .stride_dy = width(),
-                                .stride_x = width(), .stride_dx = width()}, args.stream);
+    kernels::rms_norm_backward({.dy = d,
+                                .x = columns(qkv, p.column, p.heads * head_dim_),
+                                .weight = at(args.params, weights_[which]),
+                                .rstd = args.scratch.rstd[which],
+                                .dx = d,
+                                .dweight = grads[weights_[which]],
+                                .accumulate = grads.adds(weights_[which]),
+                                .workspace = workspace,
+                                .stride_dy = width(),
+                                .stride_x = width(),
+                                .stride_dx = width()},
+                               args.stream);
   }
 }
 

@@ -11,7 +11,8 @@ static int add_weight(const LinearSpec& spec, ParamList& params) {
   return params.add({.name = spec.prefix + ".weight", .shape = shape, .init = {Initializer::Kind::normal, spec.std}});
 }
 
-Linear::Linear(const LinearSpec& spec, ParamList& params) : in_(spec.in), out_(spec.out), order_(spec.order), weight_(add_weight(spec, params)) {
+Linear::Linear(const LinearSpec& spec, ParamList& params)
+    : in_(spec.in), out_(spec.out), order_(spec.order), weight_(add_weight(spec, params)) {
   if (spec.bias) bias_ = params.add({.name = spec.prefix + ".bias", .shape = {out_}, .decay = false});
 }
 
@@ -39,8 +40,8 @@ void Linear::backward_params(const BackwardArgs& args) const {
                  .stride_b = in_out ? args.dy_stride : 0},
                 args.stream);
   if (bias_ < 0) return;
-  kernels::bias_backward({.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)},
-                         args.stream);
+  kernels::bias_backward(
+      {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)}, args.stream);
 }
 
 void Linear::backward_input(const BackwardArgs& args) const {
@@ -57,27 +58,38 @@ void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {
   const int weight = add_weight(spec, params);
   if (groups_ == 0) in_ = spec.in, out_ = spec.out, order_ = spec.order, weight_ = weight;
   if (groups_ == 1) step_ = weight - weight_;
-  TESSERA_ASSERT(spec.in == in_ && spec.out == out_ && spec.order == order_ && !spec.bias && weight == weight_ + static_cast<int>(groups_) * step_,
+  TESSERA_ASSERT(spec.in == in_ && spec.out == out_ && spec.order == order_ && !spec.bias &&
+                     weight == weight_ + static_cast<int>(groups_) * step_,
                  "%s is no group's", spec.prefix.c_str());
   ++groups_;
 }
 
 void GroupedLinear::forward(const Args& args) const {
-  kernels::grouped_gemm({.offsets = args.offsets, .a = args.x, .b = of(args.params), .c = args.y, .trans_b = order_ == WeightOrder::out_in},
-                        args.stream);
+  kernels::grouped_gemm(
+      {.offsets = args.offsets, .a = args.x, .b = of(args.params), .c = args.y, .trans_b = order_ == WeightOrder::out_in},
+      args.stream);
 }
 
 void GroupedLinear::backward_params(const Args& args) const {
   const bool in_out = order_ == WeightOrder::in_out;
   for (int e = 1; e < static_cast<int>(groups_); ++e)
     TESSERA_ASSERT(args.grads.adds(weight_ + e * step_) == args.grads.adds(weight_), "some groups add to their gradients");
-  kernels::grouped_gemm_gradient({.offsets = args.offsets, .a = in_out ? args.x : args.y, .b = in_out ? args.y : args.x, .c = of(args.grads.views),
-                                  .add = args.grads.adds(weight_)}, args.stream);
+  kernels::grouped_gemm_gradient({.offsets = args.offsets,
+                                  .a = in_out ? args.x : args.y,
+                                  .b = in_out ? args.y : args.x,
+                                  .c = of(args.grads.views),
+                                  .add = args.grads.adds(weight_)},
+                                 args.stream);
 }
 
 void GroupedLinear::backward_input(const Args& args) const {
-  kernels::grouped_gemm({.offsets = args.offsets, .a = args.y, .b = of(args.params), .c = args.x, .trans_b = order_ == WeightOrder::in_out,
-                         .add = args.write == Write::add}, args.stream);
+  kernels::grouped_gemm({.offsets = args.offsets,
+                         .a = args.y,
+                         .b = of(args.params),
+                         .c = args.x,
+                         .trans_b = order_ == WeightOrder::in_out,
+                         .add = args.write == Write::add},
+                        args.stream);
 }
 
 }  // namespace tessera::models

@@ -1,4 +1,5 @@
-// Mixtral (model_type "mixtral"): Llama's attention, and in every layer a mixture of experts whose chosen weights always sum to one.
+// Mixtral (model_type "mixtral"): Llama's attention, and in every layer a mixture of experts whose
+// chosen weights always sum to one.
 #include <numeric>
 
 #include "models/decoder.hpp"
@@ -11,7 +12,8 @@ Model make_mixtral(const ConfigReader& config, DType dtype) {
   config.only("router_jitter_noise", 0.0, "noise in the router");
   c.experts = parse_experts(config, {.count = {"num_local_experts", "num_experts"}, .normalise = true});
   c.experts.inner = c.inner;
-  c.experts.names = {.router = "block_sparse_moe.gate", .expert = "block_sparse_moe.experts.", .gate = "w1", .up = "w3", .down = "w2"};
+  c.experts.names = {
+      .router = "block_sparse_moe.gate", .expert = "block_sparse_moe.experts.", .gate = "w1", .up = "w3", .down = "w2"};
   c.experts.layers.resize(static_cast<std::size_t>(c.layers));
   std::iota(c.experts.layers.begin(), c.experts.layers.end(), 0);
   return make_decoder(c, dtype);

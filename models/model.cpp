@@ -23,7 +23,8 @@ namespace {
 std::string dropout_of(const ConfigReader& config) {
   std::string asked;
   for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "attention_dropout"})
-    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0) asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
+    if (const double p = config.number(key, 0.0, 1.0, 0.0); p != 0)
+      asked += strfmt("%s%s = %g", asked.empty() ? "" : ", ", key, p);
   return asked;
 }
 

@@ -34,12 +34,13 @@ struct Batch {
   TensorView targets;                  // (B, T) int32, ignore_index where no loss; absent in Phase::logits
   const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only. On a device: its memory, as sums
   kernels::LossSums* sums = nullptr;   // added to
-  TensorView logits;                   // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
-  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0, sees
-  /// itself alone, and one of a single token without a target is padding (kernels/padding.hpp).
+  TensorView logits;  // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
+  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0,
+  /// sees itself alone, and one of a single token without a target is padding (kernels/padding.hpp).
   TensorView positions;
-  TensorView router;                   // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
-  const std::int32_t* lengths = nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them (host memory); null: T in all
+  TensorView router;  // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
+  const std::int32_t* lengths =
+      nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them (host memory); null: T in all
 };
 
 /// What the batch says of its tokens: which of them are padding, on which nothing may depend.
@@ -49,8 +50,9 @@ struct Batch {
   return {batch.router, words_of(batch), batch.loss_scale};
 }
 
-/// What a module keeps of the tokens that earlier passes of a generation have shown it (keys and values). A pass is Phase::logits; without
-/// Batch::positions it is the first, with them the tokens of row b stand behind positions[b][0] tokens that the cache holds.
+/// What a module keeps of the tokens that earlier passes of a generation have shown it (keys and values). A pass is
+/// Phase::logits; without Batch::positions it is the first, with them the tokens of row b stand behind
+/// positions[b][0] tokens that the cache holds.
 struct Cache {
   TensorView bytes;  // cache_bytes(room) as u8; absent: no cache, a pass shows all tokens
   BatchShape room;   // rows, and tokens of a row, that it is cut for
@@ -87,7 +89,8 @@ class Module {
   virtual ~Module() = default;
   /// "embed", "h.3", "head": also the name of the shard unit that its own parameters form.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Modules that follow one another and have one group may have one shard unit, of that name, in common: a layer and its experts.
+  /// Modules that follow one another and have one group may have one shard unit, of that name, in
+  /// common: a layer and its experts.
   [[nodiscard]] virtual std::string group() const { return name(); }
   /// Indices into Model::params() that forward or backward read, own ones and tied ones.
   [[nodiscard]] virtual std::span<const int> params() const = 0;
@@ -103,7 +106,9 @@ class Module {
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// Of Cache: a multiple of the rows of `room`. 0: the module looks at each token by itself.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const { return (void)room, (void)dtype, std::size_t{0}; }
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const {
+    return (void)room, (void)dtype, std::size_t{0};
+  }
   /// Multiply-adds count two. Forward; backward is backward_flops. As the MFU formula counts them (causal not halved).
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
   [[nodiscard]] virtual double backward_flops(BatchShape shape) const { return 2 * forward_flops(shape); }
@@ -136,11 +141,12 @@ struct Model {
   std::int64_t matmul_params = 0;
   /// 6·N_matmul + 12·L·H·T, the PaLM count of training FLOPs per token.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
-  /// The same of `tokens` in sequences of their own whose squared lengths add up to `squares`: 6·N_matmul·tokens + 12·L·H·squares.
+  /// The same of `tokens` in sequences of their own whose squared lengths add up to `squares`:
+  /// 6·N_matmul·tokens + 12·L·H·squares.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
-  std::string dropout;             // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained
+  std::string dropout;  // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained
   std::map<std::string, TensorUse> aliases;  // tensors of files that are not simply a parameter of their name
 };
 
@@ -150,7 +156,8 @@ struct Model {
 
 /// Canonical name of a tensor in a model file ("transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight"); "" for one to be ignored.
 [[nodiscard]] std::string canonical_name(const Model& model, const std::string& name);
-/// What a tensor of a model file is: canonical_name, and what one name cannot say (fused experts, a tied head that is stored too).
+/// What a tensor of a model file is: canonical_name, and what one name cannot say (fused experts,
+/// a tied head that is stored too).
 [[nodiscard]] TensorUse tensor_use(const Model& model, const std::string& name);
 
 }  // namespace tessera::models

@@ -75,8 +75,15 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   const TensorView product = w.product ? w.product : s.gate;
 
   router_.forward({.params = args.params, .x = args.x, .y = s.probs, .stream = args.stream});
-  kernels::route({.logits = s.probs, .probs = s.probs, .experts = s.experts, .weights = s.weights, .normalise = normalise_,
-                  .counts = statistic(args.batch, layer_, 0), .sums = statistic(args.batch, layer_, 1), .words = words(args.batch)}, args.stream);
+  kernels::route({.logits = s.probs,
+                  .probs = s.probs,
+                  .experts = s.experts,
+                  .weights = s.weights,
+                  .normalise = normalise_,
+                  .counts = statistic(args.batch, layer_, 0),
+                  .sums = statistic(args.batch, layer_, 1),
+                  .words = words(args.batch)},
+                 args.stream);
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
@@ -87,7 +94,8 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = product}, args.stream);
   apply(down_, product, w.rows);
   copy(args.residual, args.y, args.stream);
-  kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true}, args.stream);
+  kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true},
+                        args.stream);
 }
 
 void MoeMlp::backward(const BackwardArgs& args) const {
@@ -97,8 +105,15 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   backward_experts(args, s, w);  // leaves the gradient of each row's x in w.rows, and dweights
-  kernels::route_backward({.dweights = w.dweights, .probs = s.probs, .experts = s.experts, .weights = s.weights, .normalise = normalise_,
-                           .balance = balance_gradient(args, w), .words = words(args.batch), .dlogits = w.dlogits}, args.stream);
+  kernels::route_backward({.dweights = w.dweights,
+                           .probs = s.probs,
+                           .experts = s.experts,
+                           .weights = s.weights,
+                           .normalise = normalise_,
+                           .balance = balance_gradient(args, w),
+                           .words = words(args.batch),
+                           .dlogits = w.dlogits},
+                          args.stream);
   const Linear::BackwardArgs router{.params = args.params, .grads = args.grads, .x = args.x, .dy = w.dlogits, .dx = args.dx,
                                     .write = Write::add, .stream = args.stream};
   router_.backward_params(router);  // the last to read x, which dx may be
@@ -108,13 +123,19 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 
 void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
   const auto part = [&](const TensorView& x, const TensorView& y, Write write = Write::overwrite) {
-    return GroupedLinear::Args{.params = args.params, .grads = args.grads, .offsets = w.dispatch.offsets, .x = x, .y = y, .write = write,
+    return GroupedLinear::Args{.params = args.params,
+                               .grads = args.grads,
+                               .offsets = w.dispatch.offsets,
+                               .x = x,
+                               .y = y,
+                               .write = write,
                                .stream = args.stream};
   };
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
   down_.backward_input(part(w.dproduct, w.rows));
-  kernels::weigh_rows({.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights}, args.stream);
+  kernels::weigh_rows({.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights},
+                      args.stream);
   down_.backward_params(part(w.product, w.rows));
   const TensorView dgate = w.dproduct, dup = w.product;
   kernels::swiglu_backward({.gate = s.gate, .up = s.up, .dy = w.dproduct, .dgate = dgate, .dup = dup}, args.stream);

@@ -1,5 +1,6 @@
 #pragma once
-// A mixture of experts as a sublayer: a router chooses K of E gated MLPs for each token and weighs what they say. No token is dropped.
+// A mixture of experts as a sublayer: a router chooses K of E gated MLPs for each token and weighs
+// what they say. No token is dropped.
 
 #include "kernels/moe.hpp"
 #include "models/linear.hpp"

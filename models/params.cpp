@@ -14,8 +14,13 @@ void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& 
   TESSERA_ASSERT(x.shape == y.shape && x.shape.rank() == 2 && x.dtype == y.dtype && x.device == y.device);
   const std::size_t element = size_of(x.dtype);
   const auto bytes = [element](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };
-  copy_rows({.to = y.data, .to_pitch = bytes(stride_y), .from = x.data, .from_pitch = bytes(stride_x), .width = bytes(x.shape[1]),
-             .rows = static_cast<std::size_t>(x.shape[0])}, stream);
+  copy_rows({.to = y.data,
+             .to_pitch = bytes(stride_y),
+             .from = x.data,
+             .from_pitch = bytes(stride_x),
+             .width = bytes(x.shape[1]),
+             .rows = static_cast<std::size_t>(x.shape[0])},
+            stream);
 }
 
 void clear(const TensorView& y, StreamView stream) { clear_bytes(y.data, y.nbytes(), stream); }

@@ -44,7 +44,9 @@ class ParamList {
   std::vector<int> indices_;
 };
 
-[[nodiscard]] inline const TensorView& at(std::span<const TensorView> params, int i) { return params[static_cast<std::size_t>(i)]; }
+[[nodiscard]] inline const TensorView& at(std::span<const TensorView> params, int i) {
+  return params[static_cast<std::size_t>(i)];
+}
 
 /// y = x, equal numbers of bytes that do not overlap.
 void copy(const TensorView& x, const TensorView& y, StreamView stream);

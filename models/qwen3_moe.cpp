@@ -10,7 +10,8 @@ Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
   DecoderConfig c = parse_decoder(config, {});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
   c.head_norms = true;
-  c.experts = parse_experts(config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
+  c.experts = parse_experts(
+      config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
   c.experts.inner = config.integer({"moe_intermediate_size"}, 1, 4 * most_width);
   c.experts.names = {.router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
   const std::int64_t step = config.integer({"decoder_sparse_step"}, 1, most_layers, 1);

@@ -39,8 +39,17 @@ void Residual::forward(const ForwardArgs& args) const {
   const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, args.phase);
 
   norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
-  sublayer_->forward({.phase = args.phase, .shape = args.shape, .params = args.params, .x = w.normed, .residual = args.x,
-                      .y = args.y, .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .cache = args.cache, .stream = args.stream});
+  sublayer_->forward({.phase = args.phase,
+                      .shape = args.shape,
+                      .params = args.params,
+                      .x = w.normed,
+                      .residual = args.x,
+                      .y = args.y,
+                      .saved = s.sublayer,
+                      .workspace = w.sublayer,
+                      .batch = args.batch,
+                      .cache = args.cache,
+                      .stream = args.stream});
 }
 
 void Residual::backward(const BackwardArgs& args) const {
@@ -50,8 +59,16 @@ void Residual::backward(const BackwardArgs& args) const {
   const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, Phase::train);
 
   norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
-  sublayer_->backward({.shape = args.shape, .params = args.params, .grads = args.grads, .x = w.normed, .dy = args.dy,
-                       .dx = w.normed, .saved = s.sublayer, .workspace = w.sublayer, .batch = args.batch, .stream = args.stream});
+  sublayer_->backward({.shape = args.shape,
+                       .params = args.params,
+                       .grads = args.grads,
+                       .x = w.normed,
+                       .dy = args.dy,
+                       .dx = w.normed,
+                       .saved = s.sublayer,
+                       .workspace = w.sublayer,
+                       .batch = args.batch,
+                       .stream = args.stream});
   if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
   norm_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = w.normed, .dx = args.dx,
                   .write = Write::add, .saved = s.norm, .workspace = w.norm, .stream = args.stream});

@@ -42,7 +42,9 @@ void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double thet
   const double factor = scaling.number("factor", 1, largest, static_cast<double>(shape.max_tokens) / length);
   const double fast = scaling.number("beta_fast", 1e-6, largest, 32), slow = scaling.number("beta_slow", 1e-6, largest, 1);
   const auto d = static_cast<double>(shape.head_dim);
-  const auto dimension = [&](double turns) { return d * std::log(length / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta)); };
+  const auto dimension = [&](double turns) {
+    return d * std::log(length / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+  };
   double low = dimension(fast), high = dimension(slow);
   if (scaling.boolean("truncate", true)) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0);
@@ -69,7 +71,8 @@ ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   const bool has_v5 = config.has("rope_parameters"), has_v4 = config.has("rope_scaling");
   type = type_of(has_v5 ? v5 : v4);
   if (has_v5 && has_v4 && type_of(v4) != type)
-    config.refuse("rope_scaling", "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"", "Keep one");
+    config.refuse("rope_scaling", "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"",
+                  "Keep one");
   return has_v5 ? v5 : v4;
 }
 
@@ -77,7 +80,8 @@ double theta_of(const ConfigReader& config, const ConfigReader& scaling, double 
   constexpr double low = 1.0001;
   const double outer = config.number("rope_theta", low, largest, fallback);
   const double theta = scaling.number("rope_theta", low, largest, outer);
-  if (config.has("rope_theta") && theta != outer) config.refuse("rope_theta", strfmt("is %g, but \"rope_parameters.rope_theta\" is %g", outer, theta));
+  if (config.has("rope_theta") && theta != outer)
+    config.refuse("rope_theta", strfmt("is %g, but \"rope_parameters.rope_theta\" is %g", outer, theta));
   return theta;
 }
 

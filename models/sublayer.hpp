@@ -1,6 +1,6 @@
 #pragma once
-// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows (B·T, C) of
-// a module's workspace and adds to the residual stream.
+// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows (B·T, C)
+// of a module's workspace and adds to the residual stream.
 
 #include "models/carver.hpp"
 #include "models/module.hpp"
@@ -44,7 +44,9 @@ class Sublayer {
   /// train: of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// As Module::cache_bytes.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const { return (void)room, (void)dtype, std::size_t{0}; }
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const {
+    return (void)room, (void)dtype, std::size_t{0};
+  }
   /// As Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
 };

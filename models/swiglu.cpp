@@ -45,10 +45,16 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   const TensorView dproduct = take_hidden(carver, args.shape, args.x.dtype), dgate = dproduct;
 
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.backward({.params = args.params, .grads = args.grads, .x = product, .dy = args.dy, .dx = dproduct, .stream = args.stream});
+  down_.backward(
+      {.params = args.params, .grads = args.grads, .x = product, .dy = args.dy, .dx = dproduct, .stream = args.stream});
   kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
   const auto part = [&](const TensorView& dy, Write write) {
-    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = dy, .dx = args.dx, .write = write,
+    return Linear::BackwardArgs{.params = args.params,
+                                .grads = args.grads,
+                                .x = args.x,
+                                .dy = dy,
+                                .dx = args.dx,
+                                .write = write,
                                 .stream = args.stream};
   };
   gate_.backward_params(part(dgate, Write::overwrite));  // both before dx, which may be x
@@ -58,7 +64,8 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
 }
 
 double SwigluMlp::forward_flops(BatchShape shape) const {
-  return static_cast<double>(shape.batch * shape.tokens) * (gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row());
+  return static_cast<double>(shape.batch * shape.tokens) *
+         (gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row());
 }
 
 }  // namespace tessera::models

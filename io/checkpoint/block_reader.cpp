@@ -29,7 +29,8 @@ std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks) 
 }
 
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) {
-  std::ranges::sort(pieces, [](const BlockPiece& a, const BlockPiece& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(
+      pieces, [](const BlockPiece& a, const BlockPiece& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
   auto piece = pieces.begin();
   for (std::size_t f = 0; f < files.size(); ++f) {
     StateFile& file = files[f];
@@ -39,8 +40,9 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) 
     std::uint64_t at = 0;
     for (; at < file.bytes; ++piece) {
       if (piece == pieces.end() || piece->file != f || piece->offset != at)
-        throw Error(ExitCode::internal, strfmt("byte %llu of %s was written by %s", static_cast<unsigned long long>(at), file.name.c_str(),
-                                               piece != pieces.end() && piece->file == f && piece->offset < at ? "two" : "nobody"));
+        throw Error(ExitCode::internal,
+                    strfmt("byte %llu of %s was written by %s", static_cast<unsigned long long>(at), file.name.c_str(),
+                           piece != pieces.end() && piece->file == f && piece->offset < at ? "two" : "nobody"));
       std::uint32_t& crc = file.crcs[static_cast<std::size_t>(at / block_bytes)];
       crc = crc32c_combine(crc, piece->crc, piece->bytes);
       while (d < file.datasets.size() && file.datasets[d].offset + file.datasets[d].bytes <= at) ++d;
@@ -57,14 +59,16 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) 
 
 void BlockReader::Free::operator()(std::byte* p) const { std::free(p); }
 
-BlockReader::BlockReader(const std::string& path, const StateFile& file) : file_(&file), descriptor_(File::open_to_read(path, Cache::direct)) {
+BlockReader::BlockReader(const std::string& path, const StateFile& file)
+    : file_(&file), descriptor_(File::open_to_read(path, Cache::direct)) {
   direct_ = descriptor_.descriptor() >= 0;
   if (!direct_) descriptor_ = File::open_to_read(path);
   if (const std::uint64_t bytes = descriptor_.size(); bytes != file.bytes)
-    throw Error(ExitCode::data, strfmt("E109 %s has %llu bytes, its manifest says %llu", path.c_str(), static_cast<unsigned long long>(bytes),
-                                       static_cast<unsigned long long>(file.bytes)));
+    throw Error(ExitCode::data, strfmt("E109 %s has %llu bytes, its manifest says %llu", path.c_str(),
+                                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(file.bytes)));
   constexpr std::size_t room = 4096;
-  buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, std::max<std::size_t>(room, (std::min(file.bytes, block_bytes) + 4095) / 4096 * 4096))));
+  buffer_.reset(static_cast<std::byte*>(
+      std::aligned_alloc(4096, std::max<std::size_t>(room, (std::min(file.bytes, block_bytes) + 4095) / 4096 * 4096))));
   if (!buffer_) throw std::bad_alloc();
 }
 
@@ -77,7 +81,8 @@ std::span<const std::byte> BlockReader::fill(std::uint64_t first, std::uint64_t 
   const auto n = static_cast<std::size_t>(last - begin);
   std::size_t got = 0;
   while (direct_ && got < n) {
-    const ssize_t more = ::pread(descriptor_.descriptor(), buffer_.get() + got, (n - got + page - 1) / page * page, static_cast<off_t>(begin + got));
+    const ssize_t more = ::pread(descriptor_.descriptor(), buffer_.get() + got, (n - got + page - 1) / page * page,
+                                 static_cast<off_t>(begin + got));
     if (more < 0 && errno == EINTR) continue;
     if (more > 0 && got + static_cast<std::size_t>(more) >= n) got = n;
     else if (more > 0 && static_cast<std::uint64_t>(more) % page == 0) got += static_cast<std::size_t>(more);
@@ -119,9 +124,9 @@ std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t
 
 [[noreturn]] void refuse_block(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
-  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ", path.c_str(),
-                                     static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
-                                     static_cast<unsigned long long>(last)) +
+  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ",
+                                     path.c_str(), static_cast<unsigned long long>(index),
+                                     static_cast<unsigned long long>(first), static_cast<unsigned long long>(last)) +
                                   hit_in(path, file, first, last));
 }
 
@@ -264,8 +269,8 @@ class ExtentReader {
 
 }  // namespace
 
-ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents,
-                         int threads) {
+ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                         const std::vector<Extent>& extents, int threads) {
   return ExtentReader(paths, files, extents).run(threads);
 }
 

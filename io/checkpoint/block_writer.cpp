@@ -65,9 +65,12 @@ class BlockWriter::Bounce {
 class BlockWriter::Target {
  public:
   explicit Target(const std::string& path)
-      : through_(File::open_to_write(path)), past_(File::open_to_write(path, Cache::direct)), direct_(past_.descriptor() >= 0) {}
+      : through_(File::open_to_write(path)),
+        past_(File::open_to_write(path, Cache::direct)),
+        direct_(past_.descriptor() >= 0) {}
 
-  /// Past the cache what can go there; ends and small pieces are kept for finish(): through the cache they would wait for every write past it.
+  /// Past the cache what can go there; ends and small pieces are kept for finish(): through the cache they would
+  /// wait for every write past it.
   void write(std::uint64_t offset, std::span<const std::byte> bytes, Bounce& bounce) {
     const std::uint64_t head = (page - offset % page) % page;
     if (bytes.size() >= least_direct && direct_) {
@@ -129,7 +132,8 @@ class BlockWriter::Target {
 /// A device's memory on its way to the snapshot, unit by unit, beside what the device does meanwhile.
 class BlockWriter::DeviceCopy {
  public:
-  DeviceCopy(Device device, std::size_t units) : there_(units), stream_("snapshot", Stream::Mode::immediate, device, Priority::normal) {
+  DeviceCopy(Device device, std::size_t units)
+      : there_(units), stream_("snapshot", Stream::Mode::immediate, device, Priority::normal) {
     settle(device);  // the updates before
   }
   ~DeviceCopy() {
@@ -150,8 +154,8 @@ class BlockWriter::DeviceCopy {
   Stream stream_;
 };
 
-BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
-                         std::function<void()> last)
+BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents,
+                         std::span<std::byte> snapshot, int threads, std::function<void()> last)
     : last_(std::move(last)) {
   int units = 0;
   for (const Extent& e : extents) {
@@ -259,7 +263,8 @@ void BlockWriter::work() {
 void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
   BlockPiece& piece = pieces_[i];
   if (copy_) copy_->wait(static_cast<std::size_t>(chunks_[i].unit));
-  else if (chunks_[i].device != host_device) memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
+  else if (chunks_[i].device != host_device)
+    memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
   const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
   piece.crc = crc32c(0, bytes);
   targets_[piece.file]->write(piece.offset, bytes, bounce);
@@ -273,7 +278,9 @@ void BlockWriter::before_update(int unit) {
     Chunk& chunk = chunks_[i];
     const bool in_snapshot = chunk.memory == chunk.snapshot;
     if (in_snapshot) continue;
-    const auto settled = [&] { return chunk.state == State::done || (chunk.state == State::pending && (chunk.snapshot != nullptr || stop_)); };
+    const auto settled = [&] {
+      return chunk.state == State::done || (chunk.state == State::pending && (chunk.snapshot != nullptr || stop_));
+    };
     changed_.wait(lock, settled);
     if (chunk.state == State::done || stop_) continue;
     chunk.state = State::busy;

@@ -1,5 +1,6 @@
 #pragma once
-// Blocks: how the bytes of a state file are read and written by many at once, each with its checksum. Threads and system calls; no MPI, no HDF5.
+// Blocks: how the bytes of a state file are read and written by many at once, each with its checksum. Threads
+// and system calls; no MPI, no HDF5.
 
 #include <atomic>
 #include <condition_variable>
@@ -25,26 +26,28 @@ struct BlockPiece {
 [[nodiscard]] std::string pack_pieces(const std::vector<BlockPiece>& pieces);
 [[nodiscard]] std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks);
 
-/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order, none across the end of a
-/// block or of a data set. Throws Error (internal) at the first byte that nobody or two have written.
+/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order, none
+/// across the end of a block or of a data set. Throws Error (internal) at the first byte that nobody or two have written.
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 
-/// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the file system can
-/// (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the file, else through a buffer), and syncs.
-/// Every byte comes from memory once: the checksum is taken just before. A device's memory comes by way of the snapshot, pinned memory there, all of it and
-/// at the copy's own pace, or without one through a buffer of each thread.
+/// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the
+/// file system can (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the
+/// file, else through a buffer), and syncs. Every byte comes from memory once: the checksum is taken just before. A
+/// device's memory comes by way of the snapshot, pinned memory there, all of it and at the copy's own pace, or without
+/// one through a buffer of each thread.
 class BlockWriter {
  public:
-  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update may copy to (the sum of the extents'
-  /// bytes); empty: it waits instead. `last` runs on one of the threads when all is written and synced; what it throws is the writer's error.
-  BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot, int threads,
-              std::function<void()> last = {});
+  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update may copy
+  /// to (the sum of the extents' bytes); empty: it waits instead. `last` runs on one of the threads when all is written and
+  /// synced; what it throws is the writer's error.
+  BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot,
+              int threads, std::function<void()> last = {});
   /// Waits for what is being written, gives up the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
 
-  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits for the copy. Allocates nothing.
-  /// Any thread.
+  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits for the
+  /// copy. Allocates nothing. Any thread.
   void before_update(int unit);
   /// All is on stable storage, or has failed.
   [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
@@ -101,7 +104,8 @@ class BlockReader {
   ~BlockReader();
   /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie in it.
   [[nodiscard]] std::span<const std::byte> block(std::uint64_t index);
-  /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of others. Good until the next call.
+  /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of
+  /// others. Good until the next call.
   [[nodiscard]] std::span<const std::byte> unchecked(std::uint64_t first, std::uint64_t last);
   /// Bytes [offset, offset + out.size()), through the block that was read last where that holds them.
   void read(std::uint64_t offset, std::span<std::byte> out);
@@ -125,11 +129,13 @@ struct ExtentsRead {
   std::uint64_t bytes = 0;
   std::vector<BlockPiece> shared;
 };
-/// Fills the extents from the files on `threads` threads; no byte is read twice by ranks that hold different ones. A block whose data are all in
-/// `extents` is checked here, the rest by check_shared, which has to follow. Throws Error (data) as BlockReader.
+/// Fills the extents from the files on `threads` threads; no byte is read twice by ranks that hold different
+/// ones. A block whose data are all in `extents` is checked here, the rest by check_shared, which has to follow.
+/// Throws Error (data) as BlockReader.
 [[nodiscard]] ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
                                        const std::vector<Extent>& extents, int threads);
-/// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read here. Throws Error (data), E123.
+/// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read
+/// here. Throws Error (data), E123.
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files, std::vector<BlockPiece> pieces);
 
 }  // namespace tessera::io

@@ -1,5 +1,6 @@
 #pragma once
-// Checkpoint: a sharded training state on disk, written and read by slices: any world, stage or mesh reads what any other wrote.
+// Checkpoint: a sharded training state on disk, written and read by slices: any world, stage or
+// mesh reads what any other wrote.
 
 #include <memory>
 #include <span>
@@ -19,7 +20,8 @@ struct SaveRequest {
   const shard::ShardLayout* layout = nullptr;
   std::vector<StateView> shards;   // this rank's; moments null: the model alone is saved
   int replica = 0, replicas = 1;   // this rank's place among those that hold the same shards
-  bool compare_replicas = true;    // the same on every rank: refuse to save where replicas differ; reads all of the state once more
+  bool compare_replicas =
+      true;  // the same on every rank: refuse to save where replicas differ; reads all of the state once more
   std::uint64_t file_bytes = default_file_bytes;
   std::vector<AttachmentText> attachments;
   std::string training = "{}", may_differ = "{}";  // JSON objects; rank 0's count
@@ -38,7 +40,8 @@ struct SaveReport {
 /// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).
 class CheckpointSave {
  public:
-  /// Collective; on return the writing has begun. If replicas are compared and differ, throws Error (internal: silent corruption).
+  /// Collective; on return the writing has begun. If replicas are compared and differ, throws Error
+  /// (internal: silent corruption).
   CheckpointSave(World& world, const SaveRequest& request);
   ~CheckpointSave();
   /// The unit's memory may change when this returns.
@@ -62,8 +65,8 @@ struct LoadReport {
 /// An existing checkpoint, its manifest checked.
 class CheckpointReader {
  public:
-  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5 sees what the manifest says.
-  /// Throws Error (data) on every rank alike: what is wrong, where.
+  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5 sees what
+  /// the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
   CheckpointReader(World& world, std::string directory);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
@@ -71,9 +74,11 @@ class CheckpointReader {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective. The text of an attachment ("config.json"), checked; "" if there is none of that name.
   [[nodiscard]] std::string attachment(const std::string& name) const;
-  /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked before it is used. Throws
-  /// Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113), tensors missing or unexpected (E112), no moments.
-  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards, int threads = 3) const;
+  /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked before it is
+  /// used. Throws Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113), tensors missing or
+  /// unexpected (E112), no moments.
+  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards,
+                  int threads = 3) const;
 
  private:
   World& world_;

@@ -30,15 +30,16 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   const std::string_view digits = std::string_view(name).substr(prefix.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc{} || end != digits.data() + digits.size() || step < 0 || checkpoint_name(step) != name) return std::nullopt;
+  if (error != std::errc{} || end != digits.data() + digits.size() || step < 0 || checkpoint_name(step) != name)
+    return std::nullopt;
   return step;
 }
 
 std::string name_problem(const std::string& directory, std::int64_t step) {
   const auto named = checkpoint_step(fs::path(directory + "/.").lexically_normal().parent_path().filename().string());
   if (!named || step == 0 || *named == step) return {};
-  return strfmt("E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another", directory.c_str(),
-                static_cast<long long>(*named), static_cast<long long>(step));
+  return strfmt("E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another",
+                directory.c_str(), static_cast<long long>(*named), static_cast<long long>(step));
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
@@ -69,7 +70,8 @@ void remove_leftovers(const std::string& directory) noexcept {
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     for (const std::string_view suffix : {unfinished, discarded})
-      if (name.ends_with(suffix) && checkpoint_step(name.substr(0, name.size() - suffix.size()))) left.push_back(entry->path().string());
+      if (name.ends_with(suffix) && checkpoint_step(name.substr(0, name.size() - suffix.size())))
+        left.push_back(entry->path().string());
   }
   for (const std::string& path : left) remove_tree_quietly(path);
 }
@@ -117,8 +119,9 @@ std::string identity(const std::string& directory, const Manifest& manifest) {
   for (const std::string& name : names) {
     struct stat s {};
     if (::lstat((directory + "/" + name).c_str(), &s) != 0) return {};
-    text += strfmt("%llu:%llu:%lld.%09ld:%lld.%09ld;", static_cast<unsigned long long>(s.st_ino), static_cast<unsigned long long>(s.st_size),
-                   static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec, static_cast<long long>(s.st_ctim.tv_sec), s.st_ctim.tv_nsec);
+    text += strfmt("%llu:%llu:%lld.%09ld:%lld.%09ld;", static_cast<unsigned long long>(s.st_ino),
+                   static_cast<unsigned long long>(s.st_size), static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,
+                   static_cast<long long>(s.st_ctim.tv_sec), s.st_ctim.tv_nsec);
   }
   return text;
 }
@@ -168,15 +171,16 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
     const ssize_t n = ::pread(descriptor_, holder, sizeof holder - 1, 0);
     const std::string who(holder, n > 0 ? static_cast<std::size_t>(n) : 0);
     if (why == EWOULDBLOCK)
-      throw Error(ExitCode::data, "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))), path,
-                  "Wait for it, end it, or choose another --output_dir");
+      throw Error(ExitCode::data, "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))),
+                  path, "Wait for it, end it, or choose another --output_dir");
     return;  // no locks on this file system
   }
   held_ = true;
   char host[128] = "?";
   ::gethostname(host, sizeof host - 1);
   const std::string mine = strfmt("process %d on %s\n", static_cast<int>(::getpid()), host);
-  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, mine.data(), mine.size(), 0) < 0) return;  // the lock counts, not the words
+  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, mine.data(), mine.size(), 0) < 0)
+    return;  // the lock counts, not the words
 }
 
 DirectoryLock::~DirectoryLock() {

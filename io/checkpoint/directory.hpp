@@ -13,15 +13,18 @@ namespace tessera::io {
 [[nodiscard]] std::string checkpoint_name(std::int64_t step);
 [[nodiscard]] std::optional<std::int64_t> checkpoint_step(const std::string& name);
 
-/// E134 where the last part of the path is checkpoint-N and the manifest is of another step (but 0, a converted model's); else "".
+/// E134 where the last part of the path is checkpoint-N and the manifest is of another step (but
+/// 0, a converted model's); else "".
 [[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
 
 struct FoundCheckpoint {
   std::string path;
   std::int64_t step = 0;
-  std::string problem;  // why it is not whole: no manifest, a file missing or of another size, …; "" if it is, as far as sizes tell
+  std::string
+      problem;  // why it is not whole: no manifest, a file missing or of another size, …; "" if it is, as far as sizes tell
 };
-/// The checkpoint-<step> directories in `directory`, newest step first; symbolic links are not followed. Empty if there is no such directory.
+/// The checkpoint-<step> directories in `directory`, newest step first; symbolic links are not followed.
+/// Empty if there is no such directory.
 [[nodiscard]] std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory);
 
 /// Removes what a dead run left: checkpoint-<step>.tmp and .trash. Never throws.
@@ -31,12 +34,13 @@ void remove_tree_quietly(const std::string& path) noexcept;
 /// Renames to NAME.trash, then removes; follows no link out of the directory. Throws Error (data).
 void remove_checkpoint(const std::string& path);
 
-/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to `aside` ("": it is removed). Durable.
-/// Throws Error (data).
+/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to `aside` ("":
+/// it is removed). Durable. Throws Error (data).
 void publish_directory(const std::string& from, const std::string& to, const std::string& aside);
 
-/// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through with every CRC, once,
-/// for as long as the files' inode, size and times stay what they were. What is damaged does not count; older than those that do, it goes.
+/// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through with
+/// every CRC, once, for as long as the files' inode, size and times stay what they were. What is damaged does not count;
+/// older than those that do, it goes.
 class Retention {
  public:
   explicit Retention(int limit) : limit_(limit) {}
@@ -54,7 +58,8 @@ class Retention {
 /// Held by the one run that writes under a directory; released with it, or with the process.
 class DirectoryLock {
  public:
-  /// Makes DIRECTORY/.lock. Throws Error (data), E150, naming the host and process that hold it. False from held(): the file system has no locks.
+  /// Makes DIRECTORY/.lock. Throws Error (data), E150, naming the host and process that hold it. False from held():
+  /// the file system has no locks.
   explicit DirectoryLock(const std::string& directory);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;

@@ -19,15 +19,16 @@ Manifest read_manifest(const std::string& directory) {
   if (::stat(directory.c_str(), &there) != 0) throw system_error("read", directory, errno);
   const std::string path = directory + "/" + manifest_name;
   if (::stat(path.c_str(), &there) != 0 && errno == ENOENT)
-    throw Error(ExitCode::data, "E130 " + directory + " has no " + manifest_name + ": it is no checkpoint, or its save did not end");
+    throw Error(ExitCode::data,
+                "E130 " + directory + " has no " + manifest_name + ": it is no checkpoint, or its save did not end");
   Manifest manifest = parse_manifest(read_text(path, largest_manifest), path);
   const auto check = [&](const std::string& name, std::uint64_t bytes) {
     const std::string file = directory + "/" + name;
     if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
     if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is no regular file");
     if (static_cast<std::uint64_t>(there.st_size) != bytes)
-      throw Error(ExitCode::data, strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(), static_cast<long long>(there.st_size),
-                                         static_cast<unsigned long long>(bytes)));
+      throw Error(ExitCode::data, strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(),
+                                         static_cast<long long>(there.st_size), static_cast<unsigned long long>(bytes)));
   };
   for (const auto& f : manifest.files) check(f.name, f.bytes);
   for (const auto& a : manifest.attachments) check(a.name, a.bytes);
@@ -100,8 +101,8 @@ std::string CheckpointReader::attachment(const std::string& name) const {
   return world_.from_root(text);
 }
 
-LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards,
-                                  int threads) const {
+LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                                  std::span<const StateView> shards, int threads) const {
   const auto begin = std::chrono::steady_clock::now();
   LoadReport report;
   std::uint64_t bytes = 0;

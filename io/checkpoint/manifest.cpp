@@ -28,7 +28,11 @@ Json to_json(const StateFile& file) {
   Json tensors = Json::array();
   for (std::size_t i = 0; i < file.datasets.size(); ++i) {
     const Hdf5Dataset& d = file.datasets[i];
-    tensors.push_back({{"path", d.path}, {"dtype", safetensors_type(d.dtype).name}, {"shape", d.shape}, {"offset", d.offset}, {"bytes", d.bytes},
+    tensors.push_back({{"path", d.path},
+                       {"dtype", safetensors_type(d.dtype).name},
+                       {"shape", d.shape},
+                       {"offset", d.offset},
+                       {"bytes", d.bytes},
                        {"crc32c", strfmt("%08x", file.dataset_crcs[i])}});
   }
   std::string crcs;
@@ -53,7 +57,8 @@ class Reader {
     return value.get<std::string>();
   }
   std::uint64_t number(const Json& value, const char* key) const {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > INT64_MAX) refuse("E130", std::string("\"") + key + "\" is no whole number");
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > INT64_MAX)
+      refuse("E130", std::string("\"") + key + "\" is no whole number");
     return value.get<std::uint64_t>();
   }
   std::uint64_t member(const Json& object, const char* key) const { return number(at(object, key), key); }
@@ -85,8 +90,8 @@ class Reader {
   /// A plain name inside the directory.
   std::string file_name(const Json& object) const {
     const std::string name = text(object, "name");
-    if (name.empty() || name == "." || name == ".." || name == manifest_name || name.size() > 255 || name.find('/') != std::string::npos ||
-        name.find('\0') != std::string::npos)
+    if (name.empty() || name == "." || name == ".." || name == manifest_name || name.size() > 255 ||
+        name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
       refuse("E110", shown(name) + " leaves the checkpoint's directory");
     return name;
   }
@@ -105,7 +110,8 @@ Hdf5Dataset parse_dataset(const Reader& read, const Json& json) {
   for (const Json& n : read.list(json, "shape")) {
     const std::uint64_t extent = read.number(n, "shape");
     d.shape.push_back(static_cast<std::int64_t>(extent));
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) read.refuse("E122", "the shape of " + shown(d.path) + " overflows 2^63 bytes");
+    if (__builtin_mul_overflow(bytes, extent, &bytes))
+      read.refuse("E122", "the shape of " + shown(d.path) + " overflows 2^63 bytes");
   }
   d.offset = read.member(json, "offset");
   d.bytes = read.member(json, "bytes");
@@ -158,7 +164,8 @@ std::string manifest_text(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text, const std::string& source) {
   const Reader read(source);
-  if (text.size() < closing_bytes || text.substr(text.size() - closing_bytes) != closing(crc_of(text.substr(0, text.size() - closing_bytes))))
+  if (text.size() < closing_bytes ||
+      text.substr(text.size() - closing_bytes) != closing(crc_of(text.substr(0, text.size() - closing_bytes))))
     read.refuse("E131", "its checksum is wrong: the file is damaged or was cut short");
   const auto not_deep = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > max_depth) read.refuse("E130", strfmt("its JSON is nested more than %d deep", max_depth));
@@ -168,16 +175,19 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
     read.refuse("E130", "it is no manifest of a tessera checkpoint");
   if (read.member(json, "version") != static_cast<std::uint64_t>(format_version))
-    read.refuse("E132", strfmt("format version %llu; this program reads version %lld", static_cast<unsigned long long>(read.member(json, "version")),
-                               static_cast<long long>(format_version)));
+    read.refuse("E132",
+                strfmt("format version %llu; this program reads version %lld",
+                       static_cast<unsigned long long>(read.member(json, "version")), static_cast<long long>(format_version)));
   for (const Json& feature : read.list(json, "features_required"))
-    read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") + ", which this program does not have");
+    read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") +
+                            ", which this program does not have");
   Manifest manifest;
   manifest.step = static_cast<std::int64_t>(read.member(json, "step"));
   const Json& optimizer = read.at(json, "optimizer");
   if (!optimizer.is_boolean()) read.refuse("E130", "\"optimizer\" is neither true nor false");
   manifest.optimizer = optimizer.get<bool>();
-  if (read.member(json, "block_bytes") != block_bytes) read.refuse("E133", "its blocks have another size than this program reads");
+  if (read.member(json, "block_bytes") != block_bytes)
+    read.refuse("E133", "its blocks have another size than this program reads");
   std::vector<std::string> names;
   for (const Json& file : read.list(json, "files")) {
     manifest.files.push_back(parse_file(read, file));
@@ -188,7 +198,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     names.push_back(manifest.attachments.back().name);
   }
   std::ranges::sort(names);
-  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end()) read.refuse("E122", shown(*twice) + " is named twice");
+  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
+    read.refuse("E122", shown(*twice) + " is named twice");
   manifest.training = read.object_text(json, "training");
   manifest.may_differ = read.object_text(json, "may_differ");
   return manifest;

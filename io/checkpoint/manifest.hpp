@@ -1,5 +1,6 @@
 #pragma once
-// manifest.json: what a checkpoint directory is made of, to the byte. A directory without one is no checkpoint. docs/checkpoints.md has the format.
+// manifest.json: what a checkpoint directory is made of, to the byte. A directory without one is no checkpoint.
+// docs/checkpoints.md has the format.
 
 #include <cstdint>
 #include <string>
@@ -41,8 +42,9 @@ struct Manifest {
 
 /// The file's text; ends with its own CRC32C.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
-/// Throws Error (data) naming `source` and what is wrong: its CRC (E131), no such format (E130), a newer version (E132), an unknown feature
-/// (E133), names that leave the directory (E110), sizes that do not add up (E122). Takes memory in proportion to the text only.
+/// Throws Error (data) naming `source` and what is wrong: its CRC (E131), no such format (E130), a newer version
+/// (E132), an unknown feature (E133), names that leave the directory (E110), sizes that do not add up (E122). Takes
+/// memory in proportion to the text only.
 [[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& source);
 
 /// Of block `block` of a file.
@@ -50,7 +52,8 @@ struct Manifest {
   const std::uint64_t first = block * block_bytes;
   return file.bytes - first < block_bytes ? file.bytes - first : block_bytes;
 }
-/// The data sets that have bytes in [first, last) of the file, as words: "/model/wte.weight", "3 data sets from … to …", or "the file's headers".
+/// The data sets that have bytes in [first, last) of the file, as words: "/model/wte.weight", "3 data sets from …
+/// to …", or "the file's headers".
 [[nodiscard]] std::string what_lies_in(const StateFile& file, std::uint64_t first, std::uint64_t last);
 
 }  // namespace tessera::io

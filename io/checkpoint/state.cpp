@@ -48,19 +48,24 @@ struct Place {
 /// Where each parameter's vectors are, checked against the model's shapes.
 class Places {
  public:
-  Places(std::span<const ParamSpec> params, const std::vector<StateFile>& files, int kinds) : num_params_(params.size()), places_(params.size() * static_cast<std::size_t>(kinds)) {
+  Places(std::span<const ParamSpec> params, const std::vector<StateFile>& files, int kinds)
+      : num_params_(params.size()), places_(params.size() * static_cast<std::size_t>(kinds)) {
     std::map<std::string, Place> by_path;
     for (std::size_t f = 0; f < files.size(); ++f)
       for (const auto& d : files[f].datasets) by_path[d.path] = {static_cast<int>(f), &d};
     for (int k = 0; k < kinds; ++k)
-      for (std::size_t p = 0; p < params.size(); ++p) find(params[p], static_cast<StateKind>(k), by_path, places_[static_cast<std::size_t>(k) * params.size() + p]);
+      for (std::size_t p = 0; p < params.size(); ++p)
+        find(params[p], static_cast<StateKind>(k), by_path, places_[static_cast<std::size_t>(k) * params.size() + p]);
     for (const auto& [path, place] : by_path)
       if (path.starts_with(group_of(StateKind::model))) note(path + " is unexpected");
     if (problems_ == 0) return;
     if (problems_ > shown_problems) list_ += strfmt("; and %d more", problems_ - shown_problems);
-    throw Error(ExitCode::data, "the checkpoint is not of this model: " + list_, {}, "Use the config.json that the checkpoint was saved with");
+    throw Error(ExitCode::data, "the checkpoint is not of this model: " + list_, {},
+                "Use the config.json that the checkpoint was saved with");
   }
-  [[nodiscard]] const Place& at(int kind, int param) const { return places_[static_cast<std::size_t>(kind) * num_params_ + static_cast<std::size_t>(param)]; }
+  [[nodiscard]] const Place& at(int kind, int param) const {
+    return places_[static_cast<std::size_t>(kind) * num_params_ + static_cast<std::size_t>(param)];
+  }
 
  private:
   static constexpr int shown_problems = 10;
@@ -89,8 +94,9 @@ class Places {
 
 }  // namespace
 
-std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards,
-                               const std::vector<StateFile>& files, int replica, int replicas) {
+std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                               std::span<const StateView> shards, const std::vector<StateFile>& files, int replica,
+                               int replicas) {
   const bool moments = !shards.empty() && shards.front().data[1] != nullptr;
   const int kinds = moments ? num_state_kinds : 1;
   const Places places(params, files, kinds);
@@ -101,11 +107,12 @@ std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::S
       for (int k = 0; k < kinds; ++k) {
         const Place& place = places.at(k, s.param);
         extents.push_back({place.file, place.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-                           static_cast<std::uint64_t>(s.length) * sizeof(float), reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)),
-                           view.unit, view.device});
+                           static_cast<std::uint64_t>(s.length) * sizeof(float),
+                           reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
       }
   }
-  std::ranges::sort(extents, [](const Extent& a, const Extent& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(extents,
+                    [](const Extent& a, const Extent& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
   return extents;
 }
 

@@ -26,9 +26,11 @@ struct StateView {
   Device device;  // where they lie
 };
 
-/// The data sets of each file: all of /model, then the moments, in canonical order of parameters, cut into files of at most `file_bytes` (a larger
-/// tensor has a file of its own). A function of shapes and file_bytes alone. Throws Error (data): a parameter's name that cannot be a data set's.
-[[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer, std::uint64_t file_bytes);
+/// The data sets of each file: all of /model, then the moments, in canonical order of parameters, cut into files of at most
+/// `file_bytes` (a larger tensor has a file of its own). A function of shapes and file_bytes alone. Throws Error (data): a
+/// parameter's name that cannot be a data set's.
+[[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer,
+                                                      std::uint64_t file_bytes);
 
 /// A stretch of memory and its place in a file; both contiguous.
 struct Extent {
@@ -38,9 +40,11 @@ struct Extent {
   int unit = 0;
   Device device;
 };
-/// Of these shards, in order of (file, offset). `replica` of `replicas`: only its share of each (shard::replica_share). Throws Error (data)
-/// listing what `files` lack, or hold in another shape or type, and what they hold beyond it in the groups of `optimizer`.
+/// Of these shards, in order of (file, offset). `replica` of `replicas`: only its share of each
+/// (shard::replica_share). Throws Error (data) listing what `files` lack, or hold in another shape or type, and what
+/// they hold beyond it in the groups of `optimizer`.
 [[nodiscard]] std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                                             std::span<const StateView> shards, const std::vector<StateFile>& files, int replica, int replicas);
+                                             std::span<const StateView> shards, const std::vector<StateFile>& files,
+                                             int replica, int replicas);
 
 }  // namespace tessera::io

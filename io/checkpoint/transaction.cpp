@@ -121,7 +121,8 @@ void CheckpointTransaction::sync_layout() {
   synced_ = true;  // the directory's entries come with the manifest
 }
 
-void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ) {
+void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training,
+                                   const std::string& may_differ) {
   const std::vector<std::string> all = world_.to_root(pack_pieces(pieces));
   world_.together([&] {
     if (world_.rank() != 0) return;
@@ -129,8 +130,14 @@ void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const 
     std::vector<BlockPiece> joined = unpack_pieces(all);
     joined.insert(joined.end(), headers_.begin(), headers_.end());
     join_pieces(std::move(joined), spec_.files);
-    Manifest manifest{.step = spec_.step, .optimizer = spec_.optimizer, .files = spec_.files, .attachments = {}, .training = training, .may_differ = may_differ};
-    for (const auto& a : spec_.attachments) manifest.attachments.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});
+    Manifest manifest{.step = spec_.step,
+                      .optimizer = spec_.optimizer,
+                      .files = spec_.files,
+                      .attachments = {},
+                      .training = training,
+                      .may_differ = may_differ};
+    for (const auto& a : spec_.attachments)
+      manifest.attachments.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});
     publish(manifest_text(manifest));
   });
   open_ = false;

@@ -18,7 +18,8 @@ void check_slices(const OutputTensor& t, const StoredTensors& source) {
   for (const StoredSlice& s : t.slices) {
     const StoredTensor& from = source.tensors[static_cast<std::size_t>(s.tensor)];
     if (!from.known || (from.dtype != t.dtype && (!is_float(from.dtype) || !is_float(t.dtype))))
-      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot become %s", shown(from.name).c_str(), from.type, name_of(t.dtype)));
+      throw Error(ExitCode::data,
+                  strfmt("tensor %s is %s, which cannot become %s", shown(from.name).c_str(), from.type, name_of(t.dtype)));
     TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= from.numel() - s.count, "%s", from.name.c_str());
     count += s.count;
   }
@@ -45,7 +46,8 @@ double value_of(const std::byte* bytes, DType dtype) {
 
 Assembler::Assembler(const StoredTensors& source, ConversionPlan& plan) : source_(source), plan_(plan) {
   std::erase_if(plan.tensors, [](const OutputTensor& t) { return t.numel == 0; });
-  std::ranges::sort(plan.tensors, [](const auto& a, const auto& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(plan.tensors,
+                    [](const auto& a, const auto& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
   std::size_t next = 0;
   for (std::size_t f = 0; f < plan.files.size(); ++f) {
     first_of_file_.push_back(next);
@@ -71,7 +73,8 @@ Assembler::Assembler(const StoredTensors& source, ConversionPlan& plan) : source
 }
 
 std::span<const OutputTensor> Assembler::of_file(int file) const {
-  const std::size_t first = first_of_file_[static_cast<std::size_t>(file)], last = first_of_file_[static_cast<std::size_t>(file) + 1];
+  const std::size_t first = first_of_file_[static_cast<std::size_t>(file)],
+                    last = first_of_file_[static_cast<std::size_t>(file) + 1];
   return std::span(plan_.tensors).subspan(first, last - first);
 }
 
@@ -105,7 +108,8 @@ void Assembler::assemble(int file, std::uint64_t block, BlockCache& cache, Assem
   }
 }
 
-void Assembler::fill(const OutputTensor& tensor, Stretch bytes, std::byte* out, BlockCache& cache, AssemblyMemory& memory) const {
+void Assembler::fill(const OutputTensor& tensor, Stretch bytes, std::byte* out, BlockCache& cache,
+                     AssemblyMemory& memory) const {
   const std::uint64_t width = size_of(tensor.dtype);
   std::int64_t at = 0;  // first element of the slice
   for (const StoredSlice& slice : tensor.slices) {
@@ -117,13 +121,14 @@ void Assembler::fill(const OutputTensor& tensor, Stretch bytes, std::byte* out, 
 }
 
 /// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an element.
-void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice, std::int64_t at, Stretch bytes, std::byte* out, BlockCache& cache,
-                           AssemblyMemory& memory) const {
+void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice, std::int64_t at, Stretch bytes, std::byte* out,
+                           BlockCache& cache, AssemblyMemory& memory) const {
   const StoredTensor& from = source_.tensors[static_cast<std::size_t>(slice.tensor)];
   const std::uint64_t width = size_of(tensor.dtype), source_width = size_of(from.dtype);
   const std::uint64_t start = from.offset + static_cast<std::uint64_t>(slice.first) * source_width;
   if (from.dtype == tensor.dtype) {
-    cache.read(from.file, start + (bytes.begin - static_cast<std::uint64_t>(at) * width), {out, static_cast<std::size_t>(bytes.end - bytes.begin)});
+    cache.read(from.file, start + (bytes.begin - static_cast<std::uint64_t>(at) * width),
+               {out, static_cast<std::size_t>(bytes.end - bytes.begin)});
     return;
   }
   constexpr auto most = static_cast<std::int64_t>(AssemblyMemory::cast_bytes / 8);
@@ -134,14 +139,16 @@ void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice,
     cache.read(from.file, start + static_cast<std::uint64_t>(inside) * source_width, read);
     std::byte* const made = memory.to.span().data();
     if (const std::int64_t good = cast(read.data(), from.dtype, made, tensor.dtype, n); good < n)
-      throw Error(ExitCode::data,
-                  strfmt("E143 element %lld of tensor %s is %g, too large for %s", static_cast<long long>(slice.first + inside + good),
-                         shown(from.name).c_str(), value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
-                         name_of(tensor.dtype)),
-                  {}, "Choose --dtype bf16 or fp32");
+      throw Error(
+          ExitCode::data,
+          strfmt("E143 element %lld of tensor %s is %g, too large for %s", static_cast<long long>(slice.first + inside + good),
+                 shown(from.name).c_str(), value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
+                 name_of(tensor.dtype)),
+          {}, "Choose --dtype bf16 or fp32");
     const std::uint64_t made_at = static_cast<std::uint64_t>(element) * width;
     const Stretch wanted{std::max(bytes.begin, made_at), std::min(bytes.end, made_at + static_cast<std::uint64_t>(n) * width)};
-    std::memcpy(out + (wanted.begin - bytes.begin), made + (wanted.begin - made_at), static_cast<std::size_t>(wanted.end - wanted.begin));
+    std::memcpy(out + (wanted.begin - bytes.begin), made + (wanted.begin - made_at),
+                static_cast<std::size_t>(wanted.end - wanted.begin));
     element += n;
   }
 }

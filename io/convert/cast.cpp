@@ -96,7 +96,8 @@ struct FromF64 {
 template <class From, class To>
 std::int64_t run(const std::byte* from, std::byte* to, std::int64_t count) {
   constexpr std::int64_t chunk = 64;
-  constexpr auto in = static_cast<std::int64_t>(sizeof(typename From::Bits)), out = static_cast<std::int64_t>(sizeof(typename To::Bits));
+  constexpr auto in = static_cast<std::int64_t>(sizeof(typename From::Bits)),
+                 out = static_cast<std::int64_t>(sizeof(typename To::Bits));
   for (std::int64_t done = 0; done < count; done += chunk) {
     const std::int64_t n = std::min(chunk, count - done);
     typename From::Bits source[chunk] = {};
@@ -136,7 +137,8 @@ std::int64_t cast(const std::byte* from, DType source, std::byte* to, DType targ
   switch (source) {
     case DType::bf16: return run_to<FromBf16>(from, to, target, count);
     case DType::f16: return run_to<FromF16>(from, to, target, count);
-    case DType::f64: return target == DType::f32 ? run<FromF64, ToF32>(from, to, count) : run_to<FromF64Odd>(from, to, target, count);
+    case DType::f64:
+      return target == DType::f32 ? run<FromF64, ToF32>(from, to, count) : run_to<FromF64Odd>(from, to, target, count);
     default: return run_to<FromF32>(from, to, target, count);
   }
 }

@@ -36,7 +36,8 @@ void limit(int resource, rlim_t most) {
 }
 
 void confine() {
-  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU, SIGXFSZ, SIGTERM, SIGINT, SIGPIPE}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU, SIGXFSZ, SIGTERM, SIGINT, SIGPIPE})
+    ::signal(signal, SIG_DFL);
   if (limits_memory) limit(RLIMIT_AS, most_memory);
   limit(RLIMIT_CPU, most_seconds);
   limit(RLIMIT_FSIZE, 0);
@@ -144,9 +145,11 @@ Hdf5Catalogue read_hdf5_contained(const std::string& path) {
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {}
   }
   if (WIFSIGNALED(status))
-    throw Error(ExitCode::data, strfmt("E120 %s: the HDF5 library was ended by signal %d while it read it: it is damaged, or made to do harm", path.c_str(),
-                                       WTERMSIG(status)));
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Error(ExitCode::data, "E120 " + path + ": it could not be read within the limits on memory and time");
+    throw Error(ExitCode::data,
+                strfmt("E120 %s: the HDF5 library was ended by signal %d while it read it: it is damaged, or made to do harm",
+                       path.c_str(), WTERMSIG(status)));
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw Error(ExitCode::data, "E120 " + path + ": it could not be read within the limits on memory and time");
   return parse(text, path);
 }
 

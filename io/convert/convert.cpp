@@ -40,8 +40,8 @@ void carry_out(World& world, Conversion& conversion, const ConvertTarget& target
 
 }  // namespace
 
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                     StreamOptions options) {
+ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
+                                     const ConvertTarget& target, StreamOptions options) {
   std::vector<SafetensorsTensor> planned;
   for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape});
   const ModelFiles files = plan_model_files(planned, target.max_file_bytes);
@@ -52,9 +52,11 @@ ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, 
   ModelDirectory directory(world, target.directory, files);
   ConversionPlan plan;
   const std::vector<std::string> paths = directory.paths();
-  for (std::size_t f = 0; f < files.files.size(); ++f) plan.files.push_back({paths[f], files.files[f].plan.file_bytes, files.files[f].plan.header});
+  for (std::size_t f = 0; f < files.files.size(); ++f)
+    plan.files.push_back({paths[f], files.files[f].plan.file_bytes, files.files[f].plan.header});
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    plan.tensors.push_back({tensors[i].name, tensors[i].dtype, files.places[i].file, files.places[i].begin, tensors[i].shape.numel(), tensors[i].slices});
+    plan.tensors.push_back({tensors[i].name, tensors[i].dtype, files.places[i].file, files.places[i].begin,
+                            tensors[i].shape.numel(), tensors[i].slices});
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
   directory.commit(target.attachments, aside);
@@ -62,8 +64,8 @@ ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, 
   return report;
 }
 
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                    StreamOptions options) {
+ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
+                                    const ConvertTarget& target, StreamOptions options) {
   std::vector<ParamSpec> params;
   std::map<std::string, const ConvertTensor*> by_path;
   for (const ConvertTensor& t : tensors) {

@@ -1,6 +1,6 @@
 #pragma once
-// Conversions between models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint of the model alone. Which tensor becomes
-// which is the caller's. Collective; the bytes of the output do not depend on the number of ranks.
+// Conversions between models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint of the model
+// alone. Which tensor becomes which is the caller's. Collective; the bytes of the output do not depend on the number of ranks.
 
 #include <span>
 
@@ -36,11 +36,12 @@ struct ConvertTensor {
   std::vector<StoredSlice> slices;
 };
 
-/// Throws Error (data) on every rank alike: what ModelDirectory and Conversion do, and no space (E140). Then nothing is there that was not before.
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                     StreamOptions options);
+/// Throws Error (data) on every rank alike: what ModelDirectory and Conversion do, and no space (E140). Then
+/// nothing is there that was not before.
+ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
+                                     const ConvertTarget& target, StreamOptions options);
 /// Tensors are the parameters in canonical order; their dtype is fp32. Step 0, no optimizer state.
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                    StreamOptions options);
+ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
+                                    const ConvertTarget& target, StreamOptions options);
 
 }  // namespace tessera::io

@@ -1,4 +1,5 @@
-// Elements as doubles, a piece at a time. i64 beyond 2^53 loses its last bits in figures; equality is by bits where the types are equal.
+// Elements as doubles, a piece at a time. i64 beyond 2^53 loses its last bits in figures; equality is
+// by bits where the types are equal.
 #include "io/convert/measure.hpp"
 
 #include <algorithm>
@@ -41,9 +42,12 @@ class Elements {
       : tensor_(tensor), cache_(cache), bytes_(piece * size_of(tensor.dtype)), values_(static_cast<std::size_t>(piece)) {}
   void read(std::int64_t first, std::int64_t count) {
     const std::size_t width = size_of(tensor_.dtype);
-    cache_.read(tensor_.file, tensor_.offset + static_cast<std::uint64_t>(first) * width, std::span(bytes_).first(static_cast<std::size_t>(count) * width));
+    cache_.read(tensor_.file, tensor_.offset + static_cast<std::uint64_t>(first) * width,
+                std::span(bytes_).first(static_cast<std::size_t>(count) * width));
   }
-  [[nodiscard]] std::span<const std::byte> bytes(std::int64_t count) const { return std::span(bytes_).first(static_cast<std::size_t>(count) * size_of(tensor_.dtype)); }
+  [[nodiscard]] std::span<const std::byte> bytes(std::int64_t count) const {
+    return std::span(bytes_).first(static_cast<std::size_t>(count) * size_of(tensor_.dtype));
+  }
   const double* values(std::int64_t count) {
     to_double(bytes_.data(), tensor_.dtype, count, values_.data());
     return values_.data();
@@ -116,8 +120,8 @@ TensorStats measure(const StoredTensor& tensor, BlockCache& cache, std::int64_t 
   return stats;
 }
 
-TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b, BlockCache& cache_b, std::int64_t first,
-                         std::int64_t count) {
+TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b, BlockCache& cache_b,
+                         std::int64_t first, std::int64_t count) {
   TensorDifference difference;
   Elements left(a, cache_a), right(b, cache_b);
   for (std::int64_t done = 0; done < count;) {
@@ -132,7 +136,8 @@ TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const Store
     const std::size_t width = size_of(a.dtype);
     for (std::int64_t i = 0; i < n; ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * width;
-      const bool equal = same_type ? std::memcmp(x.data() + at, y.data() + at, width) == 0 : u[i] == v[i] || (std::isnan(u[i]) && std::isnan(v[i]));
+      const bool equal = same_type ? std::memcmp(x.data() + at, y.data() + at, width) == 0
+                                   : u[i] == v[i] || (std::isnan(u[i]) && std::isnan(v[i]));
       if (!equal) add(difference, u[i], v[i]);
     }
   }

@@ -24,8 +24,9 @@ struct TensorDifference {
 [[nodiscard]] bool measurable(const StoredTensor& tensor);
 /// Elements [first, first + count). Throws Error (data) as BlockCache does.
 [[nodiscard]] TensorStats measure(const StoredTensor& tensor, BlockCache& cache, std::int64_t first, std::int64_t count);
-/// The same elements of two tensors of equal shape, whatever their types; 0.0 and -0.0 are equal only bit by bit if the types are.
-[[nodiscard]] TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b, BlockCache& cache_b, std::int64_t first,
-                                       std::int64_t count);
+/// The same elements of two tensors of equal shape, whatever their types; 0.0 and -0.0 are equal
+/// only bit by bit if the types are.
+[[nodiscard]] TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b, BlockCache& cache_b,
+                                       std::int64_t first, std::int64_t count);
 
 }  // namespace tessera::io

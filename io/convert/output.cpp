@@ -51,24 +51,31 @@ bool contains(const fs::path& outer, const fs::path& inner) {
 }
 
 std::string gigabytes(std::uint64_t bytes) {
-  return bytes < 1'000'000'000 ? strfmt("%.1f MB", static_cast<double>(bytes) / 1e6) : strfmt("%.1f GB", static_cast<double>(bytes) / 1e9);
+  return bytes < 1'000'000'000 ? strfmt("%.1f MB", static_cast<double>(bytes) / 1e6)
+                               : strfmt("%.1f GB", static_cast<double>(bytes) / 1e9);
 }
 
 }  // namespace
 
 void check_output(const std::string& input, const std::string& output, bool replace) {
   std::error_code failed;
-  const fs::path in = fs::weakly_canonical(fs::absolute(input), failed), out = fs::weakly_canonical(fs::absolute(output), failed);
+  const fs::path in = fs::weakly_canonical(fs::absolute(input), failed),
+                 out = fs::weakly_canonical(fs::absolute(output), failed);
   if (contains(in, out) || contains(out, in))
-    throw Error(ExitCode::data, "E142 " + output + (in == out ? " is the input itself" : contains(in, out) ? " is inside the input " + input : " holds the input " + input),
+    throw Error(ExitCode::data,
+                "E142 " + output +
+                    (in == out           ? " is the input itself"
+                     : contains(in, out) ? " is inside the input " + input
+                                         : " holds the input " + input),
                 {}, "Choose another --out");
-  if (entry_exists(output) && !replace) throw Error(ExitCode::data, "E141 " + output + " exists", {}, "Choose another --out, or replace it with --force");
+  if (entry_exists(output) && !replace)
+    throw Error(ExitCode::data, "E141 " + output + " exists", {}, "Choose another --out, or replace it with --force");
   if (entry_exists(output) && !fs::is_directory(fs::symlink_status(output, failed)))
     throw Error(ExitCode::data, "E141 " + output + " is no directory", {}, "Choose another --out");
   const std::string temporary = output + ".tmp";
   if (entry_exists(temporary) && (!fs::is_directory(fs::symlink_status(temporary, failed)) || !is_leftover(temporary)))
-    throw Error(ExitCode::data, "E141 " + temporary + ", which is needed meanwhile, exists and is not what a conversion left", {},
-                "Move it, or choose another --out");
+    throw Error(ExitCode::data, "E141 " + temporary + ", which is needed meanwhile, exists and is not what a conversion left",
+                {}, "Move it, or choose another --out");
   make_directories(directory_above(output));
 }
 
@@ -78,8 +85,8 @@ void check_space(const std::string& output, std::uint64_t bytes) {
   if (::statvfs(parent.c_str(), &disk) != 0) throw system_error("write", parent, errno);
   const std::uint64_t free_bytes = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (free_bytes < bytes)
-    throw Error(ExitCode::data, "E140 no space: need " + gigabytes(bytes) + ", " + gigabytes(free_bytes) + " free on " + parent, {},
-                "Free some space, or write elsewhere");
+    throw Error(ExitCode::data, "E140 no space: need " + gigabytes(bytes) + ", " + gigabytes(free_bytes) + " free on " + parent,
+                {}, "Free some space, or write elsewhere");
 }
 
 std::string name_aside(const std::string& path) {

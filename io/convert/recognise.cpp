@@ -40,7 +40,8 @@ bool is_there(const std::string& path) {
 /// N of "vN-…".
 std::optional<long> version_of(const std::string& name) {
   const std::size_t dash = name.find('-');
-  if (name.empty() || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10 || name.find_first_not_of("0123456789", 1) != dash)
+  if (name.empty() || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10 ||
+      name.find_first_not_of("0123456789", 1) != dash)
     return std::nullopt;
   return std::stol(name.substr(1, dash - 1));
 }
@@ -56,7 +57,8 @@ std::string newest_in(const std::string& directory, std::string& problem) {
 
 Located recognise_directory(const std::string& path, Prefer prefer) {
   if (is_there(path + "/" + manifest_name)) return {StoredKind::checkpoint, path};
-  const bool model = prefer != Prefer::checkpoint && (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
+  const bool model =
+      prefer != Prefer::checkpoint && (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
   if (model && prefer == Prefer::model) return {StoredKind::model, path};
   // A checkpoint that never came to be one: whoever reads its manifest says so.
   const std::string name = fs::path(path).filename().string();
@@ -67,12 +69,14 @@ Located recognise_directory(const std::string& path, Prefer prefer) {
   std::vector<std::pair<long, std::string>> versions;
   std::error_code failed;
   for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
-    if (const auto version = version_of(entry->path().filename().string())) versions.emplace_back(*version, entry->path().string());
+    if (const auto version = version_of(entry->path().filename().string()))
+      versions.emplace_back(*version, entry->path().string());
   std::ranges::sort(versions, std::greater{});
   for (const auto& [version, directory] : versions)
     if (std::string newest = newest_in(directory, problem); !newest.empty()) return {StoredKind::checkpoint, std::move(newest)};
   if (!problem.empty()) throw Error(ExitCode::data, "no whole checkpoint in " + path + "; of the newest: " + problem);
-  if (prefer == Prefer::checkpoint) throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");
+  if (prefer == Prefer::checkpoint)
+    throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");
   throw Error(ExitCode::data, "neither a checkpoint nor a model in safetensors in " + path, {},
               "Name a checkpoint-N, a run's directory, or a directory with model.safetensors");
 }

@@ -22,14 +22,17 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 void StoredTensors::make_index() {
-  std::ranges::sort(tensors, [](const auto& a, const auto& b) { return std::tie(a.file, a.offset, a.name) < std::tie(b.file, b.offset, b.name); });
+  std::ranges::sort(tensors, [](const auto& a, const auto& b) {
+    return std::tie(a.file, a.offset, a.name) < std::tie(b.file, b.offset, b.name);
+  });
   by_name_.resize(tensors.size());
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   std::ranges::sort(by_name_, {}, [&](std::size_t i) -> const std::string& { return tensors[i].name; });
 }
 
 const StoredTensor* StoredTensors::find(const std::string& name) const {
-  const auto at = std::ranges::lower_bound(by_name_, name, {}, [&](std::size_t i) -> const std::string& { return tensors[i].name; });
+  const auto at =
+      std::ranges::lower_bound(by_name_, name, {}, [&](std::size_t i) -> const std::string& { return tensors[i].name; });
   return at != by_name_.end() && tensors[*at].name == name ? &tensors[*at] : nullptr;
 }
 
@@ -47,7 +50,8 @@ StoredTensors stored_safetensors(const std::string& path) {
 
 namespace {
 void append(const std::vector<Hdf5Dataset>& datasets, int file, std::vector<StoredTensor>& tensors) {
-  for (const auto& d : datasets) tensors.push_back({d.path, safetensors_type(d.dtype).name, true, d.dtype, d.shape, file, d.offset, d.bytes});
+  for (const auto& d : datasets)
+    tensors.push_back({d.path, safetensors_type(d.dtype).name, true, d.dtype, d.shape, file, d.offset, d.bytes});
 }
 }  // namespace
 
@@ -67,8 +71,10 @@ StoredTensors stored_hdf5(const std::string& path, const std::vector<Hdf5Dataset
   for (const auto& d : datasets) {  // said by a process that has looked into a file which may be hostile
     std::uint64_t bytes = size_of(d.dtype);
     bool good = d.offset <= file_bytes && d.bytes <= file_bytes - d.offset;
-    for (const std::int64_t extent : d.shape) good = good && extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
-    if (!good || bytes != d.bytes) throw Error(ExitCode::data, "E122 " + path + ": " + shown(d.path) + " is not where the file says it is");
+    for (const std::int64_t extent : d.shape)
+      good = good && extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
+    if (!good || bytes != d.bytes)
+      throw Error(ExitCode::data, "E122 " + path + ": " + shown(d.path) + " is not where the file says it is");
   }
   append(datasets, 0, result.tensors);
   result.files.push_back({path, {.name = path, .bytes = file_bytes, .crcs = {}, .datasets = {}}, false});

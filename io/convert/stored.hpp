@@ -1,5 +1,6 @@
 #pragma once
-// Tensors that lie in files, whatever the format: where each one's bytes are, and a cache through which several threads read them.
+// Tensors that lie in files, whatever the format: where each one's bytes are, and a cache through
+// which several threads read them.
 
 #include <condition_variable>
 #include <cstdint>
@@ -56,7 +57,8 @@ struct StoredTensors {
 /// Of one HDF5 file that read_hdf5 has described, without checksums.
 [[nodiscard]] StoredTensors stored_hdf5(const std::string& path, const std::vector<Hdf5Dataset>& datasets);
 
-/// The blocks of these files, the last ones used kept. Any number of threads; each pins at most one block at a time, so `slots` must be above their number.
+/// The blocks of these files, the last ones used kept. Any number of threads; each pins at most one block at a time, so
+/// `slots` must be above their number.
 class BlockCache {
  public:
   /// Takes slots · block_bytes of memory as they are used.
@@ -64,7 +66,8 @@ class BlockCache {
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
 
-  /// Bytes [offset, offset + out.size()) of a file. Throws Error (data): a damaged block (E123), a file that has become shorter.
+  /// Bytes [offset, offset + out.size()) of a file. Throws Error (data): a damaged block (E123), a
+  /// file that has become shorter.
   void read(int file, std::uint64_t offset, std::span<std::byte> out);
   /// From disk.
   [[nodiscard]] std::uint64_t bytes_read() const;

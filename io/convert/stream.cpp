@@ -47,7 +47,8 @@ std::vector<Conversion::Job> Conversion::share(int rank, int ranks) const {
   std::vector<Job> mine;
   std::uint64_t before = 0;
   for (const Job& job : jobs_) {
-    if (static_cast<int>(static_cast<unsigned __int128>(before) * static_cast<unsigned>(ranks) / bytes_) == rank) mine.push_back(job);
+    if (static_cast<int>(static_cast<unsigned __int128>(before) * static_cast<unsigned>(ranks) / bytes_) == rank)
+      mine.push_back(job);
     before += job.bytes;
   }
   return mine;
@@ -57,7 +58,8 @@ void Conversion::write_block(const Job& job, BlockCache& cache, Thread& thread) 
   assembler_.assemble(job.file, job.block, cache, thread.memory);
   const DirectFile& file = thread.output(plan_, job.file, Way::write);
   const auto bytes_of = [&](const Stretch& s) {
-    return std::as_bytes(thread.memory.block.span().subspan(static_cast<std::size_t>(s.begin - job.block * block_bytes), static_cast<std::size_t>(s.end - s.begin)));
+    return std::as_bytes(thread.memory.block.span().subspan(static_cast<std::size_t>(s.begin - job.block * block_bytes),
+                                                            static_cast<std::size_t>(s.end - s.begin)));
   };
   for (const Stretch& s : thread.memory.stretches) file.write_at(s.begin, bytes_of(s));
   if (!options_.checksums) return;
@@ -76,7 +78,9 @@ void Conversion::compare_block(const Job& job, BlockCache& cache, Thread& thread
   const auto there = thread.there.span().first(static_cast<std::size_t>(end - begin));
   thread.output(plan_, job.file, Way::verify).read_at(begin, there);
   for (const Stretch& s : thread.memory.stretches) {
-    if (std::memcmp(wanted + (s.begin - begin), there.data() + (s.begin - begin), static_cast<std::size_t>(s.end - s.begin)) == 0) continue;
+    if (std::memcmp(wanted + (s.begin - begin), there.data() + (s.begin - begin), static_cast<std::size_t>(s.end - s.begin)) ==
+        0)
+      continue;
     const OutputTensor* last = nullptr;
     for (std::uint64_t at = s.begin; at < s.end; ++at) {
       if (wanted[at - begin] == there[static_cast<std::size_t>(at - begin)]) continue;
@@ -84,12 +88,14 @@ void Conversion::compare_block(const Job& job, BlockCache& cache, Thread& thread
       if (tensor != nullptr && tensor == last) continue;
       last = tensor;
       const std::lock_guard lock(mutex_);
-      different_.push_back(tensor != nullptr ? tensor->name : "the header of " + plan_.files[static_cast<std::size_t>(job.file)].path);
+      different_.push_back(tensor != nullptr ? tensor->name
+                                             : "the header of " + plan_.files[static_cast<std::size_t>(job.file)].path);
     }
   }
 }
 
-void Conversion::run_part(std::span<const Job> jobs, Way way, BlockCache& cache, std::vector<std::unique_ptr<Thread>>& threads) {
+void Conversion::run_part(std::span<const Job> jobs, Way way, BlockCache& cache,
+                          std::vector<std::unique_ptr<Thread>>& threads) {
   std::atomic<std::size_t> next{0};
   std::exception_ptr failed;
   const auto work = [&](Thread& thread) {
@@ -112,7 +118,8 @@ void Conversion::run_part(std::span<const Job> jobs, Way way, BlockCache& cache,
 
 void Conversion::run(World& world, const std::vector<Job>& jobs, Way way) {
   const auto start = std::chrono::steady_clock::now();
-  const auto rounds = static_cast<std::size_t>(world.max(static_cast<std::int64_t>((jobs.size() + round_blocks - 1) / round_blocks)));
+  const auto rounds =
+      static_cast<std::size_t>(world.max(static_cast<std::int64_t>((jobs.size() + round_blocks - 1) / round_blocks)));
   std::unique_ptr<BlockCache> cache;
   std::vector<std::unique_ptr<Thread>> threads;
   world.together([&] {
@@ -126,7 +133,8 @@ void Conversion::run(World& world, const std::vector<Job>& jobs, Way way) {
     world.together([&] { run_part(part, way, *cache, threads); });
     for (const Job& job : part) mine += job.bytes;
     const auto done = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine)));
-    if (options_.progress) options_.progress({done, bytes_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+    if (options_.progress)
+      options_.progress({done, bytes_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
   }
   bytes_read_ += cache->bytes_read();
 }
@@ -134,7 +142,8 @@ void Conversion::run(World& world, const std::vector<Job>& jobs, Way way) {
 void Conversion::sync(const std::vector<Job>& jobs) const {
   int last = -1;
   for (const Job& job : jobs)
-    if (std::exchange(last, job.file) != job.file) File::open_to_write(plan_.files[static_cast<std::size_t>(job.file)].path).sync();
+    if (std::exchange(last, job.file) != job.file)
+      File::open_to_write(plan_.files[static_cast<std::size_t>(job.file)].path).sync();
 }
 
 void Conversion::write(World& world) {
@@ -155,7 +164,8 @@ void Conversion::verify(World& world) {
   world.together([&] {
     std::vector<std::string> names;
     for (const std::string& text : all)
-      for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) names.push_back(text.substr(at, text.find('\n', at) - at));
+      for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+        names.push_back(text.substr(at, text.find('\n', at) - at));
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.empty()) return;

@@ -1,6 +1,7 @@
 #pragma once
-// The engine that carries a conversion out: each rank makes disjoint blocks of the output, balanced by bytes, from whatever bytes of the source
-// they need. Memory does not depend on the model's size. What the files are, and how they come to be final, is not known here.
+// The engine that carries a conversion out: each rank makes disjoint blocks of the output, balanced by bytes, from
+// whatever bytes of the source they need. Memory does not depend on the model's size. What the files are, and how they
+// come to be final, is not known here.
 
 #include <functional>
 #include <mutex>
@@ -20,7 +21,8 @@ struct StreamOptions {
   std::function<void(const StreamProgress&)> progress;  // called on every rank, now and then
 };
 
-/// Blocks of the source that a rank keeps. With three buffers a thread that is all a conversion takes besides names: about 110 MiB at 2 threads.
+/// Blocks of the source that a rank keeps. With three buffers a thread that is all a conversion takes besides
+/// names: about 110 MiB at 2 threads.
 inline constexpr int stream_slots = 20;
 /// What `convert` promises of a rank's memory, program and libraries included, whatever the model's size.
 inline constexpr std::uint64_t convert_memory_bound = std::uint64_t{256} << 20;
@@ -31,10 +33,11 @@ class Conversion {
   Conversion(const StoredTensors& source, ConversionPlan plan, StreamOptions options);
   Conversion(const Conversion&) = delete;
 
-  /// Collective: writes and syncs. Throws Error (data) on every rank alike: the system's errors, and those of Assembler::assemble.
+  /// Collective: writes and syncs. Throws Error (data) on every rank alike: the system's errors, and
+  /// those of Assembler::assemble.
   void write(World& world);
-  /// Collective: reads both sides again, other blocks on other ranks and in other order, and compares every element. Throws Error (data), E144, naming
-  /// the tensors that differ.
+  /// Collective: reads both sides again, other blocks on other ranks and in other order, and compares every element. Throws
+  /// Error (data), E144, naming the tensors that differ.
   void verify(World& world);
 
   /// Of what this rank has written, in no order; empty unless asked for.

@@ -28,7 +28,8 @@ class Findings {
     found_.push_back({file, block, line});
   }
   [[nodiscard]] std::string text() {
-    std::ranges::sort(found_, [](const auto& a, const auto& b) { return std::tie(a.file, a.block) < std::tie(b.file, b.block); });
+    std::ranges::sort(found_,
+                      [](const auto& a, const auto& b) { return std::tie(a.file, a.block) < std::tie(b.file, b.block); });
     std::string all;
     for (const auto& f : found_) all += f.line + "\n";
     return all;
@@ -53,7 +54,8 @@ std::string problem_of(const std::string& path, const StateFile& file) {
   const std::uint64_t bytes = fs::file_size(path, failed);
   if (failed) return "E109 " + path + ": " + failed.message();
   if (bytes == file.bytes) return {};
-  return strfmt("E109 %s has %llu bytes, the manifest says %llu", path.c_str(), static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(file.bytes)) +
+  return strfmt("E109 %s has %llu bytes, the manifest says %llu", path.c_str(), static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(file.bytes)) +
          (bytes < file.bytes ? "; cut off is " + what_lies_in(file, bytes, file.bytes) : "");
 }
 
@@ -72,7 +74,8 @@ std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& read
   return {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)};
 }
 
-std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest, const std::vector<Block>& blocks, int threads, Findings& findings) {
+std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest, const std::vector<Block>& blocks, int threads,
+                          Findings& findings) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::uint64_t> bytes{0};
   const auto work = [&] {
@@ -143,7 +146,9 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
   for (const char c : readable_text) readable.push_back(c == '1');
 
   VerifyReport report;
-  world.together([&] { report.bytes = read_blocks(directory, manifest, share(manifest, readable, world.rank(), world.size()), threads, findings); });
+  world.together([&] {
+    report.bytes = read_blocks(directory, manifest, share(manifest, readable, world.rank(), world.size()), threads, findings);
+  });
   std::string mine = findings.text();
   const std::int64_t bad = world.sum(static_cast<std::int64_t>(std::ranges::count(mine, '\n')));
   world.together([&] {
@@ -152,7 +157,8 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
     mine = findings.text();
   });
   for (const std::string& lines : world.to_root(mine))
-    for (std::size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1) report.damage.push_back(lines.substr(at, lines.find('\n', at) - at));
+    for (std::size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1)
+      report.damage.push_back(lines.substr(at, lines.find('\n', at) - at));
   report.damages = world.sum(world.rank() == 0 ? static_cast<std::int64_t>(report.damage.size()) : 0);
   report.bytes = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(report.bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -28,7 +28,8 @@ struct Section {
 
 class AddedTokenMatcher {
  public:
-  /// Looks for `spelling` (the content, or what the normaliser makes of it) from now on; of two with one spelling, the first counts.
+  /// Looks for `spelling` (the content, or what the normaliser makes of it) from now on; of two with
+  /// one spelling, the first counts.
   void add(const AddedToken& token, std::string_view spelling);
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
   /// Appends the sections of `text`, which is UTF-8 and not empty. Time: length of the text times that of the longest token.

@@ -14,9 +14,10 @@ namespace tessera::io {
 BpeModel::BpeModel(const Component& node, const TokenizerJson& json, Alphabet alphabet) : alphabet_(alphabet) {
   if (node.absent()) throw node.refuse("is missing");
   const std::string type = node.type();
-  if (type != "BPE" && (!type.empty() || json.merges.empty())) throw node.refuse("is of type \"" + type + "\"; only BPE is built");
-  node.only({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-             "vocab", "merges"});
+  if (type != "BPE" && (!type.empty() || json.merges.empty()))
+    throw node.refuse("is of type \"" + type + "\"; only BPE is built");
+  node.only({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
+             "ignore_merges", "vocab", "merges"});
   const Component dropout = node.child("dropout");
   if (!dropout.absent() && dropout.json() != 0 && dropout.json() != 0.0) throw dropout.refuse("is not built");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -36,7 +37,8 @@ void BpeModel::read_vocabulary(const Component& node, const TokenizerJson& json)
   if (json.vocab.empty()) throw node.refuse("has no vocabulary");
   const auto most = static_cast<std::int64_t>(4 * json.vocab.size() + 1024);
   for (const auto& [token, id] : json.vocab) {
-    if (id < 0 || id > most) throw node.refuse(strfmt("gives %s the id %lld", shown(token).c_str(), static_cast<long long>(id)));
+    if (id < 0 || id > most)
+      throw node.refuse(strfmt("gives %s the id %lld", shown(token).c_str(), static_cast<long long>(id)));
     if (!vocabulary_.add(token, static_cast<std::int32_t>(id)))
       throw node.refuse("has the token " + shown(token) + " or its id " + std::to_string(id) + " twice");
   }
@@ -66,7 +68,8 @@ void BpeModel::read_bytes(const Component& node) {
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
     byte_ids_[static_cast<std::size_t>(b)] = bytes_.id_of({&byte, 1});
-    if (byte_ids_[static_cast<std::size_t>(b)] < 0) throw node.refuse(strfmt("has no token for the byte 0x%02X: text would be lost", b));
+    if (byte_ids_[static_cast<std::size_t>(b)] < 0)
+      throw node.refuse(strfmt("has no token for the byte 0x%02X: text would be lost", b));
   }
 }
 
@@ -81,7 +84,8 @@ void BpeModel::read_fallback(const Component& node) {
   if (byte_fallback_) {
     for (int b = 0; b < 256; ++b) {
       byte_ids_[static_cast<std::size_t>(b)] = vocabulary_.id_of(strfmt("<0x%02X>", b));
-      if (byte_ids_[static_cast<std::size_t>(b)] < 0) throw node.refuse(strfmt("falls back to bytes, but has no token <0x%02X>", b));
+      if (byte_ids_[static_cast<std::size_t>(b)] < 0)
+        throw node.refuse(strfmt("falls back to bytes, but has no token <0x%02X>", b));
     }
   } else if (unknown_ == Vocabulary::none) {
     throw node.refuse("has neither unk_token nor byte_fallback: text would be lost");

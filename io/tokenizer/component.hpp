@@ -1,5 +1,6 @@
 #pragma once
-// A node of tokenizer.json while it is turned into what runs: typed reading, and refusals that name the node. Included by the parts only.
+// A node of tokenizer.json while it is turned into what runs: typed reading, and refusals that name the
+// node. Included by the parts only.
 
 #include <initializer_list>
 #include <nlohmann/json.hpp>

@@ -29,7 +29,9 @@ class Corpus {
   enum class Cut : unsigned char { never, at_safe_newlines };
   /// In order; together all bytes of all files. Parts have about `bytes`, unless there is no place to cut.
   [[nodiscard]] std::vector<Part> parts(std::size_t bytes, Cut texts) const;
-  [[nodiscard]] std::string_view text(const Part& part) const { return maps_[part.file].bytes().substr(part.offset, part.length); }
+  [[nodiscard]] std::string_view text(const Part& part) const {
+    return maps_[part.file].bytes().substr(part.offset, part.length);
+  }
   [[nodiscard]] const std::string& path(std::size_t file) const { return paths_[file]; }
   [[nodiscard]] bool is_jsonl(std::size_t file) const { return jsonl_[file]; }
   /// 1-based, of the line that begins at `offset`.
@@ -63,10 +65,10 @@ struct CorpusJob {
   std::function<void(const CorpusProgress&)> progress;  // called on rank 0 now and then; may be empty
 };
 
-/// Collective. Tokenises all documents, special tokens of the template around each, into `job.out`: uint16 ids if the tokenizer has at most
-/// 65536, else uint32. Beside it stands where each document ends
-/// (documents.hpp). Both are written under other names and renamed at the end. Throws Error (data) on every rank alike: what Corpus refuses, a zero byte or a
-/// line that is no document (with its place), a disk that is full. Ranks see one file system.
+/// Collective. Tokenises all documents, special tokens of the template around each, into `job.out`: uint16 ids if the tokenizer
+/// has at most 65536, else uint32. Beside it stands where each document ends
+/// (documents.hpp). Both are written under other names and renamed at the end. Throws Error (data) on every rank alike: what
+/// Corpus refuses, a zero byte or a line that is no document (with its place), a disk that is full. Ranks see one file system.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job);
 
 }  // namespace tessera::io

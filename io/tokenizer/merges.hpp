@@ -49,7 +49,8 @@ class Merges {
 class WordMerger {
  public:
   explicit WordMerger(const Merges& merges) : merges_(merges) {}
-  /// Merges the ids of a word in place: always the pair of the lowest rank, the leftmost among equals. n log n for n ids, fewer than 2^31.
+  /// Merges the ids of a word in place: always the pair of the lowest rank, the leftmost among equals. n log
+  /// n for n ids, fewer than 2^31.
   void merge(std::vector<std::int32_t>& ids);
 
  private:

@@ -15,7 +15,8 @@ class Normalizer {
   enum class Place : unsigned char { beginning, inside };
 
   Normalizer() = default;
-  /// Of tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these. Throws Error (data) for others.
+  /// Of tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these.
+  /// Throws Error (data) for others.
   explicit Normalizer(const Component& node);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }

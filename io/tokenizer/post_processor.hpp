@@ -12,7 +12,8 @@ struct PostProcessor {
   std::vector<std::int32_t> before, behind;
 
   PostProcessor() = default;
-  /// null, ByteLevel (which moves offsets only), TemplateProcessing's single form, and Sequences. Throws Error (data) for others.
+  /// null, ByteLevel (which moves offsets only), TemplateProcessing's single form, and Sequences.
+  /// Throws Error (data) for others.
   explicit PostProcessor(const Component& node);
 
  private:

@@ -65,7 +65,8 @@ void PreTokenizer::add_metaspace(const Component& node) {
   if (pattern_) throw node.refuse("is a Metaspace behind a Split, which is not built");
   metaspace_ = true;
   mark_ = node.text("replacement", lower_block);
-  if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size())) throw node.refuse("replaces by no single character");
+  if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size()))
+    throw node.refuse("replaces by no single character");
   const std::string scheme = node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never")
     throw node.refuse("has the prepend_scheme \"" + scheme + "\", which is not built");

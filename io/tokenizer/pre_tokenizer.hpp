@@ -14,7 +14,8 @@ namespace tessera::io {
 class PreTokenizer {
  public:
   PreTokenizer() = default;
-  /// null, ByteLevel, Split of a known pattern and then ByteLevel, Metaspace; also as a Sequence. Throws Error (data) for others.
+  /// null, ByteLevel, Split of a known pattern and then ByteLevel, Metaspace; also as a Sequence.
+  /// Throws Error (data) for others.
   explicit PreTokenizer(const Component& node);
 
   [[nodiscard]] BpeModel::Alphabet alphabet() const {
@@ -28,7 +29,8 @@ class PreTokenizer {
 
   /// The section as it is cut: with what goes before it and characters replaced; in `room`, which it
   /// is not in yet, if it differs. `first`: it begins the document.
-  [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Place place, bool first, std::string& room) const;
+  [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Place place, bool first,
+                                         std::string& room) const;
   /// The end of the piece at `at`, before `end`.
   [[nodiscard]] const char* next(const char* at, const char* end) const;
 

@@ -43,7 +43,9 @@ char folded(char32_t code) {
 
 /// Past 's 't 're 've 'm 'll 'd at an apostrophe, or null.
 const char* contraction(bool any_case, const char* at, const char* end) {
-  const auto letter = [any_case](const Char& c) { return any_case ? folded(c.code) : c.code < 0x80 ? static_cast<char>(c.code) : '\0'; };
+  const auto letter = [any_case](const Char& c) {
+    return any_case ? folded(c.code) : c.code < 0x80 ? static_cast<char>(c.code) : '\0';
+  };
   const Char first = look(at + 1, end);
   if (first.next == nullptr) return nullptr;
   const char a = letter(first);
@@ -54,7 +56,8 @@ const char* contraction(bool any_case, const char* at, const char* end) {
   return letter(second) == (a == 'l' ? 'l' : 'e') ? second.next : nullptr;
 }
 
-/// `\s+(?!\S)|\s+`: white space but for the last character, which belongs to what follows; all of it at the end or if it is one.
+/// `\s+(?!\S)|\s+`: white space but for the last character, which belongs to what follows; all
+/// of it at the end or if it is one.
 const char* white_space(const char* at, const char* stop, const char* end) {
   if (stop == end) return stop;
   const char* last = utf8::before(stop);

@@ -16,8 +16,8 @@ enum class SplitPattern : unsigned char {
 [[nodiscard]] std::optional<SplitPattern> split_pattern(std::string_view regex);
 [[nodiscard]] const char* name_of(SplitPattern pattern);
 
-/// The end of the piece that begins at `at`, which is before `end`; [at, end) is UTF-8. Takes time linear in the piece, and in the run of
-/// white space that it is cut from.
+/// The end of the piece that begins at `at`, which is before `end`; [at, end) is UTF-8. Takes time linear in the piece, and in
+/// the run of white space that it is cut from.
 [[nodiscard]] const char* piece_end(SplitPattern pattern, const char* at, const char* end);
 
 }  // namespace tessera::io

@@ -16,7 +16,8 @@ TokenizerTables::TokenizerTables(std::string_view json, const std::string& where
   const TokenizerJson parsed = parse_tokenizer_json(json, where);
   const Component root(parsed.tree, "", where);
   // Truncation and padding are the caller's affair: transformers sets them anew for every call.
-  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
+             "model"});
   pre_tokenizer = PreTokenizer(root.child("pre_tokenizer"));
   model = BpeModel(root.child("model"), parsed, pre_tokenizer.alphabet());
   pre_tokenizer.learn(model);
@@ -58,8 +59,8 @@ void TokenizerTables::read_added_tokens(const Component& node) {
     const std::int32_t known = model.vocabulary().id_of(token.content);
     const std::int32_t expected = known != Vocabulary::none ? known : next;
     if (token.id != expected)
-      throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d", shown(token.content).c_str(), token.id,
-                                expected));
+      throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d", shown(token.content).c_str(),
+                                token.id, expected));
     if (!seen.emplace(token.content, token.id).second || added_by_id.contains(token.id))
       throw entry.refuse("has the token " + shown(token.content) + " or its id twice");
     next = std::max(next, token.id + 1);

@@ -25,7 +25,8 @@ TokenDecoder::TokenDecoder(const Component& node) {
     const std::string mark = node.text("replacement", "\u2581");
     if (mark.empty()) throw node.refuse("replaces nothing");
     replacements_.emplace_back(mark, " ");
-    if (node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never") != "never") dropped_at_first_ = mark;
+    if (node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never") != "never")
+      dropped_at_first_ = mark;
   } else if (type == "Sequence") {
     node.only({"decoders"});
     int stage = 0;

@@ -15,7 +15,8 @@ class Component;
 class TokenDecoder {
  public:
   TokenDecoder() = default;
-  /// ByteLevel; Metaspace; Sequence of Replace, ByteFallback, Fuse, Strip at the beginning, in that order. Throws Error (data) for others.
+  /// ByteLevel; Metaspace; Sequence of Replace, ByteFallback, Fuse, Strip at the beginning, in that order.
+  /// Throws Error (data) for others.
   explicit TokenDecoder(const Component& node);
 
   [[nodiscard]] bool byte_level() const { return byte_level_; }
@@ -46,7 +47,8 @@ class TokenJoiner {
   void push_token(std::string_view token, std::string& out);
   /// What waits, as U+FFFD; then the joiner is new.
   void finish(std::string& out);
-  /// Bytes wait for each other until the run of them ends, so that one that is no UTF-8 makes all of it U+FFFD, as in Hugging Face's.
+  /// Bytes wait for each other until the run of them ends, so that one that is no UTF-8 makes all of it
+  /// U+FFFD, as in Hugging Face's.
   void hold_runs() { hold_runs_ = true; }
 
  private:

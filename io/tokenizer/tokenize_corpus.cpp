@@ -74,7 +74,8 @@ struct Counts {
 /// Counts every rank's `mine` into `all`; returns what stood there, with those of the ranks before this one. Collective.
 Counts count_all(World& world, const Counts& mine, Counts& all) {
   std::string joined;
-  for (const std::string& text : world.to_root(std::to_string(mine.tokens) + " " + std::to_string(mine.documents))) joined += text + " ";
+  for (const std::string& text : world.to_root(std::to_string(mine.tokens) + " " + std::to_string(mine.documents)))
+    joined += text + " ";
   std::istringstream in(world.from_root(joined));
   Counts before = all;
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -86,7 +87,8 @@ Counts count_all(World& world, const Counts& mine, Counts& all) {
   return before;
 }
 
-void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids, std::vector<std::uint16_t>& room) {
+void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids,
+               std::vector<std::uint16_t>& room) {
   const std::uint64_t at = header_size + static_cast<std::uint64_t>(first) * static_cast<std::uint64_t>(width);
   if (width == 4) return file.write_at(at, std::as_bytes(ids));
   room.assign(ids.begin(), ids.end());
@@ -157,7 +159,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     world.together([&] {
       for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p) encoder.encode(corpus, parts[p], made);
     });
-    const Counts at = count_all(world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
+    const Counts at =
+        count_all(world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     world.together([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids, room);
       write_ends(documents.file(), at, made.ends);

@@ -101,7 +101,8 @@ bool TextTokenizer::is_special(std::int32_t id) const {
 
 std::string TextTokenizer::describe() const {
   return tables_->pre_tokenizer.describe() + (tables_->normalizer.composes() ? ", NFC, " : ", ") +
-         std::to_string(tables_->model.vocabulary().count()) + " tokens, " + std::to_string(tables_->added_tokens.size()) + " added";
+         std::to_string(tables_->model.vocabulary().count()) + " tokens, " + std::to_string(tables_->added_tokens.size()) +
+         " added";
 }
 
 std::uint64_t TextTokenizer::hash() const { return tables_->hash; }

@@ -1,6 +1,7 @@
 #pragma once
-// Text to token ids and back, as a model's tokenizer.json says: the same ids as Hugging Face's `tokenizers`. Byte-level BPE (GPT-2,
-// Llama 3, Qwen) and SentencePiece-style BPE (Llama 2, Mixtral). What the file asks for and is not here is refused by name.
+// Text to token ids and back, as a model's tokenizer.json says: the same ids as Hugging Face's `tokenizers`.
+// Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE (Llama 2, Mixtral). What the file asks for
+// and is not here is refused by name.
 
 #include <cstdint>
 #include <memory>
@@ -22,16 +23,17 @@ struct TokenizerTables;
 /// A tokenizer: immutable, cheap to copy, safe to share between threads.
 class TextTokenizer {
  public:
-  /// Of a directory with a tokenizer.json, or of such a file; generation_config.json, config.json and tokenizer_config.json beside it
-  /// say what begins and ends a document. Throws Error (data): not there, damaged, or a component that is not built, by name.
+  /// Of a directory with a tokenizer.json, or of such a file; generation_config.json, config.json and
+  /// tokenizer_config.json beside it say what begins and ends a document. Throws Error (data): not there, damaged, or a
+  /// component that is not built, by name.
   [[nodiscard]] static TextTokenizer load(const std::string& path);
   /// Of a tokenizer.json's text alone; `where` names it in errors.
   [[nodiscard]] static TextTokenizer parse(std::string_view json, const std::string& where);
   /// True if load() would find a tokenizer.json there.
   [[nodiscard]] static bool exists(const std::string& path);
 
-  /// Ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each maximal part, as Python's errors="replace". For much text use
-  /// a TextEncoder, which remembers words.
+  /// Ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each maximal part, as Python's errors="replace". For much
+  /// text use a TextEncoder, which remembers words.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, Special special) const;
   /// Text of ids, as UTF-8 (what is none: U+FFFD). An id that the tokenizer does not have is no text, as in Hugging Face's.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, Special special) const;
@@ -62,8 +64,8 @@ class TextTokenizer {
   std::optional<std::int32_t> bos_id_;
 };
 
-/// Encodes much text: keeps a bounded cache of words. One thread at a time; one encoder for each thread. Linear (n log n within a word
-/// of n bytes) in the text, whatever it is.
+/// Encodes much text: keeps a bounded cache of words. One thread at a time; one encoder for each thread. Linear (n log n within
+/// a word of n bytes) in the text, whatever it is.
 class TextEncoder {
  public:
   explicit TextEncoder(const TextTokenizer& tokenizer);
@@ -79,8 +81,8 @@ class TextEncoder {
   std::unique_ptr<State> state_;
 };
 
-/// Ids to text as they come: a token may end in the middle of a character. What it has given out, joined, is what decode() says of all
-/// ids, as long as they make UTF-8.
+/// Ids to text as they come: a token may end in the middle of a character. What it has given out, joined, is what decode() says
+/// of all ids, as long as they make UTF-8.
 class StreamDecoder {
  public:
   StreamDecoder(const TextTokenizer& tokenizer, Special special);

@@ -143,7 +143,8 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   if (text.find('\0') != text.npos)  // the parser would take it for the end
     throw Error(ExitCode::data, "this tokenizer.json is damaged: it holds a zero byte", where, "Fetch the file again");
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
-  if (!parsed.tree.is_object()) throw Error(ExitCode::data, "this tokenizer.json is damaged: it is no table", where, "Fetch the file again");
+  if (!parsed.tree.is_object())
+    throw Error(ExitCode::data, "this tokenizer.json is damaged: it is no table", where, "Fetch the file again");
   return parsed;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// tokenizer.json as it is parsed: the two long lists apart, the rest as a tree. Judges the form of the file, not what it asks for.
+// tokenizer.json as it is parsed: the two long lists apart, the rest as a tree. Judges the form
+// of the file, not what it asks for.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,8 @@ struct TokenizerJson {
   std::vector<std::pair<std::string, std::string>> merges;   // of model.merges: "a b" and ["a", "b"]
 };
 
-/// Throws Error (data): no JSON, a key twice, deeper than 64 levels, a vocabulary whose values are no integers, a merge that is no pair.
+/// Throws Error (data): no JSON, a key twice, deeper than 64 levels, a vocabulary whose values are no
+/// integers, a merge that is no pair.
 [[nodiscard]] TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera::io

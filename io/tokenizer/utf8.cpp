@@ -28,7 +28,10 @@ void append(std::string& text, char32_t code) {
 Step step(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return {1, true, false};
-  const int wanted = first >= 0xC2 && first <= 0xDF ? 2 : first >= 0xE0 && first <= 0xEF ? 3 : first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+  const int wanted = first >= 0xC2 && first <= 0xDF   ? 2
+                     : first >= 0xE0 && first <= 0xEF ? 3
+                     : first >= 0xF0 && first <= 0xF4 ? 4
+                                                      : 0;
   if (wanted == 0) return {1, false, false};
   // The second byte is narrower where the code point would be overlong, a surrogate or beyond U+10FFFF.
   const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;

@@ -34,8 +34,9 @@ struct Point {
 /// Appends a code point; it is no surrogate and below U+110000.
 void append(std::string& text, char32_t code);
 
-/// What stands at the beginning of `text`, which is not empty: `length` bytes that are a code point, or, if not `valid`, the longest
-/// part of one, at least one byte (Unicode 3.9, "substitution of maximal subparts"). `open`: the text ends inside what may become one.
+/// What stands at the beginning of `text`, which is not empty: `length` bytes that are a code point, or, if not
+/// `valid`, the longest part of one, at least one byte (Unicode 3.9, "substitution of maximal subparts"). `open`: the
+/// text ends inside what may become one.
 struct Step {
   int length = 1;
   bool valid = false, open = false;

@@ -12,7 +12,8 @@ class Vocabulary {
  public:
   static constexpr std::int32_t none = -1;
 
-  /// Adds a token under an id >= 0. False, and nothing changes, if the text or the id is there already. Memory grows with the largest id.
+  /// Adds a token under an id >= 0. False, and nothing changes, if the text or the id is there already.
+  /// Memory grows with the largest id.
   [[nodiscard]] bool add(std::string_view text, std::int32_t id);
   /// Adds a token that only token() finds; false if the id is there already.
   [[nodiscard]] bool add_unsearchable(std::string_view text, std::int32_t id);

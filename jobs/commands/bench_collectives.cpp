@@ -35,7 +35,8 @@ int bench_collectives_command(const Call& call, World& world) {
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s,
                    ratio_reduce));
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
-  log::info(strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting", 100 * result.waiting_share));
+  log::info(
+      strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting", 100 * result.waiting_share));
   return static_cast<int>(ExitCode::ok);
 }
 

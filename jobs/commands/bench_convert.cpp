@@ -1,4 +1,5 @@
-// `tessera bench convert`: conversions against a plain copy of the same bytes past the page cache, both sides in one run, in turns.
+// `tessera bench convert`: conversions against a plain copy of the same bytes past the page cache,
+// both sides in one run, in turns.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -23,7 +24,8 @@ constexpr int threads = 2;  // of a rank, on either side
 
 /// Chunks of this rank's part of [0, bytes), dealt to its threads.
 void each_chunk(World& world, std::uint64_t bytes, const std::function<void(std::uint64_t, std::span<std::byte>)>& work) {
-  const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()), rank = static_cast<std::uint64_t>(world.rank());
+  const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()),
+                      rank = static_cast<std::uint64_t>(world.rank());
   std::atomic<std::uint64_t> next{chunks * rank / ranks};
   const std::uint64_t last = chunks * (rank + 1) / ranks;
   std::mutex mutex;
@@ -31,7 +33,8 @@ void each_chunk(World& world, std::uint64_t bytes, const std::function<void(std:
   const auto run = [&] {
     try {
       const io::DirectBuffer buffer(chunk);
-      for (std::uint64_t c = next++; c < last; c = next++) work(c * chunk, buffer.span().first(static_cast<std::size_t>(std::min(chunk, bytes - c * chunk))));
+      for (std::uint64_t c = next++; c < last; c = next++)
+        work(c * chunk, buffer.span().first(static_cast<std::size_t>(std::min(chunk, bytes - c * chunk))));
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();
@@ -72,7 +75,8 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
   const double seconds = seconds_of(world, [&] {
     const io::DirectFile in = io::DirectFile::open_to_read(from), out = io::DirectFile::open_to_write(to);
     if (!in.direct() || !out.direct())
-      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", to, "Choose another --dir");
+      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", to,
+                  "Choose another --dir");
     each_chunk(world, bytes, [&](std::uint64_t at, std::span<std::byte> buffer) {
       in.read_at(at, buffer);
       out.write_at(at, buffer);
@@ -87,10 +91,13 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
 std::vector<io::SafetensorsTensor> made_tensors(std::uint64_t bytes) {
   constexpr std::int64_t width = 1024, matrices = 12;
   std::vector<io::SafetensorsTensor> tensors;
-  for (std::int64_t b = 0; b < std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (4 * width * width * matrices))); ++b)
+  for (std::int64_t b = 0; b < std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (4 * width * width * matrices)));
+       ++b)
     for (std::int64_t m = 0; m < matrices; ++m) {
-      tensors.push_back({strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width, width}});
-      tensors.push_back({strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width}});
+      tensors.push_back(
+          {strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width, width}});
+      tensors.push_back(
+          {strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width}});
     }
   return tensors;
 }
@@ -109,8 +116,10 @@ void make_model(World& world, const std::string& directory, const std::vector<io
     const std::string& header = files.files[0].plan.header;
     each_chunk(world, bytes, [&](std::uint64_t at, std::span<std::byte> buffer) {
       auto* const numbers = reinterpret_cast<float*>(buffer.data());
-      for (std::size_t i = 0; i < buffer.size() / sizeof(float); ++i) numbers[i] = static_cast<float>(static_cast<std::int32_t>((at + i) * 2654435761u)) * 1e-9F;
-      for (std::size_t i = 0; at + i < header.size() && i < buffer.size(); ++i) buffer[i] = static_cast<std::byte>(header[at + i]);
+      for (std::size_t i = 0; i < buffer.size() / sizeof(float); ++i)
+        numbers[i] = static_cast<float>(static_cast<std::int32_t>((at + i) * 2654435761u)) * 1e-9F;
+      for (std::size_t i = 0; at + i < header.size() && i < buffer.size(); ++i)
+        buffer[i] = static_cast<std::byte>(header[at + i]);
       out.write_at(at, buffer);
     });
     out.sync();
@@ -132,7 +141,8 @@ double to_native(World& world, const std::string& from, const std::string& to) {
   io::StoredTensors stored;
   world.together([&] { stored = io::stored_safetensors(from); });
   const auto start = Clock::now();
-  (void)io::convert_to_checkpoint(world, stored, as_they_are(stored, 0), {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
+  (void)io::convert_to_checkpoint(world, stored, as_they_are(stored, 0),
+                                  {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -140,8 +150,8 @@ double to_hf(World& world, const std::string& from, const std::string& to) {
   const auto start = Clock::now();
   const io::CheckpointReader checkpoint(world, from);
   const io::StoredTensors stored = io::stored_checkpoint(from, checkpoint.manifest());
-  (void)io::convert_to_safetensors(world, stored, as_they_are(stored, std::string("/model/").size()), {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1},
-                                   {.threads = threads});
+  (void)io::convert_to_safetensors(world, stored, as_they_are(stored, std::string("/model/").size()),
+                                   {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -149,7 +159,8 @@ double to_hf(World& world, const std::string& from, const std::string& to) {
 
 int bench_convert_command(const Call& call, World& world) {
   const Options& options = call.options();
-  const std::string base = options.text("dir") + "/tessera-bench-convert", model = base + ".model", native = base + ".native", out = base + ".out";
+  const std::string base = options.text("dir") + "/tessera-bench-convert", model = base + ".model", native = base + ".native",
+                    out = base + ".out";
   const auto clean = [&] {
     if (world.rank() != 0) return;
     for (const std::string& path : {model, native, out}) io::remove_tree_quietly(path);
@@ -178,17 +189,24 @@ int bench_convert_command(const Call& call, World& world) {
   }
   clean();
   if (options.flag("json")) {
-    nlohmann::ordered_json json = {{"ranks", world.size()},          {"bytes", bytes},           {"raw_copy_bytes_per_s", median(raw)}, {"to_hf_bytes_per_s", median(hf)},
-                                   {"to_native_bytes_per_s", median(back)}, {"to_hf_over_raw", median(hf) / median(raw)}, {"to_native_over_raw", median(back) / median(raw)}};
+    nlohmann::ordered_json json = {{"ranks", world.size()},
+                                   {"bytes", bytes},
+                                   {"raw_copy_bytes_per_s", median(raw)},
+                                   {"to_hf_bytes_per_s", median(hf)},
+                                   {"to_native_bytes_per_s", median(back)},
+                                   {"to_hf_over_raw", median(hf) / median(raw)},
+                                   {"to_native_over_raw", median(back) / median(raw)}};
     log::info(json.dump(2));
     return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; every side syncs", human_bytes(bytes).c_str(), world.size(), threads,
-                   static_cast<long long>(turns)));
+  log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; every side syncs", human_bytes(bytes).c_str(),
+                   world.size(), threads, static_cast<long long>(turns)));
   log::info(strfmt("%-34s %10s/s", "copy, O_DIRECT read and write", human_bytes(median(raw)).c_str()));
-  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked", human_bytes(median(hf)).c_str(), 100 * median(hf) / median(raw)));
-  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "safetensors -> checkpoint", human_bytes(median(back)).c_str(), 100 * median(back) / median(raw)));
+  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked", human_bytes(median(hf)).c_str(),
+                   100 * median(hf) / median(raw)));
+  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "safetensors -> checkpoint", human_bytes(median(back)).c_str(),
+                   100 * median(back) / median(raw)));
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -1,4 +1,5 @@
-// `tessera bench io`: saving and loading a state against the disk itself, and what a save beside the steps costs them, both sides in one run.
+// `tessera bench io`: saving and loading a state against the disk itself, and what a save beside the steps
+// costs them, both sides in one run.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -33,15 +34,18 @@ struct MadeState {
       shard::UnitSpec unit{strfmt("h.%lld", static_cast<long long>(b)), {}};
       for (std::int64_t m = 0; m < matrices; ++m) {
         unit.params.push_back(static_cast<int>(params.size()));
-        params.push_back({.name = strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)), .shape = {width, width}});
-        params.push_back({.name = strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), .shape = {width}});
+        params.push_back({.name = strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)),
+                          .shape = {width, width}});
+        params.push_back(
+            {.name = strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), .shape = {width}});
         unit.params.push_back(unit.params.back() + 1);
       }
       units.push_back(std::move(unit));
     }
     layout = shard::ShardLayout(params, units, Mesh(1, world.size()));
     std::size_t floats = 0;
-    for (int u = 0; u < layout.num_units(); ++u) floats += static_cast<std::size_t>(layout.shard_numel(u)) * io::num_state_kinds;
+    for (int u = 0; u < layout.num_units(); ++u)
+      floats += static_cast<std::size_t>(layout.shard_numel(u)) * io::num_state_kinds;
     memory.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (floats * sizeof(float) + 4095) / 4096 * 4096)));
     if (!memory) throw std::bad_alloc();
     auto* next = reinterpret_cast<float*>(memory.get());
@@ -75,7 +79,8 @@ Sides measure_disk(World& world, const std::string& directory, std::uint64_t byt
     sides.raw_write.push_back(static_cast<double>(raw.bytes()) / raw.write());
     sides.raw_read.push_back(static_cast<double>(raw.bytes()) / raw.read());
     world.barrier();
-    io::CheckpointSave save(world, {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
+    io::CheckpointSave save(
+        world, {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
     const io::SaveReport saved = save.commit();
     sides.save.push_back(static_cast<double>(saved.bytes) / saved.seconds);
     world.barrier();
@@ -100,20 +105,29 @@ enum class Lines : unsigned char { print, leave };
 
 void report(const BesideSides& sides, const std::string& model, World& world, nlohmann::ordered_json& json, Lines lines) {
   const double plain = median(sides.plain), now = median(sides.now), beside = median(sides.beside), bare = median(sides.bare);
-  json.update({{"ten_steps_s", plain}, {"added_by_async_save_s", beside}, {"added_by_bare_write_s", bare}, {"synchronous_save_s", now},
-               {"added_over_synchronous", beside / now}, {"bare_write_over_synchronous", bare / now}, {"async_begin_s", median(sides.begin)},
-               {"async_commit_s", median(sides.commit)}, {"async_cpu_s", median(sides.cpu)}});
+  json.update({{"ten_steps_s", plain},
+               {"added_by_async_save_s", beside},
+               {"added_by_bare_write_s", bare},
+               {"synchronous_save_s", now},
+               {"added_over_synchronous", beside / now},
+               {"bare_write_over_synchronous", bare / now},
+               {"async_begin_s", median(sides.begin)},
+               {"async_commit_s", median(sides.commit)},
+               {"async_cpu_s", median(sides.cpu)}});
   if (lines == Lines::leave) return;
-  log::info(strfmt("ten steps of %s: %.2f s; a save of %s for which all wait: %.2f s", model.c_str(), plain, human_bytes(sides.bytes).c_str(), now));
+  log::info(strfmt("ten steps of %s: %.2f s; a save of %s for which all wait: %.2f s", model.c_str(), plain,
+                   human_bytes(sides.bytes).c_str(), now));
   const auto spread = [](const std::vector<double>& v) {
     const auto [low, high] = std::ranges::minmax(v);
     return strfmt("%.2f s (%.2f to %.2f)", median(v), low, high);
   };
-  log::info(strfmt("%-28s %s, %.1f%% of that save; all wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s", "async save adds",
-                   spread(sides.beside).c_str(), 100 * beside / now, 1e3 * median(sides.begin), 1e3 * median(sides.commit), human_bytes(sides.copied).c_str()));
-  log::info(strfmt("%-28s %s, %.1f%%: what the disk itself takes from the steps", "a bare write adds", spread(sides.bare).c_str(), 100 * bare / now));
-  log::info(strfmt("%-28s %.2f s of processor time over all ranks, of %.2f s that a save for which all wait holds them", "the async save's threads",
-                   median(sides.cpu), static_cast<double>(world.size()) * now));
+  log::info(strfmt("%-28s %s, %.1f%% of that save; all wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s",
+                   "async save adds", spread(sides.beside).c_str(), 100 * beside / now, 1e3 * median(sides.begin),
+                   1e3 * median(sides.commit), human_bytes(sides.copied).c_str()));
+  log::info(strfmt("%-28s %s, %.1f%%: what the disk itself takes from the steps", "a bare write adds",
+                   spread(sides.bare).c_str(), 100 * bare / now));
+  log::info(strfmt("%-28s %.2f s of processor time over all ranks, of %.2f s that a save for which all wait holds them",
+                   "the async save's threads", median(sides.cpu), static_cast<double>(world.size()) * now));
 }
 
 }  // namespace
@@ -129,14 +143,20 @@ int bench_io_command(const Call& call, World& world) {
   });
   const Sides sides = measure_disk(world, directory, bytes, repeats);
   const double save = median_ratio(sides.save, sides.raw_write), load = median_ratio(sides.load, sides.raw_read);
-  nlohmann::ordered_json json = {{"ranks", world.size()}, {"bytes", bytes}, {"repeats", repeats}, {"raw_write", median(sides.raw_write)},
-                                 {"raw_read", median(sides.raw_read)}, {"save", median(sides.save)}, {"load", median(sides.load)},
-                                 {"save_over_raw", save}, {"load_over_raw", load}};
+  nlohmann::ordered_json json = {{"ranks", world.size()},
+                                 {"bytes", bytes},
+                                 {"repeats", repeats},
+                                 {"raw_write", median(sides.raw_write)},
+                                 {"raw_read", median(sides.raw_read)},
+                                 {"save", median(sides.save)},
+                                 {"load", median(sides.load)},
+                                 {"save_over_raw", save},
+                                 {"load_over_raw", load}};
   const auto gib = [](double rate) { return rate / 1073741824.0; };
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("%s in %s, %d ranks, %d times in turns; medians of rates, and of ratios of neighbours", human_bytes(static_cast<double>(bytes)).c_str(),
-                     directory.c_str(), world.size(), repeats));
+    log::info(strfmt("%s in %s, %d ranks, %d times in turns; medians of rates, and of ratios of neighbours",
+                     human_bytes(static_cast<double>(bytes)).c_str(), directory.c_str(), world.size(), repeats));
     log::info(strfmt("%-28s %8.2f GiB/s", "raw write (O_DIRECT, fsync)", gib(median(sides.raw_write))));
     log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(sides.save)), 100 * save));
     log::info(strfmt("%-28s %8.2f GiB/s", "raw read (O_DIRECT)", gib(median(sides.raw_read))));
@@ -145,7 +165,8 @@ int bench_io_command(const Call& call, World& world) {
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
     const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
-    report(measure_beside(call, world, model, directory, repeats), config.path, world, json, options.flag("json") ? Lines::leave : Lines::print);
+    report(measure_beside(call, world, model, directory, repeats), config.path, world, json,
+           options.flag("json") ? Lines::leave : Lines::print);
   }
   if (options.flag("json")) log::info(json.dump(2));
   return static_cast<int>(ExitCode::ok);

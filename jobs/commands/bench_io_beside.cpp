@@ -38,7 +38,8 @@ class Turns {
         trainer_(world, options_),
         tokens_((steps + 1) * options_.run.batch.global_batch * options_.run.tokens + 1, model.vocab),
         sampler_(io::count_samples(tokens_.size(), options_.run.tokens).samples, false, 1),
-        raw_(world, directory + "/tessera-bench.raw", static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
+        raw_(world, directory + "/tessera-bench.raw",
+             static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
     trainer_.initialise();
     trainer_.set_guest(&guest_);
     (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
@@ -71,8 +72,13 @@ class Turns {
     return options;
   }
   io::SaveRequest request() {
-    return {.directory = checkpoint_, .step = 0, .params = model_.params, .layout = &trainer_.plan().layout, .shards = trainer_.state(),
-            .replica = trainer_.replica(), .replicas = trainer_.num_replicas()};
+    return {.directory = checkpoint_,
+            .step = 0,
+            .params = model_.params,
+            .layout = &trainer_.plan().layout,
+            .shards = trainer_.state(),
+            .replica = trainer_.replica(),
+            .replicas = trainer_.num_replicas()};
   }
   void begin_save() {
     io::SaveRequest r = request();
@@ -124,7 +130,8 @@ class Turns {
 
 }  // namespace
 
-BesideSides measure_beside(const Call& call, World& world, const models::Model& model, const std::string& directory, int repeats) {
+BesideSides measure_beside(const Call& call, World& world, const models::Model& model, const std::string& directory,
+                           int repeats) {
   Turns turns(call, world, model, directory);
   for (int i = 0; i < repeats; ++i) turns.turn();
   return turns.sides;

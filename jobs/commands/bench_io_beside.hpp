@@ -1,5 +1,6 @@
 #pragma once
-// What a save beside the steps costs them, against a bare write of as many bytes beside the same steps, and a save for which all wait.
+// What a save beside the steps costs them, against a bare write of as many bytes beside the same
+// steps, and a save for which all wait.
 
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace tessera::jobs {
 /// One value a turn.
 struct BesideSides {
   std::vector<double> plain;  // seconds of ten steps, before and after the two below
-  std::vector<double> beside, bare;  // seconds more that they take with a save, or a bare write past the page cache, beside them
+  std::vector<double> beside,
+      bare;                 // seconds more that they take with a save, or a bare write past the page cache, beside them
   std::vector<double> now;  // seconds of a save for which all wait
   std::vector<double> begin, commit;  // of the save beside them: seconds that all wait
   std::vector<double> cpu;  // seconds of processor time of the threads that saved beside them, over all ranks
@@ -21,6 +23,7 @@ struct BesideSides {
 };
 
 /// Collective.
-[[nodiscard]] BesideSides measure_beside(const Call& call, World& world, const models::Model& model, const std::string& directory, int repeats);
+[[nodiscard]] BesideSides measure_beside(const Call& call, World& world, const models::Model& model,
+                                         const std::string& directory, int repeats);
 
 }  // namespace tessera::jobs

@@ -1,4 +1,5 @@
-// `tessera bench step`: a training step against what multiplies it, the CPU's sgemm or the device's library, both sides in one run.
+// `tessera bench step`: a training step against what multiplies it, the CPU's sgemm or the
+// device's library, both sides in one run.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -43,7 +44,8 @@ void measure(Side& side, const Call& call, World& world, const io::TokenStream& 
   const std::int64_t global = options.run.batch.global_batch;
   const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
   const std::string choices = rehearse_choices({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
-  if (side.seconds.empty() && !choices.empty() && !call.options().flag("json")) log::info(strfmt("kernels   %-12s ", side.name.c_str()) + choices);
+  if (side.seconds.empty() && !choices.empty() && !call.options().flag("json"))
+    log::info(strfmt("kernels   %-12s ", side.name.c_str()) + choices);
   for (std::int64_t step = 0; step < steps + 2; ++step) {
     const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
     if (step < 2) continue;
@@ -76,7 +78,8 @@ nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit
   nlohmann::ordered_json json = {{"step_s", seconds},
                                  {"tokens_per_second", work.tokens / seconds},
                                  {"gflops", work.flops / seconds / 1e9},
-                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm", (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
+                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm",
+                                  (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
                                  {"comm_s", median(side.comm)},
                                  {"pss_bytes", side.pss},
                                  {"planned_bytes", side.planned},
@@ -90,7 +93,8 @@ nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit
 }
 
 void print_host(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
-  log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all", "arena, all"));
+  log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
+                   "arena, all"));
   for (const Side& side : sides)
     log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.name.c_str(), 1e3 * median(side.seconds),
                      work.flops / median(side.seconds) / 1e9, 100 * work.flops / median(side.seconds) / limit.flops(),
@@ -99,15 +103,19 @@ void print_host(const std::vector<Side>& sides, const Work& work, const Limit& l
 }
 
 void print_device(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
-  log::info(strfmt("MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full (PaLM's 12 L q T)",
-                   plan::h200.half_flops / 1e12, plan::h200.name));
-  log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's", ("of " + limit.name).c_str(), "planned", "arena",
-                   "in use"));
+  log::info(
+      strfmt("MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
+             "(PaLM's 12 L q T)",
+             plan::h200.half_flops / 1e12, plan::h200.name));
+  log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
+                   ("of " + limit.name).c_str(), "planned", "arena", "in use"));
   for (const Side& side : sides) {
     const double seconds = median(side.seconds);
-    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", side.name.c_str(), 1e3 * seconds, human_count(work.tokens / seconds).c_str(),
-                     100 * work.flops_halved / seconds / work.peak, 100 * work.flops / seconds / work.peak, 100 * work.flops_halved / seconds / limit.flops(),
-                     human_bytes(static_cast<double>(side.planned)).c_str(), human_bytes(static_cast<double>(side.arena)).c_str(),
+    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", side.name.c_str(), 1e3 * seconds,
+                     human_count(work.tokens / seconds).c_str(), 100 * work.flops_halved / seconds / work.peak,
+                     100 * work.flops / seconds / work.peak, 100 * work.flops_halved / seconds / limit.flops(),
+                     human_bytes(static_cast<double>(side.planned)).c_str(),
+                     human_bytes(static_cast<double>(side.arena)).c_str(),
                      human_bytes(static_cast<double>(side.in_use)).c_str()));
   }
 }
@@ -119,8 +127,9 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
   const char* const compute = name_of(sides[0].precision.compute);
   if (call.options().flag("json")) {
     const char* const gemm = work.peak > 0 ? "gemm" : "sgemm";
-    nlohmann::ordered_json json = {
-        {strfmt("%s_before_gflops", gemm), limit.before}, {strfmt("%s_after_gflops", gemm), limit.after}, {"zero3_over_zero0", overhead}};
+    nlohmann::ordered_json json = {{strfmt("%s_before_gflops", gemm), limit.before},
+                                   {strfmt("%s_after_gflops", gemm), limit.after},
+                                   {"zero3_over_zero0", overhead}};
     if (faster > 0) json[strfmt("%s_over_fp32", compute)] = faster;
     for (const Side& side : sides) json[side.name] = side_json(side, work, limit);
     log::info(json.dump(2));
@@ -128,8 +137,8 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
   }
   const double unit = work.peak > 0 ? 1e3 : 1;
   log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(), limit.before / unit,
-                   work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit, static_cast<long long>(call.options().integer("bench_repeats")),
-                   work.peak > 0 ? "" : " of each shape"));
+                   work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
+                   static_cast<long long>(call.options().integer("bench_repeats")), work.peak > 0 ? "" : " of each shape"));
   if (work.peak > 0) print_device(sides, work, limit);
   else print_host(sides, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
@@ -153,7 +162,8 @@ int bench_step_command(const Call& call, World& world) {
   const int threads = take_cores(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);
-  const models::Model model = models::make(config.text, config.path, precision.compute), whole = models::make(config.text, config.path);
+  const models::Model model = models::make(config.text, config.path, precision.compute),
+                      whole = models::make(config.text, config.path);
   const std::int64_t length = sequence_length(options, model);
   const plan::BatchPlan batch = batch_of(options, world.size());
   const std::int64_t steps = options.integer("bench_steps");
@@ -172,11 +182,13 @@ int bench_step_command(const Call& call, World& world) {
   }
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::int64_t rows = batch.micro_batch * length;
-  Limit limit{.name = on_device ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge)) : "sgemm"};
+  Limit limit{.name = on_device ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge))
+                                : "sgemm"};
   limit.before = machine_limit(world, model, rows, precision.compute, repeats);
   // Each side twice, in turns, so that a drifting machine does not favour one.
   std::vector<Side> sides;
-  for (const char* word : {"zero3", "zero0"}) sides.push_back({.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
+  for (const char* word : {"zero3", "zero0"})
+    sides.push_back({.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
   if (precision.compute != DType::f32 && !on_device)
     sides.push_back({.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
@@ -184,7 +196,8 @@ int bench_step_command(const Call& call, World& world) {
       if (part == 0) continue;
       measure(side, call, world, tokens, part);
       if (!options.flag("json"))
-        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", side.name.c_str(), side.seconds.size(), static_cast<long long>(steps), median(side.seconds)));
+        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", side.name.c_str(), side.seconds.size(),
+                         static_cast<long long>(steps), median(side.seconds)));
     }
   }
   limit.after = machine_limit(world, model, rows, precision.compute, repeats);

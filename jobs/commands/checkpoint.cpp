@@ -29,19 +29,27 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
   for (const std::string& path : paths) {
     const io::Located located = locate(world, path);
     if (located.kind != io::StoredKind::checkpoint)
-      throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", which has no checksums", {}, "Name a checkpoint, or a directory with some");
+      throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", which has no checksums", {},
+                  "Name a checkpoint, or a directory with some");
     const io::VerifyReport report = io::verify_checkpoint(world, located.path, threads_of(call.options()));
     damages += report.damages;
     if (report.damages > 0) damaged += (damaged.empty() ? "" : ", ") + located.path;
-    all.push_back({{"path", located.path}, {"whole", report.damages == 0}, {"bytes", report.bytes}, {"seconds", report.seconds}, {"damage", report.damage}});
+    all.push_back({{"path", located.path},
+                   {"whole", report.damages == 0},
+                   {"bytes", report.bytes},
+                   {"seconds", report.seconds},
+                   {"damage", report.damage}});
     if (json) continue;
     for (const std::string& line : report.damage) log::info("damage    " + line);
-    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.damages == 0 ? "whole" : "DAMAGED", speed(report.bytes, report.seconds).c_str()));
+    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.damages == 0 ? "whole" : "DAMAGED",
+                     speed(report.bytes, report.seconds).c_str()));
   }
   if (json) log::info((all.size() == 1 ? all.front() : all).dump(2, ' ', false, Json::error_handler_t::replace));
   if (damages > 0)
-    throw Error(ExitCode::data, strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(damages), damages == 1 ? " is" : "s are"), {},
-                "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
+    throw Error(
+        ExitCode::data,
+        strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(damages), damages == 1 ? " is" : "s are"),
+        {}, "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
   return static_cast<int>(ExitCode::ok);
 }
 
@@ -64,10 +72,11 @@ int checkpoint_command(const Call& call, World& world) {
   const std::string word = operands.empty() ? "" : operands[0];
   const std::vector<std::string> paths(operands.begin() + (operands.empty() ? 0 : 1), operands.end());
   if (word != "verify" && word != "diff")
-    throw Error(ExitCode::usage, word.empty() ? "checkpoint needs a word" : "checkpoint does not know \"" + word + "\"", "command line",
-                "tessera checkpoint verify PATH ... | diff A B");
+    throw Error(ExitCode::usage, word.empty() ? "checkpoint needs a word" : "checkpoint does not know \"" + word + "\"",
+                "command line", "tessera checkpoint verify PATH ... | diff A B");
   if (word == "diff") return diff_command(call, world, paths);
-  if (paths.empty()) throw Error(ExitCode::usage, "checkpoint verify needs a path", "command line", "tessera checkpoint verify PATH ...");
+  if (paths.empty())
+    throw Error(ExitCode::usage, "checkpoint verify needs a path", "command line", "tessera checkpoint verify PATH ...");
   return verify_command(call, world, paths);
 }
 

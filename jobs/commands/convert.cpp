@@ -1,4 +1,5 @@
-// `tessera convert`: a checkpoint into a model directory of Hugging Face's form, or back. Names and words; the bytes are io/convert's.
+// `tessera convert`: a checkpoint into a model directory of Hugging Face's form, or back. Names and
+// words; the bytes are io/convert's.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -58,23 +59,27 @@ ConvertRequest read_request(const Options& options, World& world) {
   world.together([&] {
     if (world.rank() != 0) return;
     const std::string from = options.text("from");
-    const io::Located located =
-        io::recognise(request.in, from == "hf" ? io::Prefer::model : from == "native" ? io::Prefer::checkpoint : io::Prefer::automatic);
+    const io::Located located = io::recognise(request.in, from == "hf"       ? io::Prefer::model
+                                                          : from == "native" ? io::Prefer::checkpoint
+                                                                             : io::Prefer::automatic);
     if (located.kind != io::StoredKind::checkpoint && located.kind != io::StoredKind::model)
-      throw Error(ExitCode::data, request.in + " is " + io::name_of(located.kind), {}, "Convert a directory: a checkpoint, or a model with its config.json");
+      throw Error(ExitCode::data, request.in + " is " + io::name_of(located.kind), {},
+                  "Convert a directory: a checkpoint, or a model with its config.json");
     const std::string is = located.kind == io::StoredKind::checkpoint ? "native" : "hf";
     if (from != "auto" && from != is)
-      throw options.refuse("from", request.in + " is " + io::name_of(located.kind), "Say --from " + is + ", or leave it to auto");
+      throw options.refuse("from", request.in + " is " + io::name_of(located.kind),
+                           "Say --from " + is + ", or leave it to auto");
     found = is + "\n" + located.path;
   });
   found = world.from_root(found);
   request.from_native = found.starts_with("native");
   request.in = found.substr(found.find('\n') + 1);
   if (request.from_native && request.to_native)
-    throw Error(ExitCode::usage, request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is", "--to: command line",
-                "Convert it --to hf");
+    throw Error(ExitCode::usage, request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is",
+                "--to: command line", "Convert it --to hf");
   if (request.to_native && request.dtype && *request.dtype != DType::f32)
-    throw options.refuse("dtype", "a checkpoint holds its master weights in fp32", "Leave --dtype out; give it when converting --to hf");
+    throw options.refuse("dtype", "a checkpoint holds its master weights in fp32",
+                         "Leave --dtype out; give it when converting --to hf");
   if (request.target.max_file_bytes == 0) throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
   world.together([&] {
     if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
@@ -98,9 +103,10 @@ io::StreamOptions stream_options(const Options& options) {
     if (p.done >= p.total || p.seconds - last < 5) return;
     last = p.seconds;
     const double rate = static_cast<double>(p.done) / p.seconds;
-    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left", 100 * static_cast<double>(p.done) / static_cast<double>(p.total),
-                     human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(), speed_words(rate, 1).c_str(),
-                     time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
+    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left",
+                     100 * static_cast<double>(p.done) / static_cast<double>(p.total),
+                     human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
+                     speed_words(rate, 1).c_str(), time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
   };
   return stream;
 }
@@ -115,25 +121,33 @@ void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
 
 Shape shape_of(const io::StoredTensor& t) {
   if (t.shape.size() > static_cast<std::size_t>(Shape::max_rank))
-    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(), t.shape.size(), Shape::max_rank));
+    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(), t.shape.size(),
+                                       Shape::max_rank));
   Shape shape;
   for (const std::int64_t extent : t.shape) shape.push_back(extent);
   return shape;
 }
 
-/// Every tensor whose name begins with `prefix`, under the rest of its name behind `new_prefix`; floats as `dtype` if there is one.
-std::vector<io::ConvertTensor> renamed(const io::StoredTensors& stored, const std::string& prefix, const std::string& new_prefix, std::optional<DType> dtype) {
+/// Every tensor whose name begins with `prefix`, under the rest of its name behind `new_prefix`;
+/// floats as `dtype` if there is one.
+std::vector<io::ConvertTensor> renamed(const io::StoredTensors& stored, const std::string& prefix,
+                                       const std::string& new_prefix, std::optional<DType> dtype) {
   std::vector<io::ConvertTensor> tensors;
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
     const io::StoredTensor& t = stored.tensors[i];
     if (!t.name.starts_with(prefix)) continue;
-    if (!t.known) throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
-    tensors.push_back({new_prefix + t.name.substr(prefix.size()), dtype && io::is_float(t.dtype) ? *dtype : t.dtype, shape_of(t), {{static_cast<int>(i), 0, t.numel()}}});
+    if (!t.known)
+      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
+    tensors.push_back({new_prefix + t.name.substr(prefix.size()),
+                       dtype && io::is_float(t.dtype) ? *dtype : t.dtype,
+                       shape_of(t),
+                       {{static_cast<int>(i), 0, t.numel()}}});
   }
   return tensors;
 }
 
-/// What every tensor of the model that became this checkpoint was called besides its canonical name ("transformer."); "" elsewhere.
+/// What every tensor of the model that became this checkpoint was called besides its canonical name
+/// ("transformer."); "" elsewhere.
 std::string tensor_prefix(const io::Manifest& manifest) {
   const auto json = nlohmann::json::parse(manifest.may_differ);
   const auto prefix = json.find(prefix_key);
@@ -154,10 +168,12 @@ std::string common_prefix(const io::StoredTensors& stored, const std::vector<io:
 
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
-  for (const auto& a : checkpoint.manifest().attachments) request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
+  for (const auto& a : checkpoint.manifest().attachments)
+    request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::StoredTensors stored = io::stored_checkpoint(request.in, checkpoint.manifest());
-  return io::convert_to_safetensors(world, stored, renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype), request.target, stream);
+  return io::convert_to_safetensors(
+      world, stored, renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype), request.target, stream);
 }
 
 /// The directory's small files, on rank 0; config.json on every rank.
@@ -187,7 +203,8 @@ io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::Stre
 /// Tensors that must be copies of parameters: compared to the last element, a share on each rank.
 void check_copies(World& world, const io::StoredTensors& stored, const std::vector<MustEqual>& copies) {
   for (const MustEqual& copy : copies) {
-    const auto &a = stored.tensors[static_cast<std::size_t>(copy.tensor)], &b = stored.tensors[static_cast<std::size_t>(copy.parameter)];
+    const auto &a = stored.tensors[static_cast<std::size_t>(copy.tensor)],
+               &b = stored.tensors[static_cast<std::size_t>(copy.parameter)];
     std::int64_t differ = 0;
     world.together([&] {
       io::BlockCache cache(stored.files, 4);
@@ -196,8 +213,9 @@ void check_copies(World& world, const io::StoredTensors& stored, const std::vect
     });
     differ = world.sum(differ);
     if (differ > 0)
-      throw Error(ExitCode::data, strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::shown(a.name).c_str(), io::shown(b.name).c_str(),
-                                         static_cast<long long>(differ)),
+      throw Error(ExitCode::data,
+                  strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::shown(a.name).c_str(),
+                         io::shown(b.name).c_str(), static_cast<long long>(differ)),
                   {}, "Its config.json says that the two are tied (tie_word_embeddings)");
   }
 }
@@ -237,8 +255,9 @@ int convert_command(const Call& call, World& world) {
                      speed_words(bytes, report.verify_seconds).c_str()));
   if (!report.moved_aside.empty()) log::info("moved     what was there is now " + report.moved_aside);
   log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
-                   static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s", human_bytes(bytes).c_str(), report.seconds,
-                   speed_words(bytes, report.seconds).c_str(), human_bytes(peak).c_str(), request.out.c_str()));
+                   static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",
+                   human_bytes(bytes).c_str(), report.seconds, speed_words(bytes, report.seconds).c_str(),
+                   human_bytes(peak).c_str(), request.out.c_str()));
   return static_cast<int>(ExitCode::ok);
 }
 

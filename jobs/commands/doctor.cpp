@@ -60,8 +60,9 @@ Facts facts(World& world) {
 
 void warn_about(const ThreadShare& share) {
   if (blas_is_serial() && share.threads > 1)
-    log::warn(22, "the serial build of OpenBLAS is loaded (" + blas_library() +
-                      "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+    log::warn(22,
+              "the serial build of OpenBLAS is loaded (" + blas_library() +
+                  "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
   if (share.overcommitted)
     log::warn(21,
               "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "

@@ -15,7 +15,9 @@ namespace {
 constexpr std::int64_t default_length = 2048;
 constexpr double line_seconds = 10;  // between progress lines
 
-double tokens_per_second(const train::EvalReport& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12); }
+double tokens_per_second(const train::EvalReport& report) {
+  return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
+}
 
 /// A line now and then, from rank 0.
 class ProgressLines {
@@ -25,7 +27,8 @@ class ProgressLines {
     const auto now = std::chrono::steady_clock::now();
     if (done == samples || std::chrono::duration<double>(now - last_).count() < line_seconds) return;
     last_ = now;
-    const double seconds = std::chrono::duration<double>(now - begin_).count(), share = static_cast<double>(done) / static_cast<double>(samples);
+    const double seconds = std::chrono::duration<double>(now - begin_).count(),
+                 share = static_cast<double>(done) / static_cast<double>(samples);
     log::info(strfmt("eval %lld/%lld samples | tok/s %s | %s<%s", static_cast<long long>(done), static_cast<long long>(samples),
                      human_count(static_cast<double>(done * length_) / seconds).c_str(), human_time(seconds).c_str(),
                      human_time(seconds / share - seconds).c_str()));
@@ -55,7 +58,9 @@ int eval_command(const Call& call, World& world) {
     for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
   data.move_index(run->room(plan::index_name));
-  if (!json) announce_inference(call, world, config, *run, threads, data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
+  if (!json)
+    announce_inference(call, world, config, *run, threads,
+                       data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
 
   const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch, all = data.train_count.samples;
   const train::EvalReport report =

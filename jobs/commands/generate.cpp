@@ -59,10 +59,11 @@ class GenerateRun {
     const std::int64_t room = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
     request_.max_new_tokens = options_.maybe_integer("max_new_tokens").value_or(std::min(default_new_tokens, room));
     if (request_.max_new_tokens > room) {
-      throw options_.refuse("max_new_tokens",
-                            strfmt("%lld new tokens behind a prompt of %zu are more than the model's %lld positions",
-                                   static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
-                            strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(room)));
+      throw options_.refuse(
+          "max_new_tokens",
+          strfmt("%lld new tokens behind a prompt of %zu are more than the model's %lld positions",
+                 static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
+          strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(room)));
     }
     request_.stop = codec_->stop_ids();
     request_.sampling = {.temperature = options_.real("temperature"),
@@ -81,11 +82,13 @@ class GenerateRun {
   void check_prompt(std::size_t i) const {
     const train::TokenIds& ids = request_.prompts[i];
     const std::string which = strfmt("prompt %zu", i + 1);
-    if (ids.empty()) throw Error(ExitCode::usage, which + " has no token", "--prompt, --prompt_file", "Give it a text to continue");
+    if (ids.empty())
+      throw Error(ExitCode::usage, which + " has no token", "--prompt, --prompt_file", "Give it a text to continue");
     const auto largest = *std::max_element(ids.begin(), ids.end());
     if (largest >= model_.vocab)
-      throw Error(ExitCode::data, strfmt("%s holds token id %d, but the model's vocabulary ends at %lld", which.c_str(), largest,
-                                         static_cast<long long>(model_.vocab - 1)),
+      throw Error(ExitCode::data,
+                  strfmt("%s holds token id %d, but the model's vocabulary ends at %lld", which.c_str(), largest,
+                         static_cast<long long>(model_.vocab - 1)),
                   "--prompt, --prompt_file", "Use the model's own tokenizer.json");
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
       throw Error(ExitCode::usage, strfmt("%s has %zu tokens, the model %lld positions", which.c_str(), ids.size(),
@@ -95,8 +98,10 @@ class GenerateRun {
 
   [[nodiscard]] std::string work(const plan::RunSpec& spec) const {
     const train::Sampling& s = request_.sampling;
-    std::string how = s.temperature == 0 ? "greedy" : strfmt("temperature %g, top_k %lld, top_p %g, seed %llu", s.temperature,
-                                                             static_cast<long long>(s.top_k), s.top_p, static_cast<unsigned long long>(s.seed));
+    std::string how = s.temperature == 0
+                          ? "greedy"
+                          : strfmt("temperature %g, top_k %lld, top_p %g, seed %llu", s.temperature,
+                                   static_cast<long long>(s.top_k), s.top_p, static_cast<unsigned long long>(s.seed));
     if (s.repetition_penalty != 1) how += strfmt(", repetition penalty %g", s.repetition_penalty);
     const std::size_t count = prompts_.size();
     return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s", count,

@@ -1,4 +1,5 @@
-// `tessera inspect`: what is in a checkpoint, a model directory, or a file. One process; reads no element unless --stats asks for it.
+// `tessera inspect`: what is in a checkpoint, a model directory, or a file. One process; reads no
+// element unless --stats asks for it.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -40,7 +41,8 @@ std::optional<std::regex> pattern_of(const Options& options) {
   try {
     return std::regex(options.text("grep"));
   } catch (const std::regex_error&) {
-    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression", "Write it as ECMAScript has them");
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression",
+                         "Write it as ECMAScript has them");
   }
 }
 
@@ -59,7 +61,8 @@ std::string words_of(const Json& object, const char* between = " | ") {
 std::pair<Json, Json> place_and_rest(const Json& may_differ) {
   std::pair<Json, Json> parts{Json::object(), Json::object()};
   for (const auto& [key, value] : may_differ.items()) {
-    const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" || key == "threads_per_rank";
+    const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" ||
+                       key == "threads_per_rank";
     (place ? parts.first : parts.second)[key] = value;
   }
   return parts;
@@ -85,14 +88,15 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   const auto [place, rest] = place_and_rest(may_differ);
   std::string attachments;
   for (const auto& a : manifest.attachments) attachments += (attachments.empty() ? "" : ", ") + a.name;
-  findings.lines = {{"step", std::to_string(manifest.step)},
-                    {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
-                    {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
-                    {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
-                    {"saved on", words_of(place)},
-                    {"saved by", words_of(rest)},
-                    {"training", words_of(training)},
-                    {"with it", attachments.empty() ? "-" : attachments}};
+  findings.lines = {
+      {"step", std::to_string(manifest.step)},
+      {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
+      {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
+      {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
+      {"saved on", words_of(place)},
+      {"saved by", words_of(rest)},
+      {"training", words_of(training)},
+      {"with it", attachments.empty() ? "-" : attachments}};
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
   findings.json["whole"] = problem.empty();
@@ -144,7 +148,8 @@ void describe_tokens(const std::string& path, const InspectRequest& request, Fin
 
 Json json_of(const io::TensorStats& s) {
   const auto number = [&](double v) { return s.finite() > 0 && std::isfinite(v) ? Json(v) : Json(nullptr); };
-  return {{"min", number(s.least)}, {"max", number(s.most)}, {"mean", number(s.mean())}, {"nan", s.nans}, {"inf", s.infinities}};
+  return {
+      {"min", number(s.least)}, {"max", number(s.most)}, {"mean", number(s.mean())}, {"nan", s.nans}, {"inf", s.infinities}};
 }
 
 std::string words_of(const io::TensorStats& s) {
@@ -182,8 +187,8 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
   }
   findings.json["total"] = {{"tensors", count}, {"elements", elements}, {"bytes", bytes}};
   if (!request.json)
-    log::info(strfmt("total      %lld tensors | %lld elements | %s", static_cast<long long>(count), static_cast<long long>(elements),
-                     human_bytes(static_cast<double>(bytes)).c_str()));
+    log::info(strfmt("total      %lld tensors | %lld elements | %s", static_cast<long long>(count),
+                     static_cast<long long>(elements), human_bytes(static_cast<double>(bytes)).c_str()));
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
@@ -208,7 +213,9 @@ void inspect(const std::string& path, const InspectRequest& request) {
 
 int inspect_command(const Call& call) {
   const std::vector<std::string>& paths = call.invocation.operands;
-  if (paths.empty()) throw Error(ExitCode::usage, "inspect needs a path", "command line", "tessera inspect PATH [--stats] [--grep REGEX] [--json]");
+  if (paths.empty())
+    throw Error(ExitCode::usage, "inspect needs a path", "command line",
+                "tessera inspect PATH [--stats] [--grep REGEX] [--json]");
   const InspectRequest request{call.options().flag("stats"), call.options().flag("json"), pattern_of(call.options())};
   for (const std::string& path : paths) inspect(path, request);
   return static_cast<int>(ExitCode::ok);

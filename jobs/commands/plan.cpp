@@ -111,12 +111,16 @@ void explain() {
 /// What of it lies where, and the time that a step takes at least.
 void print_device(const plan::RunPlan& plan) {
   const plan::Costs& costs = plan.costs;
-  log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host", human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
+  log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host",
+                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
   const plan::DeviceLimits& limits = plan::h200;
   const plan::LeastTime least = plan::least_time(plan, limits);
-  log::info(strfmt("limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory traffic for states", limits.name,
-                   limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12, least.products_s, least.states_s));
+  log::info(
+      strfmt("limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
+             "traffic for states",
+             limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
+             least.products_s, least.states_s));
 }
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
@@ -132,13 +136,15 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
-      strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "", human_count(plan.costs.flops_per_step).c_str(),
+      strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
+             human_count(plan.costs.flops_per_step).c_str(),
              plan.costs.recompute_flops_per_step > 0
                  ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
                  : ""));
   if (plan.spec.device != host_device) print_device(plan);
   const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
-  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(), human_bytes(vector).c_str()));
+  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(),
+                   human_bytes(vector).c_str()));
 }
 
 }  // namespace
@@ -177,7 +183,8 @@ int print_plan(const PlanOf& of) {
     print_head(chosen, config);
     print_table(rows);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
-      log::info("packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
+      log::info(
+          "packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
                        human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
@@ -204,7 +211,8 @@ int plan_command(const Call& call) {
   Topology topology;
   const bool on_device = options.text("backend") == "cuda";
   if (on_device && !cuda_built)
-    throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take", "Build it where nvcc is (docs/cuda.md)");
+    throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take",
+                         "Build it where nvcc is (docs/cuda.md)");
   choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   topology.staged = on_device && options.text("comm") == "mpi";
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;

@@ -73,7 +73,8 @@ class RawFile {
   [[nodiscard]] std::uint64_t first() const { return static_cast<std::uint64_t>(world_.rank()) * part_; }
   void require(const io::File& file) const {
     if (file.descriptor() < 0)
-      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", path_, "Choose another --dir");
+      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", path_,
+                  "Choose another --dir");
   }
   World& world_;
   std::string path_;

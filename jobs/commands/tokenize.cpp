@@ -13,7 +13,8 @@ namespace tessera::jobs {
 namespace {
 
 /// The first documents of the file as it was written: each token's id and spelling.
-void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer, std::optional<std::int32_t> eos) {
+void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer,
+             std::optional<std::int32_t> eos) {
   constexpr std::int64_t most_read = 1 << 16;
   constexpr std::int64_t most_shown = 40;
   const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
@@ -28,7 +29,8 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
       if (++count <= most_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
     }
     log::info(strfmt("document %lld, %lld tokens%s:", static_cast<long long>(n), static_cast<long long>(count),
-                     at == ids.size() && data.tokens->size() > most_read ? " or more" : "") + line + (count > most_shown ? " …" : ""));
+                     at == ids.size() && data.tokens->size() > most_read ? " or more" : "") +
+              line + (count > most_shown ? " …" : ""));
   }
 }
 
@@ -53,19 +55,21 @@ int tokenize_command(const Call& call, World& world) {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(options.list("dataset"));
   });
-  log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() + " | documents end in " +
-            (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
+  log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +
+            " | documents end in " + (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
   const auto started = std::chrono::steady_clock::now();
   const io::CorpusReport report =
       io::tokenize_corpus(world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0)
-    log::warn(40, strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
+    log::warn(40,
+              strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
             strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),
                    bytes / static_cast<double>(report.tokens), 8 * report.width, seconds) +
-            human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) + (world.size() == 1 ? " rank | " : " ranks | ") + path);
+            human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) +
+            (world.size() == 1 ? " rank | " : " ranks | ") + path);
   world.together([&] {
     if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer, eos);
   });

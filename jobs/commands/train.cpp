@@ -38,7 +38,8 @@ void TrainRun::prepare() {
     world_.together([&] {
       const std::string file = config_.directory + "/" + io::model_file_name;
       const auto is_there = [&](const char* name) { return std::filesystem::exists(config_.directory + "/" + name); };
-      if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) && !is_there(io::manifest_name)) {
+      if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) &&
+          !is_there(io::manifest_name)) {
         throw Error(ExitCode::data, "there are no weights to start from", file,
                     "Add --from_scratch to start from fresh parameters");
       }
@@ -48,7 +49,8 @@ void TrainRun::prepare() {
   trainer_options_.run.index_bytes = data_.index_bytes();
   for (const std::int32_t id : prompt_ids()) {
     if (id >= model_.vocab)
-      throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id), "Choose another prompt");
+      throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id),
+                            "Choose another prompt");
   }
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
@@ -73,21 +75,24 @@ void TrainRun::prepare() {
   const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
   const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
   if (trainer_options_.run.strategy.policy.reproducible)
-    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) + kernels::blas_version() + bf16;
+    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
+             kernels::blas_version() + bf16;
   world_.agree("the build", build);
 }
 
 void TrainRun::check_memory() {
-  memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
-                              "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
+  memory_limit_ = require_fit(
+      options_, world_, plan::make_plan(trainer_options_.run),
+      "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
 }
 
 void TrainRun::start() {
   const bool on_device = world_.device() != host_device;
   const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
   // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
-  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size()
-                            : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  sgemm_gflops_ = on_device
+                      ? 1e-9 * plan::h200.flops(dtype) * world_.size()
+                      : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
@@ -119,7 +124,8 @@ void TrainRun::lock() {
     if (world_.rank() != 0) return;
     io::make_directories(options_.text("output_dir"));
     lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
-    if (!lock_->held()) log::warn(25, "the file system of --output_dir has no locks: nothing keeps a second run from writing there");
+    if (!lock_->held())
+      log::warn(25, "the file system of --output_dir has no locks: nothing keeps a second run from writing there");
   });
 }
 
@@ -131,8 +137,8 @@ bool TrainRun::resume() {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
       progress_ = read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
-      resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(), static_cast<long long>(progress_.step),
-                        static_cast<long long>(progress_.samples)) +
+      resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
+                        static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
                  human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds);
     } catch (const Error& error) {
       // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
@@ -228,7 +234,8 @@ int TrainRun::run() {
   prepare();
   if (options_.flag("dry_run")) return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
   check_memory();
-  // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked when nobody else writes there.
+  // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked
+  // when nobody else writes there.
   if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
   lock();
   if (resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);

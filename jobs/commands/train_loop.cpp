@@ -51,7 +51,8 @@ train::StepReport TrainRun::one_step() {
     output_->fail();
     world_.abort(error);
   }
-  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(), trainer_->loss_scale()};
+  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(),
+               trainer_->loss_scale()};
   interval_.add(report);
   if (!report.skipped) {  // else the loss may be no number
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
@@ -78,8 +79,10 @@ void TrainRun::log_step(const train::StepReport& report) {
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
-  if (line.scaled) json.number("loss_scale", report.loss_scale).integer("skipped", report.skipped).integer("skipped_steps", progress_.skipped);
-  if (model_.router.layers > 0) json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
+  if (line.scaled)
+    json.number("loss_scale", report.loss_scale).integer("skipped", report.skipped).integer("skipped_steps", progress_.skipped);
+  if (model_.router.layers > 0)
+    json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
   json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
       .integer("global_step", report.step)
       .integer("max_steps", length_.total_steps);
@@ -159,7 +162,8 @@ std::vector<std::int32_t> TrainRun::prompt_ids() const {
 void TrainRun::sample() {
   const std::vector<std::int32_t> out = trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
                                                            options_.real("sample_temperature"), trainer_options_.seed);
-  log::info("sample    " + (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with)) : printable(out)));
+  log::info("sample    " +
+            (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with)) : printable(out)));
 }
 
 void TrainRun::memory_line() {
@@ -201,8 +205,8 @@ void TrainRun::finish() {
   if (options_.has("sample_prompt")) sample();
   if (options_.flag("save_model")) {
     const std::vector<io::ShardView> shards = trainer_->shards();
-    io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params, trainer_->plan().layout,
-                    shards, trainer_->writes_shards(),
+    io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
+                    trainer_->plan().layout, shards, trainer_->writes_shards(),
                     {.max_shard_bytes = options_.bytes("max_shard_size"), .companions = config_.directory});
   }
   world_.together([&] {
@@ -210,9 +214,9 @@ void TrainRun::finish() {
   });
   log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s",
                    static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
-                   loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)), human_count(static_cast<double>(tokens_)).c_str(),
-                   human_time(seconds).c_str(), human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(),
-                   output_->path().c_str()));
+                   loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)),
+                   human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
+                   human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
 }
 
 int TrainRun::stopped_early() {
@@ -220,7 +224,8 @@ int TrainRun::stopped_early() {
     if (world_.rank() == 0) output_->status("preempted");
   });
   log::info(strfmt("stopped %lld/%lld | the checkpoint is saved: start again with --resume_from_checkpoint auto | %s",
-                   static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps), output_->path().c_str()));
+                   static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps),
+                   output_->path().c_str()));
   return static_cast<int>(ExitCode::preempted);
 }
 

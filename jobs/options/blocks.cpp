@@ -113,10 +113,14 @@ void Blocks::special(const ForeignSpec& spec, const io::ConfigNode& node, const 
     if (!is_off(word)) refuse("is not built yet");
     note(node, key, "ignored: off");
   } else if (what == "fixed_loss_scale") {
-    if (parse_real(text) != std::optional<double>(0.0)) refuse("a loss scale that stays as it is is not built; 0 is the dynamic one");
+    if (parse_real(text) != std::optional<double>(0.0))
+      refuse("a loss scale that stays as it is is not built; 0 is the dynamic one");
     note(node, key, "used: the loss scale is dynamic");
   } else if (what == "communication_data_type") {
-    set("reduce_dtype", word == "bfp16" || word == "bfloat16" ? "bf16" : word == "float16" ? "fp16" : word == "float32" ? "fp32" : text);
+    set("reduce_dtype", word == "bfp16" || word == "bfloat16" ? "bf16"
+                        : word == "float16"                   ? "fp16"
+                        : word == "float32"                   ? "fp32"
+                                                              : text);
   } else if (what == "steps_per_print") {
     const auto steps = parse_real(text);
     if (!steps || *steps < 1) refuse("is not a number of steps");

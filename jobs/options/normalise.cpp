@@ -61,7 +61,8 @@ class Normaliser {
 
   void values(const std::string& head, const OptionSpec& spec, const std::string& text) {
     if (text.empty())
-      throw Error(ExitCode::usage, std::string("--") + spec.name + " is empty", "command line", "Give it a value, or leave it out");
+      throw Error(ExitCode::usage, std::string("--") + spec.name + " is empty", "command line",
+                  "Give it a value, or leave it out");
     if (spec.type != Type::list) {
       out_.push_back(head + text);
       return;
@@ -69,7 +70,8 @@ class Normaliser {
     for (const std::string& word : split_words(text, ',')) out_.push_back(head + word);
   }
 
-  /// A word that is a boolean belongs to the flag; anything else does not. Where only files may follow, other words are refused.
+  /// A word that is a boolean belongs to the flag; anything else does not. Where only files may
+  /// follow, other words are refused.
   void flag(const std::string& head, const std::string& name) {
     if (next_ == arguments_.size() || looks_like_option(arguments_[next_])) {
       out_.push_back(head + "true");

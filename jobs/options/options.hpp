@@ -102,8 +102,8 @@ struct Invocation {
 /// Parses and resolves everything. argv as main has it. Throws Error (usage, data).
 [[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment);
 
-/// argv to canonical tokens: "--name=value", each value of a list its own token; what is no option stays as it is. Aliases, '-',
-/// booleans with and without a word, "--no-x", lists are resolved. Throws Error (usage): unknown names, missing values.
+/// argv to canonical tokens: "--name=value", each value of a list its own token; what is no option stays as it is. Aliases,
+/// '-', booleans with and without a word, "--no-x", lists are resolved. Throws Error (usage): unknown names, missing values.
 [[nodiscard]] std::vector<std::string> normalise(const std::vector<std::string>& arguments, unsigned commands);
 
 /// Canonical strategy word ("zero3", "hybrid_shard", …) of any tool's spelling; "" if it is none.

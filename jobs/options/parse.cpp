@@ -106,7 +106,8 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (name == "operand") continue;
     std::vector<std::string> items = value.as<std::vector<std::string>>();
     const OptionSpec* spec = find_option(name);
-    if (spec->type != Type::list && spec->type != Type::texts) items.erase(items.begin(), items.end() - 1);  // the last one counts
+    if (spec->type != Type::list && spec->type != Type::texts)
+      items.erase(items.begin(), items.end() - 1);  // the last one counts
     result.options.assign(name, std::move(items), {layer::command_line, "command line"});
   }
   result.options.resolve_strategy();

@@ -1,5 +1,6 @@
 #pragma once
-// Text to values: flags, numbers, sizes, times, ranges. Strict: the whole text, or an Error (usage) that says what was expected.
+// Text to values: flags, numbers, sizes, times, ranges. Strict: the whole text, or an Error
+// (usage) that says what was expected.
 
 #include <cstdint>
 #include <optional>

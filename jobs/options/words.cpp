@@ -122,10 +122,12 @@ std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
       {"train", for_train, "[CONFIG.yaml|json ...]", "train a model, alone or under mpirun / srun"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
-      {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model, alone or under mpirun (also: infer)"},
+      {"generate", for_generate, "[CONFIG.yaml|json ...]",
+       "continue prompts with a model, alone or under mpirun (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
       {"convert", for_convert, "[CONFIG.yaml|json ...]",
-       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more than 256 MiB of a rank"},
+       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more than 256 "
+       "MiB of a rank"},
       {"inspect", for_inspect, "PATH ...", "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
       {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
        "read a checkpoint through against its checksums, or compare two, alone or under mpirun"},

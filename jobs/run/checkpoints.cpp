@@ -35,12 +35,14 @@ void Checkpoints::check_room() {
   const std::string& path = parts_.output->path();
   if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
   const double vectors = parts_.options->flag("save_only_model") ? 1 : io::num_state_kinds;
-  const double needed = 1.01 * vectors * sizeof(float) * static_cast<double>(parts_.trainer->plan().spec.model->num_params()) + (1 << 20);
+  const double needed =
+      1.01 * vectors * sizeof(float) * static_cast<double>(parts_.trainer->plan().spec.model->num_params()) + (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   limit_.expect_save(needed / 2e8);  // until one has been measured: a slow disk
   if (there < needed)
-    throw Error(ExitCode::data, strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()), path,
-                "Free some space, choose another --output_dir, or train without --save_steps");
+    throw Error(ExitCode::data,
+                strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()),
+                path, "Free some space, choose another --output_dir, or train without --save_steps");
 }
 
 shard::StepNotes Checkpoints::notes() {
@@ -129,14 +131,17 @@ void Checkpoints::commit() {
   saved_step_ = saving_step_;
   limit_.save_took(report.seconds);
   seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
-  std::string size = human_bytes(static_cast<double>(report.bytes)), rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
+  std::string size = human_bytes(static_cast<double>(report.bytes)),
+              rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
   std::erase(size, ' ');
   std::erase(rate, ' ');
   const bool beside = parts_.options->flag("async_save");
-  log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(), report.seconds, rate.c_str(),
-                   beside ? " | async" : ""));
+  log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(), report.seconds,
+                   rate.c_str(), beside ? " | async" : ""));
   JsonLine line;
-  line.text("checkpoint", saving_path_).integer("global_step", saved_step_).integer("save_bytes", static_cast<std::int64_t>(report.bytes));
+  line.text("checkpoint", saving_path_)
+      .integer("global_step", saved_step_)
+      .integer("save_bytes", static_cast<std::int64_t>(report.bytes));
   line.number("save_seconds", report.seconds);
   parts_.world->together([&] { parts_.output->log(line); });
   retain();
@@ -158,7 +163,8 @@ void Checkpoints::retain() {
 
 void Checkpoints::failed(const Error& error) {
   if (error.code() != ExitCode::data || must_stop_ || parts_.options->text("on_save_error") == "stop") throw error;
-  if (parts_.world->rank() == 0) log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training goes on: " + error.line());
+  if (parts_.world->rank() == 0)
+    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training goes on: " + error.line());
 }
 
 }  // namespace tessera::jobs

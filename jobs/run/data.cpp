@@ -63,18 +63,20 @@ std::int32_t separator(const Options& options, const std::string& model_director
     throw options.refuse("eos_token", "--packing needs to know where the documents of a .bin file end", to_do);
   if (const auto tokenizer = read_tokenizer(options, model_directory)) return document_end(options, *tokenizer).value();
   if (options.given("eos_token")) throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
-  const io::DocumentIds ids = model_directory.empty()
-                                  ? io::DocumentIds{}
-                                  : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
+  const io::DocumentIds ids =
+      model_directory.empty()
+          ? io::DocumentIds{}
+          : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
   if (ids.eos.empty())
-    throw Error(ExitCode::usage, "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model", "--packing",
-                to_do);
+    throw Error(ExitCode::usage,
+                "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model",
+                "--packing", to_do);
   return ids.eos.front();
 }
 
 /// The stream of `paths`; `files` are those of the option, whose tokens they hold.
-Opened open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model, const char* option,
-                    const std::string& model_directory, std::vector<io::DatasetFile>& files) {
+Opened open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
+                    const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
   io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
   check_ids(data, model, option);
   Opened opened;
@@ -90,8 +92,8 @@ Opened open_checked(const Options& options, const std::vector<std::string>& path
 }
 
 /// `documents` as samples, which `data` keeps.
-std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents, std::int64_t tokens,
-                                            RunData& data) {
+std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents,
+                                            std::int64_t tokens, RunData& data) {
   return data.packed.emplace_back(
       std::make_shared<io::PackedStream>(whole.tokens, documents, tokens, io::packing_of(options.text("packing_strategy"))));
 }
@@ -101,7 +103,8 @@ std::shared_ptr<const io::TokenStream> packed(const Options& options, const Open
   return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
 }
 
-/// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data whole documents, as many as fit.
+/// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data
+/// whole documents, as many as fit.
 void split(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
   const std::int64_t size = whole.tokens->size();
   const auto held_out = static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
@@ -119,7 +122,8 @@ void split(const Options& options, const Opened& whole, std::int64_t tokens, Run
 void agree_on_samples(World& world, const RunData& data) {
   std::string text;
   for (const auto* stream : {data.train.get(), data.validation.get()})
-    if (stream != nullptr && stream->packed() != nullptr) text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
+    if (stream != nullptr && stream->packed() != nullptr)
+      text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
   if (!text.empty()) world.agree("the packed samples", text);
 }
 
@@ -150,7 +154,8 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   world.together([&] {
     const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
-      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files), tokens, data);
+      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
+                               tokens, data);
       data.train = packed(options, whole, tokens, data);
     } else if (options.real("split_dataset_ratio") > 0) {
       split(options, whole, tokens, data);
@@ -175,7 +180,8 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
   world.together([&] {
-    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens, data);
+    data.train =
+        packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens, data);
     data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);

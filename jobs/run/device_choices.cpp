@@ -55,7 +55,8 @@ std::string measure_attention(const RehearsedRun& run) {
   const double own = rehearsed_seconds(run, DeviceAttention::own);
   if (!is_taken) return "our own kernels (cuDNN takes none of this model's attention)";
   if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn);
-  return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)", theirs < own ? "cuDNN" : "our own kernels", 1e3 * own, 1e3 * theirs);
+  return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)", theirs < own ? "cuDNN" : "our own kernels",
+                1e3 * own, 1e3 * theirs);
 }
 
 /// Has the trainer choose, and says how.
@@ -72,7 +73,8 @@ std::string choose_products(const RehearsedRun& run) {
   world.together([&] {
     if (world.rank() == 0 && choices.timed > 0) io::write_text(file, choices.text);
   });
-  return strfmt("the fastest algorithm for each: %zu kept in %s, %zu measured now and added", choices.kept, file.c_str(), choices.timed);
+  return strfmt("the fastest algorithm for each: %zu kept in %s, %zu measured now and added", choices.kept, file.c_str(),
+                choices.timed);
 }
 
 }  // namespace
@@ -81,17 +83,20 @@ void choose_attention(const Options& options, Device device) {
   if (wants_library(options) && device == host_device)
     throw options.refuse("attention", "cuDNN computes on GPUs, and this is a run on the CPU", "Drop it, or use --backend cuda");
   if (times_attention(options) && device == host_device)
-    throw options.refuse("attention", "attention is measured on GPUs, and this is a run on the CPU", "Drop it, or use --backend cuda");
+    throw options.refuse("attention", "attention is measured on GPUs, and this is a run on the CPU",
+                         "Drop it, or use --backend cuda");
   const bool may_be_library = wants_library(options) || times_attention(options);
   kernels::set_device_attention(may_be_library ? DeviceAttention::cudnn : DeviceAttention::own);
 }
 
 void check_device_choices(const Options& options, World& world) {
   if (options.text("gemm_choice") == "measured" && world.device() == host_device)
-    throw options.refuse("gemm_choice", "products are measured on GPUs, and this run computes on the CPU", "Drop it, or use --backend cuda");
+    throw options.refuse("gemm_choice", "products are measured on GPUs, and this run computes on the CPU",
+                         "Drop it, or use --backend cuda");
   choose_attention(options, world.device());
   if (wants_library(options)) world.together([&] { kernels::require_library_attention(world.device()); });
-  if (times_attention(options) && world.max(library_missing(world).empty() ? 0 : 1) > 0) kernels::set_device_attention(DeviceAttention::own);
+  if (times_attention(options) && world.max(library_missing(world).empty() ? 0 : 1) > 0)
+    kernels::set_device_attention(DeviceAttention::own);
 }
 
 std::string rehearse_choices(const RehearsedRun& run) {
@@ -104,7 +109,10 @@ std::string rehearse_choices(const RehearsedRun& run) {
   if (run.options->text("gemm_choice") == "measured") products = choose_products(run);
   else if (cudnn) run.trainer->rehearse(run.step);
   if (cudnn && run.world->max(kernels::library_attention_calls() - calls) == 0)  // of all: a rank without rows calls nothing
-    throw run.options->refuse("attention", "cuDNN takes none of this model's attention: heads are not of 64 or 128, or sequences too long for its scratch", "Use --attention own");
+    throw run.options->refuse(
+        "attention",
+        "cuDNN takes none of this model's attention: heads are not of 64 or 128, or sequences too long for its scratch",
+        "Use --attention own");
   return "attention by " + attention + " | products by " + products;
 }
 

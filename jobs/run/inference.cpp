@@ -24,11 +24,13 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
 
 namespace {
 
-void read_weights(const Options& options, World& world, const ModelConfig& config, const models::Model& model, train::Inference& run) {
+void read_weights(const Options& options, World& world, const ModelConfig& config, const models::Model& model,
+                  train::Inference& run) {
   const std::vector<io::ShardView> shards = run.shards();
   if (options.has("checkpoint")) {
     std::vector<io::StateView> views;
-    for (const io::ShardView& shard : shards) views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
+    for (const io::ShardView& shard : shards)
+      views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
     (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
   } else {
     io::read_model(world, config.directory, model.params, run.plan().layout, shards,
@@ -63,13 +65,13 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   const plan::RunPlan& plan = run.plan();
   const models::Model& model = *plan.spec.model;
   log::info(version_line());
-  log::info(strfmt("model     %s %s | %s parameters | vocabulary %lld | %lld positions", model.family.c_str(), config.path.c_str(),
-                   human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(model.vocab),
-                   static_cast<long long>(model.max_tokens)));
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %lld | %lld positions", model.family.c_str(),
+                   config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+                   static_cast<long long>(model.vocab), static_cast<long long>(model.max_tokens)));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
-                   plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(), world.size() == 1 ? "" : "s",
-                   world.node_count(), world.node_count() == 1 ? "" : "s", name_of(plan.spec.topology.transport), threads.threads,
-                   threads.threads == 1 ? "" : "s",
+                   plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
+                   world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
+                   name_of(plan.spec.topology.transport), threads.threads, threads.threads == 1 ? "" : "s",
                    where_parameters_are(plan)));
   log::info("work      " + work);
   std::size_t cache = 0, measured = 0;
@@ -78,7 +80,9 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   for (int c = 0; c < plan::num_categories; ++c) {
     const std::size_t bytes = run.measured_memory()[c];
     measured += bytes;
-    if (bytes > 0) line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(static_cast<double>(bytes)).c_str());
+    if (bytes > 0)
+      line +=
+          strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(static_cast<double>(bytes)).c_str());
   }
   if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
   log::info(line + strfmt(" | plan %s = measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),

@@ -11,9 +11,10 @@
 
 namespace tessera::jobs {
 
-/// What the planner needs, but for lengths: purpose, strategy, micro-batches of --per_device_eval_batch_size rows, at most `most`.
-[[nodiscard]] plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world, const Topology& topology,
-                                           plan::Purpose purpose, std::int64_t most);
+/// What the planner needs, but for lengths: purpose, strategy, micro-batches of
+/// --per_device_eval_batch_size rows, at most `most`.
+[[nodiscard]] plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world,
+                                           const Topology& topology, plan::Purpose purpose, std::int64_t most);
 
 /// Collective. Checks memory, builds the run, reads the weights (--model or --checkpoint) into its shards.
 [[nodiscard]] std::unique_ptr<train::Inference> load_inference(const Options& options, World& world, const ModelConfig& config,

@@ -25,7 +25,8 @@ void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t
     const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
     for (std::int64_t i = 0; i < count; ++i)
       window[static_cast<std::size_t>(i)] = T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
-    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(), static_cast<std::size_t>(count) * sizeof(T));
+    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(),
+             static_cast<std::size_t>(count) * sizeof(T));
   }
 }
 
@@ -74,7 +75,8 @@ double measure_device_together(World& world, DType dtype, std::int64_t edge, int
   };
   world.together([&] {
     arena.emplace(std::vector<ArenaSlot>{slot("a"), slot("b"), slot("c")}, Arena::Share{}, device);
-    for (const char* name : {"a", "b"}) fill_random(dtype, device, arena->data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
+    for (const char* name : {"a", "b"})
+      fill_random(dtype, device, arena->data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
     for (int i = 0; i < 2; ++i) multiply();
   });
   double best = 0;

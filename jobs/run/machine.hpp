@@ -32,7 +32,8 @@ struct ThreadShare {
 /// Collective: `wanted` threads for each rank, or (0) the whole cores of its fair share, at least one.
 [[nodiscard]] ThreadShare share_cores(World& world, int wanted);
 
-/// Proportional set size of this process, bytes: private pages, and shared ones by the number of sharers. 0 if it cannot be read.
+/// Proportional set size of this process, bytes: private pages, and shared ones by the number of
+/// sharers. 0 if it cannot be read.
 [[nodiscard]] std::uint64_t pss_bytes();
 /// Bytes that this machine (or its control group) can still give, and has in all.
 struct MachineMemory {

@@ -48,7 +48,8 @@ class Matcher {
       if (t.slices.empty()) missing_.add(io::shown(t.name));
     const std::string list = missing_.words("missing") + unexpected_.words("unexpected"), misshapen = wrong_.words("wrong");
     if (!list.empty() || !misshapen.empty()) {
-      std::string text = std::string(list.empty() ? "E113 " : "E112 ") + source + " does not fit its config.json:" + list + misshapen;
+      std::string text =
+          std::string(list.empty() ? "E113 " : "E112 ") + source + " does not fit its config.json:" + list + misshapen;
       text.pop_back();
       throw Error(ExitCode::data, text, {}, "Give the config.json that belongs to these weights");
     }

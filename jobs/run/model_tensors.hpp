@@ -20,7 +20,8 @@ struct ModelTensors {
   std::vector<MustEqual> copies;
 };
 /// Throws Error (data): one error that lists what is missing or unexpected (E112), and what has another shape or type (E113).
-[[nodiscard]] ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored, const std::string& source);
+[[nodiscard]] ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored,
+                                            const std::string& source);
 
 /// "fp32", "bfloat16", … as a type.
 [[nodiscard]] std::optional<DType> parse_dtype(const std::string& word);

@@ -104,7 +104,8 @@ void RunDirectory::create(const Options& options, const std::string& existing) {
     }
   }
   if (existing.empty() && !io::list_checkpoints(path_).empty())
-    throw Error(ExitCode::usage, "the output directory holds checkpoints of an earlier run, and this one would mix its own with them",
+    throw Error(ExitCode::usage,
+                "the output directory holds checkpoints of an earlier run, and this one would mix its own with them",
                 path_ + "; --output_dir: " + options.value("output_dir").source.text,
                 "Go on with --resume_from_checkpoint auto, remove them, or choose another --output_dir");
   try {
@@ -133,7 +134,8 @@ void RunDirectory::status(const std::string& word) {
   const std::string line = word + "\n";
   const io::File out = io::File::open_to_write(file("STATUS"));
   out.write_at(0, std::as_bytes(std::span(line)));
-  if (::ftruncate(out.descriptor(), static_cast<off_t>(line.size())) != 0) throw io::system_error("write", file("STATUS"), errno);
+  if (::ftruncate(out.descriptor(), static_cast<off_t>(line.size())) != 0)
+    throw io::system_error("write", file("STATUS"), errno);
   out.sync();
 }
 

@@ -41,9 +41,10 @@ Precision precision_of(const Options& options) {
   if ((options.commands & for_runs) == 0) return {};  // a run's file may say more than generate and eval take
   const Precision precision{dtype_of_word(compute_word(options)), dtype_of_word(options.text("reduce_dtype"))};
   if (precision.reduce != DType::f32 && precision.reduce != precision.compute)
-    throw options.refuse("reduce_dtype",
-                         strfmt("--reduce_dtype %s, but the run computes in %s", name_of(precision.reduce), name_of(precision.compute)),
-                         strfmt("Reduce in fp32, or compute with --mixed_precision %s", name_of(precision.reduce)));
+    throw options.refuse(
+        "reduce_dtype",
+        strfmt("--reduce_dtype %s, but the run computes in %s", name_of(precision.reduce), name_of(precision.compute)),
+        strfmt("Reduce in fp32, or compute with --mixed_precision %s", name_of(precision.reduce)));
   return precision;
 }
 
@@ -51,7 +52,8 @@ std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   if (precision_of(options).compute != DType::f16) {
     for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
       if (options.given(name) && options.value(name).source.layer == layer::command_line)
-        throw options.refuse(name, strfmt("--%s is for --mixed_precision fp16, which needs its losses scaled", name), "Drop it");
+        throw options.refuse(name, strfmt("--%s is for --mixed_precision fp16, which needs its losses scaled", name),
+                             "Drop it");
     return std::nullopt;
   }
   train::LossScaleOptions scale;
@@ -60,9 +62,11 @@ std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   scale.window = options.integer("loss_scale_window");
   int exponent = 0;
   if (std::frexp(scale.least, &exponent) != 0.5)
-    throw options.refuse("min_loss_scale", strfmt("a loss scale of %g is not a power of two", scale.least), "Give 1, 2, 4, ...");
+    throw options.refuse("min_loss_scale", strfmt("a loss scale of %g is not a power of two", scale.least),
+                         "Give 1, 2, 4, ...");
   if (scale.least > scale.initial)
-    throw options.refuse("min_loss_scale", strfmt("the least loss scale, %g, is above the first, %g", scale.least, scale.initial),
+    throw options.refuse("min_loss_scale",
+                         strfmt("the least loss scale, %g, is above the first, %g", scale.least, scale.initial),
                          "Lower it, or raise --initial_scale_power");
   return scale;
 }

@@ -14,7 +14,8 @@ std::string prompt_of(const std::string& line, const std::string& where) {
   if (!json.is_object()) throw Error(ExitCode::data, "the line is no JSON object", where, "Write {\"prompt\": \"…\"}");
   for (const char* key : {"prompt", "text"}) {
     if (!json.contains(key)) continue;
-    if (!json[key].is_string()) throw Error(ExitCode::data, std::string("\"") + key + "\" is no string", where, "Write {\"prompt\": \"…\"}");
+    if (!json[key].is_string())
+      throw Error(ExitCode::data, std::string("\"") + key + "\" is no string", where, "Write {\"prompt\": \"…\"}");
     return json[key].get<std::string>();
   }
   throw Error(ExitCode::data, "the line has neither \"prompt\" nor \"text\"", where, "Write {\"prompt\": \"…\"}");
@@ -42,11 +43,14 @@ std::vector<std::string> read_prompts(const Options& options, World& world) {
   world.together([&] {
     if (world.rank() == 0 && options.has("prompt_file")) read_prompt_file(options.text("prompt_file"), prompts);
   });
-  const auto dump = [](const nlohmann::json& json) { return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
+  const auto dump = [](const nlohmann::json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
   prompts = nlohmann::json::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
-      throw Error(ExitCode::usage, strfmt("prompt %zu is empty", i + 1), "--prompt, --prompt_file", "Give it a text to continue");
+      throw Error(ExitCode::usage, strfmt("prompt %zu is empty", i + 1), "--prompt, --prompt_file",
+                  "Give it a text to continue");
   }
   return prompts;
 }

@@ -28,8 +28,9 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    text += strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full", human_count(static_cast<double>(c.tokens)).c_str(),
-                   static_cast<long long>(c.documents), static_cast<long long>(c.samples), static_cast<long long>(length),
+    text += strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full",
+                   human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
+                   static_cast<long long>(c.samples), static_cast<long long>(length),
                    100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
     if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
     return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
@@ -96,14 +97,16 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
-    lines.push_back(strfmt("compute   rank 0 on %s | mfu against an %s's %.0f TFLOP/s for each rank", device_name(plan.spec.device).c_str(), plan::h200.name,
+    lines.push_back(strfmt("compute   rank 0 on %s | mfu against an %s's %.0f TFLOP/s for each rank",
+                           device_name(plan.spec.device).c_str(), plan::h200.name,
                            plan::h200.flops(plan.spec.strategy.policy.param_dtype) * 1e-12));
-  else lines.push_back(strfmt(
-      "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
-      cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
-      cpu_list(start.threads.cpus).c_str(),
-      start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
-      start.sgemm_gflops));
+  else
+    lines.push_back(strfmt(
+        "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
+        cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s",
+        start.threads.cpus.size() == 1 ? "" : "s", cpu_list(start.threads.cpus).c_str(),
+        start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
+        start.sgemm_gflops));
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
@@ -140,11 +143,14 @@ std::string step_line(const StepLine& line) {
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm %.1f%% "
+      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm "
+      "%.1f%% "
       "| %s<%s",
       static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
-      line.scaled ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "").c_str() : "",
+      line.scaled
+          ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "").c_str()
+          : "",
       line.report.grad_norm, line.report.learning_rate,
       human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
       100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(),

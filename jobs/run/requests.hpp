@@ -1,5 +1,6 @@
 #pragma once
-// Requests that come to a run from outside: a checkpoint now, or an end in time. What becomes of them is decided by all ranks together.
+// Requests that come to a run from outside: a checkpoint now, or an end in time. What becomes of them
+// is decided by all ranks together.
 
 #include <chrono>
 #include <optional>
@@ -14,7 +15,8 @@ void listen_for_requests() noexcept;
 /// True once for each SIGUSR2 or more.
 [[nodiscard]] bool take_save_request() noexcept;
 
-/// When this run has to be over: --time_limit after the program's start, or the end of the batch job (SLURM_JOB_END_TIME), whichever is sooner.
+/// When this run has to be over: --time_limit after the program's start, or the end of the batch job
+/// (SLURM_JOB_END_TIME), whichever is sooner.
 class TimeLimit {
  public:
   using Clock = std::chrono::steady_clock;

@@ -19,7 +19,12 @@ using Json = nlohmann::ordered_json;
 
 DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
   constexpr std::int64_t most = 65536;
-  DataIdentity id{data.train->size(), data.train_count.samples, max_length, data_seed(options), options.flag("dataset_shuffle"), 0,
+  DataIdentity id{data.train->size(),
+                  data.train_count.samples,
+                  max_length,
+                  data_seed(options),
+                  options.flag("dataset_shuffle"),
+                  0,
                   data.train->packed() != nullptr ? options.text("packing_strategy") : "none"};
   const std::int64_t n = std::min(most, id.tokens);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
@@ -79,8 +84,9 @@ std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std
     return kept.at(key).is_number_integer() ? kept.at(key).get<std::int64_t>() : -1;
   };
   // Checkpoints of before it was kept have no "overflows_at_least".
-  const train::LossScaleState state{kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
-                                    count("good_steps", -1), count("overflows_at_least", 0)};
+  const train::LossScaleState state{
+      kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
+      count("good_steps", -1), count("overflows_at_least", 0)};
   int exponent = 0;
   if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5)
     throw Error(ExitCode::data, directory + " has a loss scale that is no power of two (\"training\".loss_scale)", {},
@@ -103,7 +109,8 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
   };
   Progress progress{number("global_step"), number("samples"), number("tokens"), 0, std::nullopt};
   if (json.contains("skipped_steps")) progress.skipped = number("skipped_steps");
-  if (progress.skipped > progress.step) throw Error(ExitCode::data, directory + " says that it skipped more steps than it did", {}, "It is damaged");
+  if (progress.skipped > progress.step)
+    throw Error(ExitCode::data, directory + " says that it skipped more steps than it did", {}, "It is damaged");
   progress.loss_scale = read_loss_scale(json, directory);
   if (ignore_data) {
     progress.samples = 0;
@@ -149,7 +156,8 @@ std::vector<Candidate> automatic(const std::string& base, bool versions) {
       log::warn(26, c.path + " is not whole and is passed over: " + c.problem);
     }
   if (candidates.empty() && broken > 0)
-    throw Error(ExitCode::data, strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems, base,
+    throw Error(ExitCode::data,
+                strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems, base,
                 "Mend or remove them, or start afresh with --resume_from_checkpoint none");
   return candidates;
 }
@@ -163,7 +171,8 @@ std::vector<Candidate> explicitly(const std::string& path) {
   }
   std::vector<Candidate> found = automatic(plain, /*versions=*/true);
   if (found.empty())
-    throw Error(ExitCode::data, "there is no checkpoint", plain, "Name a checkpoint-<step> directory, or a run directory that holds some");
+    throw Error(ExitCode::data, "there is no checkpoint", plain,
+                "Name a checkpoint-<step> directory, or a run directory that holds some");
   return {{found.front().checkpoint, {}}};
 }
 
@@ -180,7 +189,8 @@ std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   std::string packed;
   world.together([&] {
     if (world.rank() != 0) return;
-    const auto found = resumes_automatically(options) ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
+    const auto found =
+        resumes_automatically(options) ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
     for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
   });
   packed = world.from_root(packed);

@@ -34,9 +34,10 @@ struct DataIdentity {
 
 /// The manifest's "training" object and back.
 [[nodiscard]] std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options);
-/// Throws Error (data) if it is not there or not of this form; Error (usage) naming what differs if the data are others, unless `ignore_data`:
-/// then samples is 0.
-[[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data, bool ignore_data);
+/// Throws Error (data) if it is not there or not of this form; Error (usage) naming what differs if the data are others, unless
+/// `ignore_data`: then samples is 0.
+[[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data,
+                                     bool ignore_data);
 
 struct Candidate {
   std::string checkpoint;  // ".../v0-…/checkpoint-200"
@@ -44,9 +45,11 @@ struct Candidate {
 };
 /// --resume_from_checkpoint auto: by what is under --output_dir.
 [[nodiscard]] bool resumes_automatically(const Options& options);
-/// Collective. The checkpoints to try, best first, by --resume_from_checkpoint; empty: start afresh. `auto`: of the newest version directory under
-/// --output_dir that holds any, newest step first, then of older ones; those that are not whole are told and passed over. PATH: that checkpoint,
-/// or the newest of that run directory. Throws Error (data) on every rank alike: no such checkpoint; checkpoints are there and none is whole.
+/// Collective. The checkpoints to try, best first, by --resume_from_checkpoint; empty: start afresh. `auto`: of
+/// the newest version directory under
+/// --output_dir that holds any, newest step first, then of older ones; those that are not whole are told and passed over. PATH:
+/// that checkpoint, or the newest of that run directory. Throws Error (data) on every rank alike: no such checkpoint;
+/// checkpoints are there and none is whole.
 [[nodiscard]] std::vector<Candidate> resume_candidates(World& world, const Options& options);
 
 }  // namespace tessera::jobs

@@ -36,23 +36,27 @@ void check_options(const Options& options) {
                 option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
   }
   if (options.flag("reproducible") && options.text("comm") == "nccl")
-    throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own", option_sources(options, {"reproducible", "comm"}),
-                "Use --comm mpi, or drop --reproducible");
+    throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own",
+                option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
   if (options.text("attention") == "cudnn" && options.flag("packing"))
-    throw Error(ExitCode::usage, "packed documents are our own kernels' work: cuDNN's would compute attention between them", option_sources(options, {"attention", "packing"}),
-                "Drop one of the two");
+    throw Error(ExitCode::usage, "packed documents are our own kernels' work: cuDNN's would compute attention between them",
+                option_sources(options, {"attention", "packing"}), "Drop one of the two");
   if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
     throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16", "Add --bf16, or use --attention own");
   for (const char* name : {"gemm_choice", "attention"})
     if (options.text(name) == "measured" && options.flag("reproducible"))
-      throw Error(ExitCode::usage, strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
+      throw Error(ExitCode::usage,
+                  strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
                   option_sources(options, {name, "reproducible"}), "Drop one of the two");
   if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
-    throw options.refuse("gemm_choice_file", "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
+    throw options.refuse("gemm_choice_file",
+                         "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
                          "Add --gemm_choice measured");
   if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
-    throw options.refuse("comm", "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
-                         "Use --comm auto, node or mpi");
+    throw options.refuse(
+        "comm",
+        "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
+        "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
   for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
     const std::string text = options.text(name);
@@ -98,8 +102,12 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
     const bool trains = (options.commands & for_inference) == 0;
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
     if (!trains) {  // windows hold parameters alone, whatever the lengths
-      spec = {.purpose = plan::Purpose::evaluate, .model = &model, .strategy = strategy_of(options, world, topology.ranks_per_node),
-              .topology = topology, .batch = {.global_batch = world, .micro_batch = 1, .world = world, .accumulation = 1}, .tokens = 1};
+      spec = {.purpose = plan::Purpose::evaluate,
+              .model = &model,
+              .strategy = strategy_of(options, world, topology.ranks_per_node),
+              .topology = topology,
+              .batch = {.global_batch = world, .micro_batch = 1, .world = world, .accumulation = 1},
+              .tokens = 1};
     }
     const plan::RunPlan plan = plan::make_plan(spec);
     std::uint64_t bytes = 0;
@@ -116,14 +124,16 @@ namespace {
 std::string checkpoint_at(const std::string& path) {
   const io::Located located = io::recognise(path, io::Prefer::checkpoint);
   if (located.kind == io::StoredKind::checkpoint) return located.path;
-  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint", "Give a model with --model");
+  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint",
+              "Give a model with --model");
 }
 
 /// config.json of a checkpoint, checked. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
   for (const io::Attachment& attachment : io::read_manifest(directory).attachments)
     if (attachment.name == "config.json") return io::read_attachment(directory, attachment);
-  throw Error(ExitCode::data, "the checkpoint holds no config.json", directory, "Name a checkpoint that tessera train has written");
+  throw Error(ExitCode::data, "the checkpoint holds no config.json", directory,
+              "Name a checkpoint that tessera train has written");
 }
 
 }  // namespace
@@ -270,7 +280,8 @@ std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const
 void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
   if (fixed) return;
   // As many steps as would still come had all of it run with this batch.
-  const std::int64_t behind = samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
+  const std::int64_t behind =
+      samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
   total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// From options to what a run is made of: model, strategy, batch, trainer options, data. No collective but where a World is asked for.
+// From options to what a run is made of: model, strategy, batch, trainer options, data. No
+// collective but where a World is asked for.
 
 #include <functional>
 #include <memory>
@@ -23,7 +24,8 @@ struct ModelConfig {
   std::string path;       // "models/tiny/config.json", or "--shape gpt2"
   std::string directory;  // where model.safetensors would be, or the checkpoint; "" for a built-in shape
 };
-/// Of --model, --shape or --checkpoint; rank 0 reads and the others are told (`world` null: read here). Throws Error (usage: none given; data).
+/// Of --model, --shape or --checkpoint; rank 0 reads and the others are told (`world` null: read here). Throws
+/// Error (usage: none given; data).
 [[nodiscard]] ModelConfig read_model_config(const Options& options, World* world);
 
 /// Sequence length T: --max_length, else the model's longest. Throws Error (usage) beyond the model's.
@@ -46,8 +48,8 @@ void check_options(const Options& options);
 
 [[nodiscard]] WorldOptions world_options(const Options& options);
 
-/// Bytes of /dev/shm that a run's windows will take on a node, by its plan, as far as that is known before MPI starts (every rank
-/// reads config.json for it); 0 if it is not, or if the run will be refused anyway.
+/// Bytes of /dev/shm that a run's windows will take on a node, by its plan, as far as that is known before MPI starts (every
+/// rank reads config.json for it); 0 if it is not, or if the run will be refused anyway.
 [[nodiscard]] std::uint64_t shared_bytes(const Options& options, int world, int local);
 
 /// Of the order of samples: --data_seed, else --seed.
@@ -60,14 +62,15 @@ struct RunData {
   std::vector<io::DatasetFile> train_files, val_files;
   std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
   io::SampleCount train_count, val_count;
-  std::vector<std::shared_ptr<io::PackedStream>> packed;  // those of train and validation that are: RunSpec::index_bytes counts them
+  std::vector<std::shared_ptr<io::PackedStream>>
+      packed;  // those of train and validation that are: RunSpec::index_bytes counts them
 
   [[nodiscard]] std::size_t index_bytes() const;
   /// Puts what says which document is in which sample into the room that the plan has for it (plan::index_name).
   void move_index(std::span<std::byte> room) const;
 };
-/// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what load_tokenizer, tokenised and
-/// open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
+/// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what load_tokenizer,
+/// tokenised and open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
 [[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                                 const std::string& model_directory);
 /// The same of --dataset alone, for `eval`: what is counted stands in train, train_files and train_count.

@@ -7,7 +7,8 @@ namespace tessera::jobs {
 void survive_file_size_limit() noexcept;
 
 /// From now on SIGTERM, SIGINT, SIGHUP and SIGPIPE turn the word "running" in this file into "failed", then end the process as
-/// ever. nullptr: no more. Signals that the process was started to ignore stay ignored; a file that cannot be opened is left alone.
+/// ever. nullptr: no more. Signals that the process was started to ignore stay ignored; a file that
+/// cannot be opened is left alone.
 void say_failed_on_signal(const char* status_file) noexcept;
 
 }  // namespace tessera::jobs

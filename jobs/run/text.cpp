@@ -33,10 +33,12 @@ std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, 
   return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
 }
 
-std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world, const std::string& model_directory) {
+std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
+                                                        const std::string& model_directory) {
   std::shared_ptr<const io::TextTokenizer> tokenizer;
   world.together([&] { tokenizer = read_tokenizer(options, model_directory); });
-  world.agree("the tokenizer", tokenizer == nullptr ? "bytes" : strfmt("%016llx", static_cast<unsigned long long>(tokenizer->hash())));
+  world.agree("the tokenizer",
+              tokenizer == nullptr ? "bytes" : strfmt("%016llx", static_cast<unsigned long long>(tokenizer->hash())));
   return tokenizer;
 }
 
@@ -49,8 +51,8 @@ std::optional<std::int32_t> document_end(const Options& options, const io::TextT
                 "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
   if (!id) throw options.refuse("eos_token", "the tokenizer has no token " + word, "Spell it as tokenizer.json does");
   if (tokenizer.token(*id).empty())
-    throw Error(ExitCode::usage, strfmt("the id %d, which is to end documents, is no token of the tokenizer", *id), "eos_token_id",
-                "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
+    throw Error(ExitCode::usage, strfmt("the id %d, which is to end documents, is no token of the tokenizer", *id),
+                "eos_token_id", "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
   return id;
 }
 
@@ -60,7 +62,8 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
     said = Clock::now();
     const auto done = static_cast<double>(progress.bytes);
     log::info(what + human_bytes(done) + " of " + human_bytes(static_cast<double>(progress.all_bytes)) + " | " +
-              human_count(static_cast<double>(progress.tokens)) + " tokens | " + human_bytes(done / seconds_since(started)) + "/s");
+              human_count(static_cast<double>(progress.tokens)) + " tokens | " + human_bytes(done / seconds_since(started)) +
+              "/s");
   };
 }
 

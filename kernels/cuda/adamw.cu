@@ -1,6 +1,6 @@
-// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written, the rounded
-// copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and makes the constants of the
-// step from the scalars in device memory.
+// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written, the
+// rounded copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and makes the
+// constants of the step from the scalars in device memory.
 #include "kernels/adamw.hpp"
 
 #include "kernels/cuda/adamw_step.hpp"

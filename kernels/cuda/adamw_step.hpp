@@ -1,6 +1,6 @@
 #pragma once
-// AdamW of one element, as kernels/adamw.hpp writes it down: the same bits as the host's, on host and device; and which elements a
-// block of the one launch over a shard takes.
+// AdamW of one element, as kernels/adamw.hpp writes it down: the same bits as the host's, on host and device; and which
+// elements a block of the one launch over a shard takes.
 
 #include "kernels/adamw.hpp"
 #include "kernels/cuda/element.hpp"
@@ -36,8 +36,8 @@ TESSERA_HD void adamw_element(const AdamWConstants& s, float grad, float& param,
 /// Elements of a block: enough to pay for the constants' double divisions, which each makes.
 inline constexpr std::int64_t adamw_tile_elements = 8192;
 
-/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile on, at multiples
-/// of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
+/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile on, at
+/// multiples of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
 struct AdamWTable {
   static constexpr int most = 64;
   struct Row {

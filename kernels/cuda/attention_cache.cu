@@ -1,4 +1,5 @@
-// Attention with a cache, for generation: a warp takes one query head and walks the keys of its row, 32 at a time. Bound by reading them; simple before fast.
+// Attention with a cache, for generation: a warp takes one query head and walks the keys of its row, 32 at a time. Bound by
+// reading them; simple before fast.
 #include "kernels/attention_cache.hpp"
 
 #include "kernels/cuda/attention_tiles.hpp"

@@ -1,5 +1,5 @@
-// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared memory. Slow and simple: what
-// golden curves and gradient checks run on. Sums have one order, so equal calls give equal bits.
+// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared memory.
+// Slow and simple: what golden curves and gradient checks run on. Sums have one order, so equal calls give equal bits.
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/team.cuh"
 
@@ -10,7 +10,8 @@ constexpr int warps = 8, threads = 32 * warps, tile = 32;
 constexpr int most_columns = 8;  // a lane's share of a row of 256 numbers
 using Call = AttentionCall<float>;
 
-/// Shared memory: two tiles whose rows are one number longer than a head, so that a column of them lies in 32 banks; then two rows for each warp.
+/// Shared memory: two tiles whose rows are one number longer than a head, so that a column of them lies in 32
+/// banks; then two rows for each warp.
 struct Memory {
   float *left, *right, *own;
   int pitch, d;

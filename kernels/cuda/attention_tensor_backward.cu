@@ -1,6 +1,6 @@
-// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel walks queries for a tile of keys and writes dK and dV, another
-// walks keys for a tile of queries and writes dQ; both make the scores again. What crosses warps is nothing: the products of a warp's 16 rows stay in its
-// registers, so equal calls give equal bits.
+// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel walks queries for a tile of keys
+// and writes dK and dV, another walks keys for a tile of queries and writes dQ; both make the scores again. What crosses warps
+// is nothing: the products of a warp's 16 rows stay in its registers, so equal calls give equal bits.
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -68,7 +68,8 @@ __device__ __forceinline__ void load_statistics(QueryStatistics& to, const Atten
   to.from[i] = static_cast<std::int32_t>(exists ? first_seen(c.positions, c.map, b, row + i) : 0);
 }
 
-/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) of which statistics begin at `at`.
+/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) of
+/// which statistics begin at `at`.
 template <int Tiles>
 __device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&dp)[Tiles][4], const QueryStatistics& of, int at,
                                                  std::int64_t key, std::int64_t query, float scale_log2, int lane) {

@@ -1,5 +1,6 @@
-// Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block takes 64 queries of one head, a warp 16 of them. Keys and values pass
-// through one tile each: values are fetched while scores are computed, the next keys while outputs are.
+// Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block takes 64 queries of one head,
+// a warp 16 of them. Keys and values pass through one tile each: values are fetched while scores are computed,
+// the next keys while outputs are.
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/mma.cuh"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Numbers as device memory holds them, and arithmetic that no compiler may fuse: the same text for nvcc and for a plain compiler, so that
-// what devices compute per element is tested without one. Not a kernel.
+// Numbers as device memory holds them, and arithmetic that no compiler may fuse: the same text for nvcc and for a plain
+// compiler, so that what devices compute per element is tested without one. Not a kernel.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that order:
-// the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id of many rows
-// costs its rows' loads, eight in flight.
+// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that
+// order: the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id
+// of many rows costs its rows' loads, eight in flight.
 #include "kernels/embedding.hpp"
 
 #include "kernels/cuda/ops.hpp"

@@ -1,5 +1,5 @@
-// Products on a device: one description and one algorithm for each plan, made at its first call and kept; one workspace for each stream. Later calls
-// allocate nothing and wait for nothing.
+// Products on a device: one description and one algorithm for each plan, made at its first call and kept; one workspace for
+// each stream. Later calls allocate nothing and wait for nothing.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -86,8 +86,8 @@ const GemmProduct& product_of(const OwnProducts& own, const GemmCall& call, cons
 
 /// A product without depth is beta·C, which is C or zeros.
 void empty_product(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
-  TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1), "an empty product with bias, addend or beta %g",
-                 args.beta);
+  TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1),
+                 "an empty product with bias, addend or beta %g", args.beta);
   if (args.beta == 1) return;
   const std::size_t element = size_of(plan.result);
   TESSERA_CUDA(cudaMemset2DAsync(args.c.data, static_cast<std::size_t>(plan.result_pitch) * element, 0,

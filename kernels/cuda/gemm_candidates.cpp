@@ -60,9 +60,9 @@ void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulA
   set_bias(call, product);
   const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
   const void* const old = args.addend ? args.addend.data : args.c.data;
-  check_gemm(gemm_library().matmul(call.handle, product.operation, &alpha, args.b.data, product.first, args.a.data, product.second, &beta,
-                                   old, product.result, args.c.data, product.result, &algorithm, call.workspace,
-                                   gemm_workspace_bytes, call.stream),
+  check_gemm(gemm_library().matmul(call.handle, product.operation, &alpha, args.b.data, product.first, args.a.data,
+                                   product.second, &beta, old, product.result, args.c.data, product.result, &algorithm,
+                                   call.workspace, gemm_workspace_bytes, call.stream),
              "cublasLtMatmul", product.plan);
 }
 
@@ -70,12 +70,14 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const GemmPro
   set_bias(call, product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(count));
   int answered = 0;
-  const cublasStatus_t status = gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result,
-                                                         product.result, product.preference, count, found.data(), &answered);
+  const cublasStatus_t status =
+      gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result, product.result,
+                               product.preference, count, found.data(), &answered);
   found.resize(static_cast<std::size_t>(answered));
   std::vector<cublasLtMatmulAlgo_t> good;
   for (const auto& candidate : found)
-    if (candidate.state == CUBLAS_STATUS_SUCCESS && candidate.workspaceSize <= gemm_workspace_bytes) good.push_back(candidate.algo);
+    if (candidate.state == CUBLAS_STATUS_SUCCESS && candidate.workspaceSize <= gemm_workspace_bytes)
+      good.push_back(candidate.algo);
   if (status != CUBLAS_STATUS_SUCCESS || good.empty())
     throw Error(ExitCode::internal, strfmt("cuBLASLt has no algorithm (%s)", gemm_library().status_string(status)),
                 "product " + str(product.plan), "pad the model's odd sizes, or use another library version");
@@ -97,11 +99,11 @@ AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm) { return std::bit
 cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const GemmProduct& product) {
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
   cublasLtMatmulHeuristicResult_t said{};
-  const cublasStatus_t status = gemm_library().algorithm_check(handle, product.operation, product.first, product.second, product.result,
-                                                               product.result, &algorithm, &said);
+  const cublasStatus_t status = gemm_library().algorithm_check(handle, product.operation, product.first, product.second,
+                                                               product.result, product.result, &algorithm, &said);
   if (status != CUBLAS_STATUS_SUCCESS || said.workspaceSize > gemm_workspace_bytes)
-    throw Error(ExitCode::data, "cuBLASLt does not run the algorithm that was chosen for a product", "product " + str(product.plan),
-                "Delete the file of --gemm_choice_file: products are timed again");
+    throw Error(ExitCode::data, "cuBLASLt does not run the algorithm that was chosen for a product",
+                "product " + str(product.plan), "Delete the file of --gemm_choice_file: products are timed again");
   return algorithm;
 }
 

@@ -27,6 +27,7 @@ void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulA
 
 [[nodiscard]] AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm);
 /// Kept bytes as an algorithm. Throws Error (data) if the library would not run it for this product.
-[[nodiscard]] cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const GemmProduct& product);
+[[nodiscard]] cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
+                                                const GemmProduct& product);
 
 }  // namespace tessera::kernels::cuda

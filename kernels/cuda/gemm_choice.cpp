@@ -18,8 +18,9 @@ bool parse(const std::string& line, std::string& plan, AlgorithmBytes& a) {
   if (equals == std::string::npos) return false;
   plan = line.substr(0, equals);
   return std::sscanf(line.c_str() + equals + 3,
-                     "%16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64, &a[0],
-                     &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]) == 8;
+                     "%16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64 " %16" SCNx64
+                     " %16" SCNx64,
+                     &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]) == 8;
 }
 
 }  // namespace
@@ -43,7 +44,8 @@ std::string GemmChoices::text() const {
   return text + strfmt("sum %016" PRIx64 "\n", hash64(text));
 }
 
-/// What is not as it would have been written is refused: one comparison finds damage, lines out of order, doubled or cut, and numbers spelled otherwise.
+/// What is not as it would have been written is refused: one comparison finds damage, lines out of order, doubled or
+/// cut, and numbers spelled otherwise.
 std::size_t GemmChoices::take(const std::string& text, const std::string& from) {
   std::istringstream lines(text);
   std::string line, plan;
@@ -56,8 +58,8 @@ std::size_t GemmChoices::take(const std::string& text, const std::string& from) 
   }
   if (read.text() != text) throw Error(ExitCode::data, "the choices for products are damaged", from, remedy);
   if (read.identity_ != identity_)
-    throw Error(ExitCode::usage, "the choices for products were made with " + read.identity_ + ", and this is " + identity_, from,
-                "Name another file; one that is not there is made");
+    throw Error(ExitCode::usage, "the choices for products were made with " + read.identity_ + ", and this is " + identity_,
+                from, "Name another file; one that is not there is made");
   for (const auto& [key, algorithm] : read.choices_) choices_[key] = algorithm;
   return read.choices_.size();
 }

@@ -1,5 +1,6 @@
 #pragma once
-// cuBLASLt as this floor uses it: a product described once for each plan, by the library's opaque objects. cublasLt.h is in the including source file.
+// cuBLASLt as this floor uses it: a product described once for each plan, by the library's opaque objects. cublasLt.h
+// is in the including source file.
 
 #include <memory>
 
@@ -34,7 +35,8 @@ struct GemmLibrary {
 /// Throws Error (internal) with the call and the plan.
 void check_gemm(cublasStatus_t status, const char* call, const GemmPlan& plan);
 
-/// A plan in the library's words; needs no device. Reduction of split sums is asked for in fp32, so that every element is rounded once.
+/// A plan in the library's words; needs no device. Reduction of split sums is asked for in fp32, so
+/// that every element is rounded once.
 class GemmProduct {
  public:
   explicit GemmProduct(const GemmPlan& plan);

@@ -1,5 +1,6 @@
-// The head with its loss on a device: logits of a block of rows in fp32 (gemm), then one kernel per row of them, which makes maximum, sum and loss in one
-// reading and turns the logits into their gradient, rounded to the activations' type, in the same memory; then the two products.
+// The head with its loss on a device: logits of a block of rows in fp32 (gemm), then one kernel per row of them, which makes
+// maximum, sum and loss in one reading and turns the logits into their gradient, rounded to the activations' type, in the
+// same memory; then the two products.
 #include "kernels/cross_entropy.hpp"
 
 #include "kernels/cuda/exact_digits.hpp"
@@ -110,7 +111,8 @@ __device__ __forceinline__ int read(const float* x, std::int64_t c, std::int64_t
   return vocab - c < loss_vector ? static_cast<int>(vocab - c) : loss_vector;
 }
 
-/// Gradients over the logits of a row, tile by tile: a tile is read before any of it is written, and what is written lies below what is still to be read.
+/// Gradients over the logits of a row, tile by tile: a tile is read before any of it is written, and what is written lies
+/// below what is still to be read.
 template <class T, class F>
 __device__ void rewrite(float* x, std::int64_t vocab, const F& gradient) {
   T* const to = reinterpret_cast<T*>(x);

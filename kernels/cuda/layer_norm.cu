@@ -1,5 +1,5 @@
-// LayerNorm on a device: a warp or a block per row; mean first, then the squares around it, as the host has it. Backward makes the gradients of
-// weight and bias first, by columns, because dx may lie over dy.
+// LayerNorm on a device: a warp or a block per row; mean first, then the squares around it, as the host has it. Backward makes
+// the gradients of weight and bias first, by columns, because dx may lie over dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/layer_norm.hpp"

@@ -96,7 +96,8 @@ __device__ __forceinline__ void load_tile(T* tile, const RowsOf<T>& from, std::i
   }
 }
 
-/// scores[j] += rows [a_first, +16) of A's tile times columns 8·j … of B, whose tile has a row per column: 16 rows × (8·Tiles) columns, D deep.
+/// scores[j] += rows [a_first, +16) of A's tile times columns 8·j … of B, whose tile has a row per column: 16
+/// rows × (8·Tiles) columns, D deep.
 template <int D, int Tiles, class T>
 __device__ __forceinline__ void multiply_rows(float (&scores)[Tiles][4], const T* a_tile, int a_first, const T* b_tile,
                                               int b_first, int lane) {
@@ -115,7 +116,8 @@ __device__ __forceinline__ void multiply_rows(float (&scores)[Tiles][4], const T
   }
 }
 
-/// out[n] += P (16 rows, 8·Tiles deep, from accumulators) times columns [8·first_column + 8·n, …) of B, whose tile has a row per depth.
+/// out[n] += P (16 rows, 8·Tiles deep, from accumulators) times columns [8·first_column + 8·n, …) of B,
+/// whose tile has a row per depth.
 template <int D, int Columns, int Tiles, class T>
 __device__ __forceinline__ void multiply_columns(float (&out)[Columns][4], const float (&p)[Tiles][4], const T* b_tile,
                                                  int b_first, int first_column, int lane) {

@@ -1,4 +1,5 @@
-// Mixture of experts on a device: the router's choice, a warp per token. Dealing rows out stands in moe_dispatch.cu, moving them in moe_rows.cu.
+// Mixture of experts on a device: the router's choice, a warp per token. Dealing rows out stands in
+// moe_dispatch.cu, moving them in moe_rows.cu.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/team.cuh"
 #include "kernels/moe.hpp"
@@ -70,7 +71,8 @@ __global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
 __global__ void __launch_bounds__(team_block) statistics_kernel(const Choice c, double* counts, double* sums) {
   const std::int64_t expert = blockIdx.x;
   double count = 0, sum = 0;
-  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block) count += c.experts[i] == expert && !c.padding.has(i / c.k) ? 1.0 : 0.0;
+  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block)
+    count += c.experts[i] == expert && !c.padding.has(i / c.k) ? 1.0 : 0.0;
   for (std::int64_t t = threadIdx.x; t < c.tokens; t += team_block)
     sum += c.padding.has(t) ? 0.0 : static_cast<double>(c.probs[t * c.num_experts + expert]);
   count = Team<team_block>::sum(count);

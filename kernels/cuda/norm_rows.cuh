@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(weight_columns* weight_lanes)
   partial[(num * static_cast<std::int64_t>(blockIdx.y) + warp) * channels + column] = total;
 }
 
-/// The sums of op over all rows to `out`, one (channels) for each of them, of one type. `workspace`: num_sums·norm_blocks·channels floats.
+/// The sums of op over all rows to `out`, one (channels) for each of them, of one type. `workspace`:
+/// num_sums·norm_blocks·channels floats.
 template <class T, class Op>
 void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_sums], bool accumulate,
               const TensorView& workspace, StreamView stream) {

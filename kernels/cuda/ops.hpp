@@ -1,7 +1,7 @@
 #pragma once
-// The device's side of every operation of this floor. kernels/<op>.cpp checks shapes and dispatches here; contracts stand in kernels/<op>.hpp.
-// Device kernels are launched on the stream's handle and never wait for it; pointers are device memory, scalars too. fp32, bf16 and fp16;
-// statistics are fp32, and an fp64 tensor is refused. What backends differ in is said here.
+// The device's side of every operation of this floor. kernels/<op>.cpp checks shapes and dispatches here; contracts stand in
+// kernels/<op>.hpp. Device kernels are launched on the stream's handle and never wait for it; pointers are device memory,
+// scalars too. fp32, bf16 and fp16; statistics are fp32, and an fp64 tensor is refused. What backends differ in is said here.
 
 #include <cstddef>
 #include <cstdint>
@@ -121,8 +121,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 void cache_append(const CacheAppendArgs& args, StreamView stream);
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
 
-/// Logits of a block of rows over the whole vocabulary, then one kernel that makes the loss and turns logits into gradients in place.
-/// Targets are not checked: one outside the vocabulary makes the loss NaN. `sums` and `loss_scale` are device memory.
+/// Logits of a block of rows over the whole vocabulary, then one kernel that makes the loss and turns logits into gradients in
+/// place. Targets are not checked: one outside the vocabulary makes the loss NaN. `sums` and `loss_scale` are device memory.
 void head_loss(const HeadLossArgs& args, StreamView stream);
 [[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab);
 

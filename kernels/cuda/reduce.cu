@@ -1,4 +1,5 @@
-// Sums whose order is written down (kernels/reduce.hpp): the binary counter in registers, and squares in blocks of 128 whose sums are exact.
+// Sums whose order is written down (kernels/reduce.hpp): the binary counter in registers, and squares in
+// blocks of 128 whose sums are exact.
 #include "kernels/reduce.hpp"
 
 #include "kernels/cuda/exact_digits.hpp"
@@ -16,7 +17,8 @@ struct Parts {
   int count;
 };
 
-/// One thread carries N elements through the counter; level l holds the sum of 2^l parts. Indices are constants, so it stays in registers.
+/// One thread carries N elements through the counter; level l holds the sum of 2^l parts. Indices are
+/// constants, so it stays in registers.
 template <int N, class T>
 __global__ void __launch_bounds__(256) sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
@@ -52,8 +54,8 @@ __global__ void __launch_bounds__(256) sum_tree_kernel(const __grid_constant__ P
 
 constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / lanes;
 
-/// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits are added as integers,
-/// so neither the grid nor the order of the last additions matters.
+/// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits are
+/// added as integers, so neither the grid nor the order of the last additions matters.
 __global__ void __launch_bounds__(squares_block) squares_kernel(const float* x, std::int64_t blocks, std::int64_t* words) {
   __shared__ std::int64_t digits[accumulators][ExactSum::num_words];
   const int lane = static_cast<int>(threadIdx.x) % lanes, own = static_cast<int>(threadIdx.x) / lanes;

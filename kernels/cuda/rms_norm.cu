@@ -1,5 +1,5 @@
-// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time out of cache. Backward makes the weight's
-// gradient first, by columns, because dx may lie over dy.
+// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time out of cache. Backward makes the
+// weight's gradient first, by columns, because dx may lie over dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/rms_norm.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-// A team of threads that share a row: a warp, or a block of 256. Sums by fixed trees, so that equal calls give equal bits. Only for .cu files.
+// A team of threads that share a row: a warp, or a block of 256. Sums by fixed trees, so that equal calls
+// give equal bits. Only for .cu files.
 
 #include "kernels/cuda/launch.cuh"
 

@@ -28,8 +28,8 @@ struct AttentionProblem {
 template <class T>
 struct Attention {
   /// Query blocks [first, last) of the group's heads, counted head by head.
-  void (*forward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
-                  Acc<T>* workspace);
+  void (*forward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, std::int64_t first,
+                  std::int64_t last, Acc<T>* workspace);
   void (*backward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, Acc<T>* workspace);
 };
 TESSERA_TABLE(Attention, attention)
@@ -38,7 +38,8 @@ TESSERA_TABLE(Attention, attention)
 struct AttentionWorkspace {
   std::int64_t forward = 0, backward = 0;
 };
-[[nodiscard]] constexpr AttentionWorkspace attention_workspace(std::int64_t tokens, std::int64_t head_dim, std::size_t element) {
+[[nodiscard]] constexpr AttentionWorkspace attention_workspace(std::int64_t tokens, std::int64_t head_dim,
+                                                               std::size_t element) {
   constexpr std::int64_t m = attention_q_block, n = attention_kv_tile;
   const std::int64_t pad = static_cast<std::int64_t>(128 / element);  // columns of the widest register tile
   const std::int64_t t = (tokens + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;

@@ -24,8 +24,8 @@ struct CachedAttention {
 };
 TESSERA_TABLE(CachedAttention, cached_attention)
 
-/// Keys that are looked at before the softmax goes on; elements of scratch (their scores, a maximum and a sum for each query, and of halves
-/// the output, until it is rounded).
+/// Keys that are looked at before the softmax goes on; elements of scratch (their scores, a maximum and a sum for each query,
+/// and of halves the output, until it is rounded).
 inline constexpr std::int64_t cached_tile = 128;
 [[nodiscard]] constexpr std::int64_t cached_attention_scratch(std::int64_t group, std::int64_t head_dim, std::size_t element) {
   return (group * (cached_tile + 2 + (element == 2 ? head_dim : 0)) + 15) / 16 * 16;

@@ -28,7 +28,8 @@ struct Library {
     const auto parallel = symbol<int (*)()>("openblas_get_parallel");
     one_at_a_time = parallel && parallel() == 0;
   }
-  /// The serial OpenBLAS takes its buffers without a lock: calls from two threads at once give wrong results (seen with Debian's
+  /// The serial OpenBLAS takes its buffers without a lock: calls from two threads at once give
+  /// wrong results (seen with Debian's
   /// 0.3.21, some in a thousand calls). Its pthread and OpenMP flavours do not.
   bool one_at_a_time = false;
   std::mutex mutex;

@@ -6,9 +6,10 @@
 //      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file, nothing more.
 //   2. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
 //      anonymous namespace (a weak symbol compiled for AVX-512 could be the one the linker keeps for everybody), then
-//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16 the same: numbers of T are stored, and computed in
-//      Acc<T> (`widen(x[i])`, `put(y[i], result)`: one rounding). One thread, a range of rows; no standard headers but <cstdint>/<cstddef>;
-//      exp and log from host/isa/math.hpp; loops under `#pragma omp simd` where the compiler needs a word.
+//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16 the same: numbers of T are stored,
+//      and computed in Acc<T> (`widen(x[i])`, `put(y[i], result)`: one rounding). One thread, a range of rows; no
+//      standard headers but <cstdint>/<cstddef>; exp and log from host/isa/math.hpp; loops under `#pragma omp simd`
+//      where the compiler needs a word.
 //   3. op.cpp: check shapes, split ranges over threads (host/parallel.hpp), call `host::op<T>().forward(…)`.
 // CMake picks both files up by itself. A kernel of one type only: TESSERA_TABLE_PLAIN(Op, op), table `op_table`.
 
@@ -34,7 +35,8 @@ template <class Table>
 
 }  // namespace tessera::kernels::host
 
-// extern: a const object at namespace scope would be internal otherwise. A build for one instruction set (TESSERA_ONE_ISA) has that one's alone.
+// extern: a const object at namespace scope would be internal otherwise. A build for one instruction set
+// (TESSERA_ONE_ISA) has that one's alone.
 #ifdef TESSERA_ONE_ISA
 #define TESSERA_TABLE_DECLARE(Type, table) \
   namespace TESSERA_ONE_ISA { extern const Type table; }

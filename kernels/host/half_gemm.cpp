@@ -18,8 +18,8 @@ namespace tessera::kernels {
 namespace host {
 namespace {
 
-/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of A at a time stay in the
-/// outer cache (108 KiB), a panel of B in the inner one (24 KiB).
+/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of A at a
+/// time stay in the outer cache (108 KiB), a panel of B in the inner one (24 KiB).
 struct Blocks {
   std::int64_t m, n, k;
 };
@@ -99,9 +99,20 @@ class Block {
       for (std::int64_t r = 0; r < rows_; r += strip) {
         const std::int64_t lines = std::min(strip, rows_ - r);
         panels.pack_a(a(r, lines), scratch_.a());
-        PanelBlock<T, G> block{.a = scratch_.a(), .b = scratch_.b(), .rows = lines, .columns = columns_, .depth = depth_, .alpha = p_.alpha,
-                               .is_first = is_first, .is_last = is_last, .sums = scratch_.c() + r * ld, .sums_ld = ld, .c = c(r), .ldc = s_.ldc,
-                               .beta = p_.beta, .bias = bias()};
+        PanelBlock<T, G> block{.a = scratch_.a(),
+                               .b = scratch_.b(),
+                               .rows = lines,
+                               .columns = columns_,
+                               .depth = depth_,
+                               .alpha = p_.alpha,
+                               .is_first = is_first,
+                               .is_last = is_last,
+                               .sums = scratch_.c() + r * ld,
+                               .sums_ld = ld,
+                               .c = c(r),
+                               .ldc = s_.ldc,
+                               .beta = p_.beta,
+                               .bias = bias()};
         if constexpr (!is_half<G>) {
           block.is_first = block.is_last = true;
           if (!is_first) block.beta = 1, block.bias = nullptr;
@@ -117,7 +128,8 @@ class Block {
     const std::int64_t ld = is_half<G> ? (columns_ + 15) / 16 * 16 : s_.ldc;
     const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
     if (laid) lay_down(sums, ld);
-    auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words = reinterpret_cast<std::uint32_t*>(scratch_.b());
+    auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words =
+                                                                              reinterpret_cast<std::uint32_t*>(scratch_.b());
     const std::int64_t step = k_step(s_.k, pair_blocks.k);
     for (k_ = 0; k_ < s_.k; k_ += step) {
       depth_ = std::min(step, s_.k - k_);

@@ -64,7 +64,11 @@ Lines product(const PairKernel& kernel) {
 #ifdef TESSERA_AVX512
 PairChoice choose_here() {
   static const std::array<PairCandidate, 2> candidates{{
-      {{.name = "amx-bf16", .shape = tile_shape, .tile = amx_bf16::pair_tile, .enter = amx_bf16::enter, .leave = amx_bf16::leave},
+      {{.name = "amx-bf16",
+        .shape = tile_shape,
+        .tile = amx_bf16::pair_tile,
+        .enter = amx_bf16::enter,
+        .leave = amx_bf16::leave},
        amx_bf16_missing()},
       {{.name = "avx512-bf16", .shape = vector_shape, .tile = avx512_bf16::pair_tile}, avx512_bf16_missing()},
   }};
@@ -88,8 +92,9 @@ PairChoice choose_pairs(std::span<const PairCandidate> candidates) {
     }
     pass_over(kernel, missing.empty() ? "it multiplies wrongly" : missing);
     if (missing.empty())
-      log::warn_here(30, strfmt("%s of %s multiplies wrongly: a product of whole numbers differs from plain C++'s; it is not used",
-                                kernel.name, cpu_name().c_str()));
+      log::warn_here(30,
+                     strfmt("%s of %s multiplies wrongly: a product of whole numbers differs from plain C++'s; it is not used",
+                            kernel.name, cpu_name().c_str()));
   }
   return choice;
 }

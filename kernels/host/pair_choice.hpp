@@ -9,8 +9,8 @@
 
 namespace tessera::kernels::host {
 
-/// Multiplies a small product of whole numbers, of odd sizes and several blocks of k, by this kernel and in plain C++: all numbers
-/// are equal, and nothing beside C is written. About a tenth of a millisecond, no allocation.
+/// Multiplies a small product of whole numbers, of odd sizes and several blocks of k, by this kernel and in plain C++: all
+/// numbers are equal, and nothing beside C is written. About a tenth of a millisecond, no allocation.
 [[nodiscard]] bool proves_itself(const PairKernel& kernel);
 
 struct PairCandidate {
@@ -24,7 +24,8 @@ struct PairChoice {
 /// The first that can run and proves itself; warns (W030, on this rank) of one that does not. Candidates outlive the choice.
 [[nodiscard]] PairChoice choose_pairs(std::span<const PairCandidate> candidates);
 
-/// That of this process for the instruction set in use. The first call asks Linux for AMX's registers; other threads wait for it.
+/// That of this process for the instruction set in use. The first call asks Linux for AMX's
+/// registers; other threads wait for it.
 [[nodiscard]] const PairChoice& pair_choice();
 
 }  // namespace tessera::kernels::host

@@ -1,9 +1,9 @@
 #pragma once
 // The register tile of a bf16 product on packed pairs of k: what vdpbf16ps and tdpbf16ps are wrapped in, and plain C++ besides.
 //
-// Word p·columns + c of a panel of B is (b[2p][c], b[2p + 1][c]), the first in the low half. A panel of A holds `group` pairs of a
-// row beside each other: word ((p / group)·rows + r)·group + p % group is (a[r][2p], a[r][2p + 1]). What is missing at an edge, k
-// odd included, is zero.
+// Word p·columns + c of a panel of B is (b[2p][c], b[2p + 1][c]), the first in the low half. A panel of A holds `group` pairs
+// of a row beside each other: word ((p / group)·rows + r)·group + p % group is (a[r][2p], a[r][2p + 1]). What is missing at
+// an edge, k odd included, is zero.
 
 #include <cstdint>
 

@@ -5,7 +5,8 @@
 
 namespace tessera::kernels::host {
 
-/// `along`: the k's of a line follow one another in memory, lines are ld apart; `across`: the lines follow one another, and the k's are ld apart.
+/// `along`: the k's of a line follow one another in memory, lines are ld apart; `across`: the lines follow one
+/// another, and the k's are ld apart.
 enum class KOrder : unsigned char { along, across };
 
 template <class T>

@@ -8,7 +8,8 @@
 
 namespace tessera::kernels::host {
 
-/// Calls f(part) for part in [0, parts): each once, on any thread. f must not throw. Parts are dealt to threads in contiguous runs.
+/// Calls f(part) for part in [0, parts): each once, on any thread. f must not throw. Parts are
+/// dealt to threads in contiguous runs.
 template <class F>
 void parallel_parts(std::int64_t parts, const F& f) {
 #ifdef _OPENMP

@@ -1,5 +1,6 @@
 #pragma once
-// Outputs that are summed in fp32 and rounded once: gradients of type G, which is the type of the activations or fp32. Not for host/isa.
+// Outputs that are summed in fp32 and rounded once: gradients of type G, which is the type of the
+// activations or fp32. Not for host/isa.
 
 #include <cstdint>
 
@@ -20,8 +21,9 @@ void by_gradient(DType dtype, const F& f) {
 
 enum class Old : unsigned char { ignore, keep };
 
-/// Calls f(begin, end, sums) for stretches of [0, n), in order: sums[0 … end - begin) become out[begin … end). They are `out` itself, all at
-/// once, unless it is of halves: then floats on the stack, with the old values in them if those are kept, rounded when f returns.
+/// Calls f(begin, end, sums) for stretches of [0, n), in order: sums[0 … end - begin) become out[begin … end). They are
+/// `out` itself, all at once, unless it is of halves: then floats on the stack, with the old values in them if those
+/// are kept, rounded when f returns.
 template <class G, class F>
 void in_acc(G* out, std::int64_t n, Old old, const F& f) {
   if constexpr (is_half<G>) {

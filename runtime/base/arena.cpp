@@ -26,7 +26,8 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
     : slots_(std::move(slots)), data_(slots_.size()), device_(device) {
   std::size_t block_bytes[num_memories] = {};
   for (const auto& slot : slots_)
-    if (slot.placement == Placement::own) block_bytes[static_cast<int>(slot.memory)] += round_up(slot.bytes + canary_bytes, alignment);
+    if (slot.placement == Placement::own)
+      block_bytes[static_cast<int>(slot.memory)] += round_up(slot.bytes + canary_bytes, alignment);
   std::byte* next[num_memories] = {};
   for (int m = 0; m < num_memories; ++m) {
     if (block_bytes[m] > 0) blocks_[m] = take(static_cast<Memory>(m), block_bytes[m]);
@@ -48,7 +49,8 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
 }
 
 Arena::Block Arena::take(Memory memory, std::size_t bytes) const {
-  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device_.kind == Device::Kind::cuda), "%zu bytes for a device, and none was named", bytes);
+  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device_.kind == Device::Kind::cuda),
+                 "%zu bytes for a device, and none was named", bytes);
   if constexpr (cuda_built) {
     if (memory == Memory::device) return {cuda::allocate(device_, bytes), Release{memory, device_, bytes}};
     if (memory == Memory::pinned) return {cuda::allocate_pinned(device_, bytes), Release{memory, device_, bytes}};

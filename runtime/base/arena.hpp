@@ -43,7 +43,8 @@ struct ArenaSlot {
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 
-/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes; a write past a slot's end breaks them.
+/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes; a
+/// write past a slot's end breaks them.
 class Arena {
  public:
   static constexpr std::size_t alignment = 4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
@@ -53,7 +54,8 @@ class Arena {
   /// (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
   using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
 
-  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: the run's, for slots that lie there or are pinned.
+  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: the run's, for slots
+  /// that lie there or are pinned.
   Arena(std::vector<ArenaSlot> slots, const Share& share, Device device = host_device);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -68,8 +70,9 @@ class Arena {
   /// Name of the first slot whose canary is broken; "" if all are whole.
   [[nodiscard]] std::string broken_canary() const;
 
-  /// For measurements: paint fills every slot that holds nothing between steps (not params and optimizer) with a pattern; touched tells
-  /// how many bytes of such a slot, from its start to the last one that lost the pattern, have been written since.
+  /// For measurements: paint fills every slot that holds nothing between steps (not params and optimizer) with
+  /// a pattern; touched tells how many bytes of such a slot, from its start to the last one that lost the
+  /// pattern, have been written since.
   void paint();
   [[nodiscard]] std::size_t touched(std::string_view name) const;
 

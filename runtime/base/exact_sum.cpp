@@ -53,7 +53,8 @@ double ExactSum::value() const {
   if (top == 0) return 0;
   // The top 96 bits as an integer; a sticky bit stands for what lies below; long double would depend on the machine.
   unsigned __int128 head = 0;
-  for (std::size_t i = 0; i < 3; ++i) head = (head << 32) | (top >= i + 1 ? static_cast<std::uint32_t>(digits[top - 1 - i]) : 0u);
+  for (std::size_t i = 0; i < 3; ++i)
+    head = (head << 32) | (top >= i + 1 ? static_cast<std::uint32_t>(digits[top - 1 - i]) : 0u);
   bool sticky = false;
   for (std::size_t i = 0; i + 3 < top; ++i) sticky |= digits[i] != 0;
   int width = 0;

@@ -1,6 +1,7 @@
 #pragma once
-// bf16 and f16: numbers of two bytes that are stored, not computed with. Conversions are exact one way and round to nearest even the other;
-// no branches and no library calls, so that loops of them vectorise. Included by sources of every instruction set: nothing but <cstdint>.
+// bf16 and f16: numbers of two bytes that are stored, not computed with. Conversions are exact one way and round to nearest
+// even the other; no branches and no library calls, so that loops of them vectorise. Included by sources of every
+// instruction set: nothing but <cstdint>.
 
 #include <cstdint>
 

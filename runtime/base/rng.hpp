@@ -1,5 +1,6 @@
 #pragma once
-// Random numbers as functions of a key and a counter (Philox 4x32-10; Salmon et al., SC 2011): no state, so no rank can change them.
+// Random numbers as functions of a key and a counter (Philox 4x32-10; Salmon et al., SC 2011): no
+// state, so no rank can change them.
 
 #include <array>
 #include <cstdint>
@@ -22,7 +23,8 @@ namespace tessera {
 /// Standard normal for (key, index), by Box-Muller in double.
 [[nodiscard]] double normal(std::uint64_t key, std::uint64_t index);
 
-/// Element `index` of a random permutation of [0, n) chosen by `key`; a bijection without a table (cycle-walking Feistel network).
+/// Element `index` of a random permutation of [0, n) chosen by `key`; a bijection without a table
+/// (cycle-walking Feistel network).
 [[nodiscard]] std::uint64_t permute(std::uint64_t key, std::uint64_t n, std::uint64_t index);
 
 }  // namespace tessera

@@ -111,10 +111,13 @@ void Stream::wait(Event& event) {
     return wait_for_mark(event);
   }
   // The ticket travels with the task: the event may be recorded anew before the task runs.
-  push({[](void* stream, std::int64_t ticket) { static_cast<Stream*>(stream)->wait_until(ticket); }, event.stream_, event.ticket_});
+  push({[](void* stream, std::int64_t ticket) { static_cast<Stream*>(stream)->wait_until(ticket); }, event.stream_,
+        event.ticket_});
   if (event.stream_->on_device())
-    push({[](void* awaited, std::int64_t stream) { reinterpret_cast<Stream*>(stream)->wait_for_mark(*static_cast<const Event*>(awaited)); }, &event,
-          reinterpret_cast<std::int64_t>(this)});
+    push({[](void* awaited, std::int64_t stream) {
+            reinterpret_cast<Stream*>(stream)->wait_for_mark(*static_cast<const Event*>(awaited));
+          },
+          &event, reinterpret_cast<std::int64_t>(this)});
 }
 
 /// The mark is there before anybody can wait for it; the task that records it has run before anybody looks at it.

@@ -1,5 +1,6 @@
 #pragma once
-// Stream and Event: ordered queues of work and points in them, on the host and on a device. Not a thread pool: one queue, one order.
+// Stream and Event: ordered queues of work and points in them, on the host and on a device. Not a
+// thread pool: one queue, one order.
 
 #include <condition_variable>
 #include <cstdint>
@@ -24,8 +25,8 @@ inline constexpr StreamView host_stream{nullptr};
 class Stream;
 
 /// A point in a stream. Recorded again and again without allocation; waiting is for the latest record.
-/// An event never recorded counts as passed. Must outlive the work that mentions it. Of a stream on a device it passes when the device has
-/// got there; recording it there for the first time makes its mark.
+/// An event never recorded counts as passed. Must outlive the work that mentions it. Of a stream on a device it passes when the
+/// device has got there; recording it there for the first time makes its mark.
 class Event {
  public:
   Event() = default;
@@ -54,8 +55,9 @@ enum class Priority : unsigned char { normal, high };
 ///   immediate  runs each task inside enqueue: the caller's thread is the stream
 ///   threaded   one thread of its own, which sleeps when idle
 ///   deferred   for tests: a task runs only when an event behind it is waited for, so that a missing wait shows
-/// A stream on a device has a queue of the device behind it: a task issues work on view() and does not wait for it; record and wait order the
-/// device's work, and no host thread waits for the device but in Event::wait, synchronize(), and where a host stream waits for an event.
+/// A stream on a device has a queue of the device behind it: a task issues work on view() and does not wait for it; record
+/// and wait order the device's work, and no host thread waits for the device but in Event::wait, synchronize(), and where a
+/// host stream waits for an event.
 class Stream {
  public:
   enum class Mode : unsigned char { immediate, threaded, deferred };
@@ -72,7 +74,8 @@ class Stream {
   void enqueue(Function function, void* context, std::int64_t argument);
   /// `event` passes when everything enqueued so far has run.
   void record(Event& event);
-  /// What is enqueued later runs after `event`'s latest record. The host does not block (but in immediate mode it is the stream).
+  /// What is enqueued later runs after `event`'s latest record. The host does not block (but in
+  /// immediate mode it is the stream).
   void wait(Event& event);
   /// Blocks until the queue is empty; rethrows the first exception of a task. After a throw the stream skips all work.
   void synchronize();

@@ -59,7 +59,10 @@ struct TensorView {
       : data(data_), dtype(dtype_), shape(shape_), device(device_) {}
   template <class T>
   TensorView(T* data_, Shape shape_, Device device_ = {})
-      : data(const_cast<std::remove_const_t<T>*>(data_)), dtype(dtype_of<std::remove_const_t<T>>::value), shape(shape_), device(device_) {}
+      : data(const_cast<std::remove_const_t<T>*>(data_)),
+        dtype(dtype_of<std::remove_const_t<T>>::value),
+        shape(shape_),
+        device(device_) {}
 
   explicit operator bool() const { return data != nullptr; }
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }

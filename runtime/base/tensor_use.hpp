@@ -9,7 +9,8 @@
 namespace tessera {
 
 struct TensorUse {
-  /// Parameters whose elements lie one after another in the tensor: one, of the tensor's shape; or several (fused experts). None: ignored.
+  /// Parameters whose elements lie one after another in the tensor: one, of the tensor's shape; or several
+  /// (fused experts). None: ignored.
   std::vector<std::string> parts;
   Shape shape;          // of the tensor where it holds several parts
   std::string same_as;  // no part, but a copy of this parameter (a tied head), which must be equal to it

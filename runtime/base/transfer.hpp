@@ -1,5 +1,6 @@
 #pragma once
-// Bytes moved in the order of a stream, wherever they lie: at once on the host, behind the stream's work on a device. No arithmetic.
+// Bytes moved in the order of a stream, wherever they lie: at once on the host, behind the stream's
+// work on a device. No arithmetic.
 
 #include <cstddef>
 
@@ -8,7 +9,8 @@
 
 namespace tessera {
 
-/// Stretches that do not overlap. Host memory that a device's stream copies is pinned, and left alone until the copy has passed.
+/// Stretches that do not overlap. Host memory that a device's stream copies is pinned, and left
+/// alone until the copy has passed.
 void copy_bytes(void* to, const void* from, std::size_t bytes, StreamView stream);
 
 /// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
@@ -24,8 +26,8 @@ void copy_rows(const RowCopy& copy, StreamView stream);
 /// Every byte becomes 0.
 void clear_bytes(void* to, std::size_t bytes, StreamView stream);
 
-/// Done on return, for start-up, files and tests: waits for all that `device` has been given. One side lies there, the other may be any
-/// memory; device host: a plain copy.
+/// Done on return, for start-up, files and tests: waits for all that `device` has been given. One side lies there, the other
+/// may be any memory; device host: a plain copy.
 void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 
 /// Likewise: they become 0.

@@ -6,7 +6,10 @@
 namespace tessera::comm {
 
 BaseCommunicator::BaseCommunicator(Place place, Completion completion)
-    : place_(std::move(place)), completion_(completion), node_(run_of(place_.runs, place_.rank)), record_(&place_.watch->record(place_.index)),
+    : place_(std::move(place)),
+      completion_(completion),
+      node_(run_of(place_.runs, place_.rank)),
+      record_(&place_.watch->record(place_.index)),
       waiting_{"start", Watch::Clock::now()} {}
 
 void BaseCommunicator::count_sent(int to, std::size_t bytes) {
@@ -37,7 +40,8 @@ BaseCommunicator::Issue::Issue(BaseCommunicator& communicator, const CollectiveL
 
 BaseCommunicator::Issue::~Issue() {
   auto& c = communicator_;
-  if (c.completion_ == Completion::on_return && std::uncaught_exceptions() == exceptions_) c.record_->left.store(c.issued_, std::memory_order_release);
+  if (c.completion_ == Completion::on_return && std::uncaught_exceptions() == exceptions_)
+    c.record_->left.store(c.issued_, std::memory_order_release);
 }
 
 void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) {

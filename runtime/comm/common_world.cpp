@@ -40,15 +40,17 @@ std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis a
   auto host = host_communicator(std::move(place), topology_.in_place(mesh, axis));
   if constexpr (cuda_built)
     if (device_.kind == Device::Kind::cuda)
-      return staged(std::move(host), {.device = device_,
-                                      .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct : StagedOptions::Gather::staged});
+      return staged(std::move(host),
+                    {.device = device_,
+                     .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct : StagedOptions::Gather::staged});
   return host;
 }
 
 std::unique_ptr<Communicator> CommonWorld::host_communicator(Place place, bool in_place) {
   const auto node = run_of(place.runs, place.rank);
   const Run run = place.runs[node];
-  const bool shares = topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
+  const bool shares =
+      topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
   const bool together = shares && (place.runs.size() < place.members.size() || place.members.size() == 1);
   const bool levels = together && place.runs.size() > 1;
   barrier();  // under the watch, which splits are not
@@ -78,8 +80,8 @@ std::int64_t CommonWorld::sum(std::int64_t value) {
 
 std::int64_t CommonWorld::max(std::int64_t value) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
-  control_->all_gather({"max", "world", -1}, reinterpret_cast<const std::byte*>(&value), reinterpret_cast<std::byte*>(all.data()),
-                       sizeof value);
+  control_->all_gather({"max", "world", -1}, reinterpret_cast<const std::byte*>(&value),
+                       reinterpret_cast<std::byte*>(all.data()), sizeof value);
   return *std::max_element(all.begin(), all.end());
 }
 
@@ -119,9 +121,11 @@ void World::agree(const std::string& what, const std::string& text) {
   const auto first = size() - max(differs ? size() - rank() : 0);  // the lowest rank that differs; size() if none
   if (first == size()) return;
   const auto texts = to_root(text);
-  const auto line = from_root(texts.empty() ? "" : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) + " \"" +
-                                                       texts[static_cast<std::size_t>(first)] + "\"");
-  throw Error(ExitCode::usage, strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
+  const auto line = from_root(texts.empty() ? ""
+                                            : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) + " \"" +
+                                                  texts[static_cast<std::size_t>(first)] + "\"");
+  throw Error(ExitCode::usage,
+              strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
               {}, "Start every rank from the same build with the same options");
 }
 

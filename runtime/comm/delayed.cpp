@@ -38,7 +38,9 @@ class Delayed final : public Communicator {
     sleep(delay_.norm_s, words.size_bytes());
     inner_->all_reduce(label, words);
   }
-  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override { inner_->broadcast(label, bytes, root); }
+  void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
+    inner_->broadcast(label, bytes, root);
+  }
   void barrier(CollectiveLabel label) override { inner_->barrier(label); }
 
  private:

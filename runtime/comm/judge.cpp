@@ -92,13 +92,13 @@ class Judge {
       const auto many = std::max_element(labels.begin(), labels.end(), fewer);
       const Seat& who = *odd->second.front();
       const Seat& other = odd == many ? *std::next(labels.begin())->second.front() : *many->second.front();
-      mismatch_ = strfmt("rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where rank "
-                         "%s issued %s (%llu bytes)",
-                         names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step),
-                         other.record->text().c_str(), who.record->text().c_str(),
-                         static_cast<unsigned long long>(who.record->bytes), static_cast<unsigned long long>(sequence),
-                         tessera::name_of(group.axis), names_[at(other.rank)].c_str(), other.record->text().c_str(),
-                         static_cast<unsigned long long>(other.record->bytes));
+      mismatch_ = strfmt(
+          "rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where rank "
+          "%s issued %s (%llu bytes)",
+          names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step), other.record->text().c_str(),
+          who.record->text().c_str(), static_cast<unsigned long long>(who.record->bytes),
+          static_cast<unsigned long long>(sequence), tessera::name_of(group.axis), names_[at(other.rank)].c_str(),
+          other.record->text().c_str(), static_cast<unsigned long long>(other.record->bytes));
     }
   }
 
@@ -144,8 +144,10 @@ class Judge {
 
 }  // namespace
 
-std::string judge(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups, const std::vector<std::string>& names) {
-  // A node's mismatch is judged from its own statuses alone: the others count as ranks that did not get far, not as stopped ones.
+std::string judge(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+                  const std::vector<std::string>& names) {
+  // A node's mismatch is judged from its own statuses alone: the others count as ranks that did
+  // not get far, not as stopped ones.
   if (statuses.size() == names.size()) return Judge(statuses, groups, names).line();
   std::vector<StatusCopy> all(names.size());
   for (std::size_t r = 0; r < all.size(); ++r) {

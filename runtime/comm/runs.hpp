@@ -24,7 +24,8 @@ struct Run {
 [[nodiscard]] std::size_t run_of(const std::vector<Run>& runs, int member);
 
 /// Shared scratch of a node for one communicator, per member there: bytes that the transport allocates for itself.
-inline constexpr std::size_t node_scratch = std::size_t{256} << 10;      // one node: for buffers that are not shared, and small things
+inline constexpr std::size_t node_scratch = std::size_t{256}
+                                            << 10;  // one node: for buffers that are not shared, and small things
 inline constexpr std::size_t two_level_scratch = std::size_t{1} << 20;  // several nodes: everything passes through it
 
 /// Bytes of a chunk that one round of a two-level gather / reduce-scatter moves: what the scratch of the narrowest node holds.

@@ -18,7 +18,9 @@ void widen(Terms terms, float* out, std::size_t count) {
 
 void sum_terms(std::span<const void* const> parts, DType dtype, float* out, std::size_t count) {
   if (dtype == DType::f32)
-    kernels::sum_tree({.parts = {reinterpret_cast<const float* const*>(parts.data()), parts.size()}, .out = out, .count = count}, host_stream);
+    kernels::sum_tree(
+        {.parts = {reinterpret_cast<const float* const*>(parts.data()), parts.size()}, .out = out, .count = count},
+        host_stream);
   else
     kernels::sum_tree_of_halves({.parts = parts, .dtype = dtype, .out = out, .count = count}, host_stream);
 }

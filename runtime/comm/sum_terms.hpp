@@ -7,7 +7,8 @@
 
 namespace tessera::comm {
 
-/// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, `count` terms of `dtype` each. fp32: `out` may be any of the parts. On the calling thread alone.
+/// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, `count` terms of `dtype` each. fp32: `out` may be any of the
+/// parts. On the calling thread alone.
 void sum_terms(std::span<const void* const> parts, DType dtype, float* out, std::size_t count);
 /// out[k] = terms[k], widened (fp32: copied, unless it is the same memory).
 void widen(Terms terms, float* out, std::size_t count);

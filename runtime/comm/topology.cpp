@@ -64,7 +64,9 @@ const char* name_of(Transport transport) {
   return "?";
 }
 
-static bool shared(const Topology& t) { return t.transport == Transport::node || (t.transport == Transport::local && !t.local_copies); }
+static bool shared(const Topology& t) {
+  return t.transport == Transport::node || (t.transport == Transport::local && !t.local_copies);
+}
 
 bool Topology::in_place(const Mesh& mesh, Axis axis) const {
   if (!shared(*this) || staged) return false;
@@ -127,7 +129,8 @@ TrafficCount& operator+=(TrafficCount& a, const TrafficCount& b) {
 }
 }  // namespace
 
-TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind, std::uint64_t bytes) {
+TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+                     std::uint64_t bytes) {
   const auto members = mesh.members(rank, axis);
   const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
   const auto chunk = bytes / members.size();
@@ -152,7 +155,8 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
   return count;
 }
 
-TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind, std::uint64_t numel, DType dtype) {
+TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+                         std::uint64_t numel, DType dtype) {
   const auto members = mesh.members(rank, axis);
   const auto runs = node_runs(members, std::max(1, topology.ranks_per_node));
   const bool two_level = shared(topology) && runs.size() > 1 && runs.size() < members.size();

@@ -1,6 +1,6 @@
 #pragma once
-// Watch: what every rank of the world is doing, and who is late. Each rank writes its own status where its node's peers can read
-// it; when a wait has lasted too long, the statuses of all ranks are collected and judged.
+// Watch: what every rank of the world is doing, and who is late. Each rank writes its own status where its node's peers can
+// read it; when a wait has lasted too long, the statuses of all ranks are collected and judged.
 
 #include <atomic>
 #include <chrono>
@@ -95,8 +95,8 @@ class Watch {
   /// The record of communicator `index`; an older communicator's place may be taken.
   Record& record(int index);
 
-  /// Called by every wait, some times a second. Throws Error (communication) when the run has failed here or elsewhere, and when
-  /// the wait is longer than the timeout (then it says who is late).
+  /// Called by every wait, some times a second. Throws Error (communication) when the run has failed here or elsewhere, and
+  /// when the wait is longer than the timeout (then it says who is late).
   void poll(const Waiting& waiting);
   /// Members of one node issued different collectives: says which. Does not return.
   [[noreturn]] void mismatch();

@@ -137,7 +137,8 @@ class WireCommunicator final : public BaseCommunicator {
   }
 
   std::byte* staged(int from, int lane, std::size_t piece_bytes) const {
-    const auto slot = static_cast<std::size_t>(from < rank() ? from : from - 1) + static_cast<std::size_t>(lane) * (parts_.size() - 1);
+    const auto slot =
+        static_cast<std::size_t>(from < rank() ? from : from - 1) + static_cast<std::size_t>(lane) * (parts_.size() - 1);
     return staging_.data() + slot * piece_bytes;
   }
 

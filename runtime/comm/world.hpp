@@ -15,10 +15,10 @@ namespace tessera {
 
 struct WorldOptions {
   enum class Comm : unsigned char { automatic, mpi, node, nccl };
-  Comm comm = Comm::automatic;   // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
+  Comm comm = Comm::automatic;  // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
   enum class Backend : unsigned char { cpu, cuda, automatic };
-  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can use (of its own, but over mpi);
-  /// else cpu.
+  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can use (of
+  /// its own, but over mpi); else cpu.
   Backend backend = Backend::cpu;
   double comm_timeout_s = 600;   // a peer later than this ends the run
   int ranks_per_node = 0;        // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)

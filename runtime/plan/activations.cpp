@@ -23,7 +23,8 @@ std::string cache_name(const models::Model& model, int module) {
 std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
-  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens, spec.device}, room{pass.batch, spec.cache_tokens, spec.device};
+  const models::BatchShape pass{spec.batch.micro_batch, spec.tokens, spec.device},
+      room{pass.batch, spec.cache_tokens, spec.device};
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
   const auto words = static_cast<std::size_t>(pass.batch * pass.tokens);
@@ -31,7 +32,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, modules - 1); ++i)
-    slots.push_back({boundary_name(i), Category::activations, Placement::own, words * static_cast<std::size_t>(model.hidden) * element});
+    slots.push_back(
+        {boundary_name(i), Category::activations, Placement::own, words * static_cast<std::size_t>(model.hidden) * element});
   std::size_t workspace = 0;
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
@@ -43,7 +45,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
   slots.push_back({ids_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
   if (generates)
-    slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
+    slots.push_back({logits_name, Category::buffers, Placement::own,
+                     static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
   else
     slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
   if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
@@ -56,7 +59,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens, spec.device};
   const std::int64_t rows = std::max(train.batch, eval.batch);
   const std::size_t element = size_of(model.dtype);
-  const auto boundary = [&](std::int64_t batch) { return static_cast<std::size_t>(batch * spec.tokens * model.hidden) * element; };
+  const auto boundary = [&](std::int64_t batch) {
+    return static_cast<std::size_t>(batch * spec.tokens * model.hidden) * element;
+  };
   const int last = static_cast<int>(model.modules.size()) - 1;
 
   std::vector<ArenaSlot> slots;
@@ -84,7 +89,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   slots.push_back({ids_name, Category::buffers, Placement::own, words});
   slots.push_back({targets_name, Category::buffers, Placement::own, words});
   if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words});
-  slots.push_back({logits_name, Category::buffers, Placement::own, static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
+  slots.push_back({logits_name, Category::buffers, Placement::own,
+                   static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
     slots.push_back({router_name, Category::buffers, Placement::own, statistics * sizeof(double)});
   return slots;
@@ -92,10 +98,14 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
 
 namespace {
 
-bool is_staging(const ArenaSlot& slot) { return slot.name == shard::shard_staging_name || slot.name == shard::replicate_staging_name; }
+bool is_staging(const ArenaSlot& slot) {
+  return slot.name == shard::shard_staging_name || slot.name == shard::replicate_staging_name;
+}
 
 /// What the host writes of a micro-batch.
-bool is_words(const ArenaSlot& slot) { return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name; }
+bool is_words(const ArenaSlot& slot) {
+  return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name;
+}
 
 }  // namespace
 

@@ -11,8 +11,8 @@ namespace tessera::plan {
 
 /// Names of the slots. Module i writes boundary(i); the last module writes none.
 [[nodiscard]] std::string boundary_name(int module);
-/// What module i keeps for backward. Where the schedule recomputes, all recomputable modules take turns in one slot: their first
-/// forward writes it too (a module has one training forward), and what backward reads there is what its recompute wrote.
+/// What module i keeps for backward. Where the schedule recomputes, all recomputable modules take turns in one slot: their
+/// first forward writes it too (a module has one training forward), and what backward reads there is what its recompute wrote.
 [[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);
 inline constexpr const char* gradient_name = "dx";        // (B, T, C), gradient of the current boundary
 inline constexpr const char* workspace_name = "workspace";
@@ -28,8 +28,8 @@ inline constexpr const char* logits_name = "logits";      // (1, V); generate: (
 inline constexpr const char* step_name = "step";          // kernels::StepMemory
 inline constexpr const char* products_name = "products";  // scratch that cuBLASLt has for the stream of products
 [[nodiscard]] std::string pinned_name(std::string_view slot);
-/// Puts the slots of a run on its device, staging into pinned memory, and adds what only a device has: words of the norm, the step's memory,
-/// pinned sides of what the host writes and reads.
+/// Puts the slots of a run on its device, staging into pinned memory, and adds what only a device has: words of the norm, the
+/// step's memory, pinned sides of what the host writes and reads.
 void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>& slots);
 
 [[nodiscard]] std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& train);

@@ -7,7 +7,8 @@
 namespace tessera::plan {
 
 /// Global batch G in samples, micro-batch B, world W, accumulation A = ceil(G / (B·W)). Micro-batch m = a·W + r (a: the
-/// accumulation step, r: the rank's place in the data) holds samples [m·B, min((m+1)·B, G)): the last ones may be short or empty.
+/// accumulation step, r: the rank's place in the data) holds samples [m·B, min((m+1)·B, G)): the
+/// last ones may be short or empty.
 struct BatchPlan {
   std::int64_t global_batch = 1, micro_batch = 1;
   int world = 1, accumulation = 1;

@@ -1,5 +1,6 @@
 #pragma once
-// What a GPU cannot exceed, and the time that a planned step takes at least by it. Published figures; the one place that holds them.
+// What a GPU cannot exceed, and the time that a planned step takes at least by it. Published
+// figures; the one place that holds them.
 
 #include "runtime/plan/plan.hpp"
 
@@ -25,7 +26,8 @@ struct LeastTime {
   const double flops = plan.costs.flops_per_step + plan.costs.recompute_flops_per_step;
   const DType dtype = plan.spec.strategy.policy.param_dtype;
   const double copies = size_of(dtype) == 2 ? 2 : 0;
-  return {flops / plan.spec.strategy.mesh.world() / limits.flops(dtype), static_cast<double>(numel) * (7 * 4 + copies) / limits.memory_bytes_s};
+  return {flops / plan.spec.strategy.mesh.world() / limits.flops(dtype),
+          static_cast<double>(numel) * (7 * 4 + copies) / limits.memory_bytes_s};
 }
 
 }  // namespace tessera::plan

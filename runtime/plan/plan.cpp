@@ -41,28 +41,34 @@ void check(const RunSpec& spec) {
   const bool trains = spec.purpose == Purpose::train;
   for (const ParamSpec& param : spec.model->params)
     if (trains && !param.trainable)
-      throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model", "Make every parameter trainable");
+      throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model",
+                  "Make every parameter trainable");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
-    throw Error(ExitCode::usage, strfmt("sequence length %lld is not in 1 … %lld, the positions the model has", static_cast<long long>(spec.tokens),
-                                        static_cast<long long>(spec.model->max_tokens)),
+    throw Error(ExitCode::usage,
+                strfmt("sequence length %lld is not in 1 … %lld, the positions the model has",
+                       static_cast<long long>(spec.tokens), static_cast<long long>(spec.model->max_tokens)),
                 "max_length", "Set --max_length within the model's n_positions");
   if (spec.packed && !spec.model->packs)
-    throw Error(ExitCode::usage, "models of the family " + spec.model->family + " do not keep the documents of a packed row apart", "packing",
+    throw Error(ExitCode::usage,
+                "models of the family " + spec.model->family + " do not keep the documents of a packed row apart", "packing",
                 "Drop --packing");
   if (spec.purpose == Purpose::generate && (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
-    throw Error(ExitCode::usage, strfmt("%lld tokens, prompt and new ones, in a model of %lld positions", static_cast<long long>(spec.cache_tokens),
-                                        static_cast<long long>(spec.model->max_tokens)),
+    throw Error(ExitCode::usage,
+                strfmt("%lld tokens, prompt and new ones, in a model of %lld positions",
+                       static_cast<long long>(spec.cache_tokens), static_cast<long long>(spec.model->max_tokens)),
                 "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype), name_of(policy.param_dtype));
+  TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype),
+                 name_of(policy.param_dtype));
   if (!trains) return;
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
-    throw Error(ExitCode::usage, strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
+    throw Error(ExitCode::usage,
+                strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
                 "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
-    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world), "reproducible",
-                "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
+    throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world),
+                "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
     throw Error(ExitCode::usage, "reproducible runs reduce each micro-batch", "reproducible, reduce_gradients",
                 "Drop --reduce_gradients last, or --reproducible");
@@ -124,8 +130,9 @@ void price(RunPlan& plan) {
   if (plan.train.recompute)
     for (const auto& use : plan.train.modules)
       if (use.recomputable)
-        costs.recompute_flops_per_step += spec.model->modules[static_cast<std::size_t>(&use - plan.train.modules.data())]->forward_flops(
-            {spec.batch.global_batch, spec.tokens});
+        costs.recompute_flops_per_step +=
+            spec.model->modules[static_cast<std::size_t>(&use - plan.train.modules.data())]->forward_flops(
+                {spec.batch.global_batch, spec.tokens});
 }
 
 /// `proved`: run the verifier (a search over sizes asks for bytes alone, of schedules that do not change with them).
@@ -173,9 +180,10 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // The host's own, wherever the run computes.
   if (spec.snapshot_vectors > 0) {
-    const std::int64_t numel = shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard), mesh.coordinate(spec.rank, Axis::replicate),
-                                                  mesh.size(Axis::replicate));
-    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own, static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
+    const std::int64_t numel = shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
+                                                  mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
+    plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
+                          static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
                           spec.device != host_device ? Memory::pinned : Memory::host});
   }
   if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});

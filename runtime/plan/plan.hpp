@@ -1,6 +1,6 @@
 #pragma once
-// RunPlan: layout, schedules, arena and costs of a run, from the same code that runs it; pure, and the same on every rank but for
-// what `rank` changes. Nothing large is allocated.
+// RunPlan: layout, schedules, arena and costs of a run, from the same code that runs it; pure, and the same on every rank but
+// for what `rank` changes. Nothing large is allocated.
 
 #include <string>
 #include <vector>
@@ -18,9 +18,11 @@ namespace tessera::plan {
 
 using tessera::ArenaSlot, tessera::Category, tessera::Placement, tessera::name_of, tessera::num_categories;
 
-/// What a run is for. It decides which schedules and which state there are: gradients and optimizer states are training's alone.
+/// What a run is for. It decides which schedules and which state there are: gradients and
+/// optimizer states are training's alone.
 ///   evaluate: forward to the loss, B samples of T a micro-batch.
-///   generate: a first pass over prompts of up to T tokens, then one token of each row a pass, with a cache of cache_tokens a row.
+///   generate: a first pass over prompts of up to T tokens, then one token of each row a pass, with
+///   a cache of cache_tokens a row.
 enum class Purpose : unsigned char { train, evaluate, generate };
 
 /// What a run is, as far as bytes and order are concerned.
@@ -34,8 +36,9 @@ struct RunSpec {
   std::int64_t cache_tokens = 0;     // generate: of the longest row that comes of it
   std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
   bool packed = false;               // rows of training and evaluation hold documents that do not see one another
-  std::size_t index_bytes = 0;       // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
-  int snapshot_vectors = 0;          // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
+  std::size_t index_bytes =
+      0;                     // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
+  int snapshot_vectors = 0;  // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
   int rank = 0;
   Device device;                     // where it computes: slots of all but staging lie there
 };
@@ -47,7 +50,7 @@ struct Costs {
   std::size_t total = 0;
   std::size_t in[num_memories] = {};         // of them, in each memory
   TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step (inference: per pass), by axis
-  double flops_per_step = 0;                 // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
+  double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;       // on top, when activations are recomputed
 };
 
@@ -68,7 +71,8 @@ struct RunPlan {
   [[nodiscard]] std::vector<const shard::Schedule*> schedules() const;
 };
 
-/// Builds and verifies. Throws Error (usage): T longer than the model's positions, a world that is no power of two with reproducible.
+/// Builds and verifies. Throws Error (usage): T longer than the model's positions, a world that is no
+/// power of two with reproducible.
 [[nodiscard]] RunPlan make_plan(const RunSpec& spec);
 
 /// Bytes that have to fit where the run computes: all on the host, what lies on the device there.

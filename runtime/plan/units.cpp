@@ -24,7 +24,8 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::Exper
   return units;
 }
 
-std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units, models::Phase phase) {
+std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
+                                          models::Phase phase) {
   std::vector<int> unit_of(model.params.size(), -1);
   for (std::size_t u = 0; u < units.size(); ++u)
     for (const int param : units[u].params) unit_of[static_cast<std::size_t>(param)] = static_cast<int>(u);

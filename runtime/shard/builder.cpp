@@ -1,5 +1,5 @@
-// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the order, and the
-// few dependencies that the order of each stream does not give.
+// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the order, and
+// the few dependencies that the order of each stream does not give.
 
 #include "runtime/shard/builder.hpp"
 
@@ -176,8 +176,8 @@ class Builder {
     if (place == units.end() || *place != unit) units.insert(place, unit);
   }
 
-  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it, and each is
-  /// looked ahead to from the one before.
+  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it, and each
+  /// is looked ahead to from the one before.
   [[nodiscard]] std::vector<SlotDemand> param_demands() const {
     const int places = static_cast<int>(visits_.size()) / s_.num_micro;
     std::vector<int> reading;  // places that read anything
@@ -189,7 +189,8 @@ class Builder {
     const int n = static_cast<int>(reading.size());
     for (int k = 0; k < n; ++k) {
       const Visit& visit = visits_[at(reading[at(k)])];
-      const int depth = std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch, s_.num_micro > 1 ? n - 1 : k);
+      const int depth =
+          std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch, s_.num_micro > 1 ? n - 1 : k);
       const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + places) % places;
       for (const int u : visit.units) {
         for (int t = 0; t <= ahead; ++t) demands[at(u)].places.push_back((first + t) % places);
@@ -219,7 +220,8 @@ class Builder {
       }
     }
     if (!gathers_) return;
-    stays_ = plan_residency(visits_, num_units(), param_classes_, slots, {in_.policy.forward_prefetch, in_.policy.backward_prefetch});
+    stays_ = plan_residency(visits_, num_units(), param_classes_, slots,
+                            {in_.policy.forward_prefetch, in_.policy.backward_prefetch});
     for (const Stay& stay : stays_) occupy(stay.slot, stay.unit);
     gather_index_.assign(stays_.size(), -1);
     release_index_.assign(stays_.size(), -1);
@@ -265,7 +267,8 @@ class Builder {
       if (!has_grad(u)) continue;
       SlotDemand demand{u, in_.unit_numel[at(u)], {}};
       const int n = num_modules();
-      for (int place = n - 1 - first_contributor_[at(u)]; place <= n - last_contributor_[at(u)]; ++place) demand.places.push_back(place);
+      for (int place = n - 1 - first_contributor_[at(u)]; place <= n - last_contributor_[at(u)]; ++place)
+        demand.places.push_back(place);
       demands.push_back(std::move(demand));
     }
     return demands;
@@ -276,8 +279,8 @@ class Builder {
       const Stay& stay = stays_[next_stay_];
       const int micro = s_.params_resident ? -1 : visits_[at(stay.first_read)].micro;
       const int freed = stay.evicts >= 0 ? release_index_[at(stay.evicts)] : -1;
-      gather_index_[next_stay_] =
-          list_.add({.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot}, {freed});
+      gather_index_[next_stay_] = list_.add(
+          {.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot}, {freed});
       pending_.push_back(next_stay_);
     }
     // From its first read on, a unit is where its gather puts it.
@@ -293,8 +296,12 @@ class Builder {
     if (!gathers_ || s_.params_resident) return;
     for (const int k : leaving_[at(visit)]) {
       const Stay& stay = stays_[at(k)];
-      release_index_[at(k)] = list_.add(
-          {.op = Op::release, .stream = StreamId::compute, .unit = stay.unit, .micro = visits_[at(visit)].micro, .slot = stay.slot}, {});
+      release_index_[at(k)] = list_.add({.op = Op::release,
+                                         .stream = StreamId::compute,
+                                         .unit = stay.unit,
+                                         .micro = visits_[at(visit)].micro,
+                                         .slot = stay.slot},
+                                        {});
     }
   }
 
@@ -305,9 +312,9 @@ class Builder {
       reads.emplace_back(u, slot_of_[at(u)]);
       if (gathers_) wants.push_back(gather_of_[at(u)]);
     }
-    last_module_ =
-        list_.add({.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
-                  std::move(wants), std::move(reads));
+    last_module_ = list_.add(
+        {.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
+        std::move(wants), std::move(reads));
     return last_module_;
   }
 
@@ -331,8 +338,8 @@ class Builder {
     }
   }
 
-  /// Gives the gradient of (unit, micro) its slot: of the free ones of its class, the one read longest ago. Returns the reduce that
-  /// read it last, or -1.
+  /// Gives the gradient of (unit, micro) its slot: of the free ones of its class, the one read longest ago. Returns the
+  /// reduce that read it last, or -1.
   int take_grad_slot(int unit, int micro) {
     int best = -1;
     for (const int s : grad_slots_of_[at(grad_class_[at(unit)])]) {
@@ -368,8 +375,13 @@ class Builder {
       const bool last = micro + 1 == in_.num_micro;
       if (in_.policy.reduce == Reduce::last && !last) continue;
       const int slot = s_.grad_slot(unit, micro);
-      grad_reader_[at(slot)] = list_.add({.op = Op::reduce, .stream = StreamId::reduce, .unit = unit, .micro = micro, .slot = slot,
-                                          .fold = fold_of(micro), .last_reduce = last},
+      grad_reader_[at(slot)] = list_.add({.op = Op::reduce,
+                                          .stream = StreamId::reduce,
+                                          .unit = unit,
+                                          .micro = micro,
+                                          .slot = slot,
+                                          .fold = fold_of(micro),
+                                          .last_reduce = last},
                                          {last_module_});
       grad_busy_[at(slot)] = false;
     }

@@ -1,4 +1,5 @@
-// The manager's sums where they lie on a device: words that stay there through the all-reduce, and are read by the host from pinned memory.
+// The manager's sums where they lie on a device: words that stay there through the all-reduce, and are
+// read by the host from pinned memory.
 #include <algorithm>
 #include <cstddef>
 
@@ -14,7 +15,8 @@ namespace tessera::shard {
 namespace {
 constexpr std::size_t sum_words = ExactSum::num_words, word_bytes = sizeof(std::int64_t);
 // Passes add their loss straight into the words that are summed over ranks: loss, tokens, correct stand there as in LossSums.
-static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes && offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
+static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes &&
+              offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
 }  // namespace
 
 void ShardManager::bind_norm() {
@@ -34,7 +36,9 @@ void ShardManager::widen(const Terms& terms, float* out, std::size_t count) cons
   if (parts_.device == host_device) return comm::widen(terms, out, count);
   const Shape shape{static_cast<std::int64_t>(count)};
   if (terms.dtype != DType::f32)
-    kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, shape, parts_.device}, .to = {out, shape, parts_.device}}, stream_);
+    kernels::convert_serial(
+        {.from = {const_cast<void*>(terms.data), terms.dtype, shape, parts_.device}, .to = {out, shape, parts_.device}},
+        stream_);
   else if (terms.data != out)
     copy_bytes(out, terms.data, count * sizeof(float), stream_);
 }
@@ -51,10 +55,15 @@ void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::Step
   const std::span all(device_words_, words_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words + extra));
+  if (parts_.replicate_axis)
+    parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words + extra));
   if (step != nullptr)
-    kernels::decide_step({.norm2 = device_words_, .loss = device_words_ + sum_words, .flags = device_words_ + 2 * sum_words + count_words + extra,
-                          .units = parts_.layout->num_units(), .step = step}, stream_);
+    kernels::decide_step({.norm2 = device_words_,
+                          .loss = device_words_ + sum_words,
+                          .flags = device_words_ + 2 * sum_words + count_words + extra,
+                          .units = parts_.layout->num_units(),
+                          .step = step},
+                         stream_);
   copy_bytes(read_, device_words_, all.size_bytes(), stream_);
   clear_bytes(device_words_, all.size_bytes(), stream_);
 }

@@ -1,5 +1,5 @@
-// One pass in list order. A collective ends here after it has started on every member, so that all a member knew at its start is
-// known here at the end.
+// One pass in list order. A collective ends here after it has started on every member, so that all a member knew at
+// its start is known here at the end.
 
 #include "runtime/shard/happens_before.hpp"
 

@@ -24,7 +24,8 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
   for (int u = 0; u < num_units(); ++u) {
     std::int64_t end = 0, numel = 0;
     for (const int p : units_[at(u)].params) {
-      if (p < 0 || at(p) >= params.size()) throw std::logic_error(strfmt("unit %s names parameter %d", unit_name(u).c_str(), p));
+      if (p < 0 || at(p) >= params.size())
+        throw std::logic_error(strfmt("unit %s names parameter %d", unit_name(u).c_str(), p));
       const ParamSpec& spec = params[at(p)];
       if (unit_of_[at(p)] >= 0) {
         throw std::logic_error(spec.name + " is in two units: " + unit_name(unit_of_[at(p)]) + " and " + unit_name(u));
@@ -48,7 +49,8 @@ std::vector<Segment> ShardLayout::cut(int unit, std::int64_t first, std::int64_t
   for (const int p : unit_params(unit)) {
     const std::int64_t begin = std::max(first, offset_of_[at(p)]);
     const std::int64_t end = std::min(last, offset_of_[at(p)] + param_numel_[at(p)]);
-    if (begin < end) out.push_back({.param = p, .param_offset = begin - offset_of_[at(p)], .unit_offset = begin, .length = end - begin});
+    if (begin < end)
+      out.push_back({.param = p, .param_offset = begin - offset_of_[at(p)], .unit_offset = begin, .length = end - begin});
   }
   return out;
 }

@@ -3,8 +3,8 @@
 //
 // A unit is one flat buffer: its parameters one after another, each starting on param_alignment elements, padded at the end
 // to a multiple of world·quantum elements. It is cut into S equal shards (S: the shard axis). Since the padding depends on the
-// world and not on the mesh, every strategy of one world has the same flat buffers, cut differently. Offsets are in elements: the buffers
-// of masters, gathered parameters and gradients of a unit are laid out alike, whatever their types.
+// world and not on the mesh, every strategy of one world has the same flat buffers, cut differently. Offsets are in elements:
+// the buffers of masters, gathered parameters and gradients of a unit are laid out alike, whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -35,11 +35,14 @@ class ShardLayout {
  public:
   static constexpr std::int64_t param_alignment = 64;  // elements: 256 bytes of fp32
   /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest type that a buffer of the unit has.
-  [[nodiscard]] static constexpr std::int64_t quantum(DType smallest = DType::f32) { return 512 / static_cast<std::int64_t>(size_of(smallest)); }
+  [[nodiscard]] static constexpr std::int64_t quantum(DType smallest = DType::f32) {
+    return 512 / static_cast<std::int64_t>(size_of(smallest));
+  }
 
   ShardLayout() = default;
   /// Throws std::logic_error if a parameter is in no unit or in two.
-  ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh, DType smallest = DType::f32);
+  ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh,
+              DType smallest = DType::f32);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const std::string& unit_name(int unit) const { return units_[static_cast<std::size_t>(unit)].name; }

@@ -36,7 +36,8 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
 }
 
 TensorView ShardManager::shard(int unit) const {
-  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)}, parts_.device};
+  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)},
+          parts_.device};
 }
 
 void ShardManager::bind_unit(int u) {
@@ -46,8 +47,9 @@ void ShardManager::bind_unit(int u) {
   Unit& unit = units_[static_cast<std::size_t>(u)];
   const std::int64_t offset = parts_.shard * layout.shard_numel(u);
 
-  std::byte* const interval =
-      train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) + static_cast<std::size_t>(offset) * size_of(train.param_dtype) : nullptr;
+  std::byte* const interval = train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) +
+                                                          static_cast<std::size_t>(offset) * size_of(train.param_dtype)
+                                                    : nullptr;
   const bool apart = train.masters_apart();
   unit.master = interval != nullptr && !apart ? interval : parts_.arena->data(master_name(layout, u));
   unit.copy = apart ? interval : nullptr;
@@ -71,7 +73,9 @@ void ShardManager::round_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
     if (copy == nullptr) continue;
-    kernels::convert({.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}}, stream_);
+    kernels::convert(
+        {.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
+        stream_);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// ShardManager: the sharded state of a run and what can be done to it, unit by unit: gather, reduce, norm, update. It knows where bytes
-// lie and who owns them; not when (the schedule), not what they mean (the model), not how they are updated (the optimizer).
+// ShardManager: the sharded state of a run and what can be done to it, unit by unit: gather, reduce, norm, update.
+// It knows where bytes lie and who owns them; not when (the schedule), not what they mean (the model), not how
+// they are updated (the optimizer).
 
 #include <span>
 #include <vector>
@@ -73,7 +74,8 @@ class ShardManager {
   [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
   [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
 
-  /// On a device, before the first verb: the stream in whose order gather, reduce and norm work, and with them the communicators.
+  /// On a device, before the first verb: the stream in whose order gather, reduce and norm work,
+  /// and with them the communicators.
   void run_on(StreamView stream);
   [[nodiscard]] Device device() const { return parts_.device; }
   [[nodiscard]] StreamView stream() const { return stream_; }
@@ -81,15 +83,17 @@ class ShardManager {
   /// Rounds this rank's masters, which have been written from outside, to the copies that gathers will find.
   void round_masters();
 
-  // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's axes: called in schedule order.
-  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements of Schedule::param_dtype, to which masters are
-  /// rounded: by whoever updated them where the buffer lasts, else here).
+  // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's
+  // axes: called in schedule order.
+  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements of Schedule::param_dtype, to
+  /// which masters are rounded: by whoever updated them where the buffer lasts, else here).
   void gather(const Instruction& instruction, std::byte* full);
-  /// Reduces this micro-batch's full gradient (padded_numel elements of Schedule::reduce_dtype) over shard, then replicate axis, and folds it into what earlier
-  /// micro-batches left. With last_reduce it also adds the finished shard to the norm. On return `full` may be overwritten.
+  /// Reduces this micro-batch's full gradient (padded_numel elements of Schedule::reduce_dtype) over shard, then replicate
+  /// axis, and folds it into what earlier micro-batches left. With last_reduce it also adds the finished shard to the norm. On
+  /// return `full` may be overwritten.
   void reduce(const Instruction& instruction, std::byte* full);
-  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step). Returns the
-  /// lowest unit with a non-finite gradient on any rank, or -1.
+  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step).
+  /// Returns the lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
 
   // The same where the sums lie on a device: they stay there, the host reads them later.
@@ -98,8 +102,8 @@ class ShardManager {
   /// And the integers that StepSums::extra has on the host.
   [[nodiscard]] std::int64_t* extra_sums() const;
   enum class Counts : unsigned char { on_device, of_host };  // tokens and correct: added up in loss_sums(), or told in `sums`
-  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to decide); has the words
-  /// copied to pinned memory, and clears them.
+  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to decide);
+  /// has the words copied to pinned memory, and clears them.
   void issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step);
   /// What the last issue_norm left in pinned memory, once the stream has passed it. Returns as norm does.
   [[nodiscard]] int read_norm(StepSums& sums) const;

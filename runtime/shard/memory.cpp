@@ -11,7 +11,8 @@ std::size_t fp32_bytes(std::int64_t numel) { return bytes_of(numel, DType::f32);
 /// Elements of the largest unit that uses the slot.
 std::int64_t slot_numel(const Schedule& schedule, const ShardLayout& layout, int slot) {
   std::int64_t numel = 0;
-  for (const int unit : schedule.slots[static_cast<std::size_t>(slot)].units) numel = std::max(numel, layout.padded_numel(unit));
+  for (const int unit : schedule.slots[static_cast<std::size_t>(slot)].units)
+    numel = std::max(numel, layout.padded_numel(unit));
   return numel;
 }
 
@@ -23,22 +24,25 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
     same->bytes = std::max(same->bytes, slot.bytes);
 }
 
-/// Gathered parameters: in place of the masters, resident, or in slots taken in turns. Masters lie beside them then, and where they have another type.
+/// Gathered parameters: in place of the masters, resident, or in slots taken in turns. Masters lie beside them then,
+/// and where they have another type.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const Schedule& train = *in.schedules.front();
   if (!train.params_resident || train.masters_apart())
     for (int u = 0; u < layout.num_units(); ++u)
-      slots.push_back({master_name(layout, u), Category::params, Placement::own, bytes_of(layout.shard_numel(u), train.master_dtype)});
+      slots.push_back(
+          {master_name(layout, u), Category::params, Placement::own, bytes_of(layout.shard_numel(u), train.master_dtype)});
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
       if (schedule->slots[s].kind != Slot::Kind::param) continue;
       const int slot = static_cast<int>(s);
       const auto full = bytes_of(slot_numel(*schedule, layout, slot), schedule->param_dtype);
       const bool in_place = schedule->params_in_place;
-      add_or_grow(slots, {param_slot_name(*schedule, layout, slot), schedule->params_resident ? Category::params : Category::buffers,
-                          in_place ? Placement::node : Placement::own,
-                          in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
+      add_or_grow(slots,
+                  {param_slot_name(*schedule, layout, slot), schedule->params_resident ? Category::params : Category::buffers,
+                   in_place ? Placement::node : Placement::own,
+                   in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
     }
 }
 
@@ -78,7 +82,8 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   // What replicas sum has been reduced to fp32 over the shard axis before, if there is one.
   const DType terms = in.schedules.front()->reduce_dtype;
   add(shard_staging_name, Axis::shard, padded, terms);
-  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(), in.layout->num_shards() > 1 ? DType::f32 : terms);
+  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(),
+      in.layout->num_shards() > 1 ? DType::f32 : terms);
 }
 }  // namespace
 
@@ -111,7 +116,8 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   add_grad_slots(input, slots);
   for (int u = 0; u < input.layout->num_units(); ++u)
     for (int s = 0; s < input.num_states; ++s)
-      slots.push_back({state_name(*input.layout, u, s), Category::optimizer, Placement::own, fp32_bytes(input.layout->shard_numel(u))});
+      slots.push_back(
+          {state_name(*input.layout, u, s), Category::optimizer, Placement::own, fp32_bytes(input.layout->shard_numel(u))});
   add_staging(input, slots);
   return slots;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// What the sharded state of a run takes, slot by slot: pure. The planner prints it, the arena allocates it, the manager uses it.
+// What the sharded state of a run takes, slot by slot: pure. The planner prints it, the arena
+// allocates it, the manager uses it.
 
 #include <cstddef>
 #include <vector>
@@ -22,7 +23,8 @@ namespace tessera::shard {
 [[nodiscard]] std::string partial_name(const ShardLayout& layout, int unit, int partial);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
 inline constexpr const char* reduced_name = "reduced";
-inline constexpr const char* norm_name = "norm";  // on a device: the words that norm sums, and those of one unit; pinned: what the host tells and reads
+inline constexpr const char* norm_name =
+    "norm";  // on a device: the words that norm sums, and those of one unit; pinned: what the host tells and reads
 /// On a device: what changes from step to step (kernels::StepMemory), and scratch of products.
 inline constexpr std::size_t step_bytes = sizeof(kernels::StepMemory), products_bytes = kernels::gemm_device_workspace;
 inline constexpr const char* shard_staging_name = "staging.shard";

@@ -89,7 +89,8 @@ std::vector<Strategy> all_strategies(int world, int ranks_per_node) {
   std::vector<Strategy> out;
   for (const char* word : {"zero0", "zero1", "zero2", "zero3"}) out.push_back(make_strategy(word, world, 0, ranks_per_node));
   if (ranks_per_node > 1 && ranks_per_node < world && world % ranks_per_node == 0) {
-    for (const char* word : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) out.push_back(make_strategy(word, world, 0, ranks_per_node));
+    for (const char* word : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
+      out.push_back(make_strategy(word, world, 0, ranks_per_node));
   }
   return out;
 }

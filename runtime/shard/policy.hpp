@@ -37,9 +37,9 @@ struct Strategy {
 };
 
 /// The table of strategies (docs/strategies.md):
-///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", any case.
-///   group: ranks of a shard group for the HYBRID words, and for a hybrid ZeRO-1/2/3 when 0 < group < world; 0: the default
-///   (the node for HYBRID words, the world for the others).
+///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", any
+///   case. group: ranks of a shard group for the HYBRID words, and for a hybrid ZeRO-1/2/3 when 0 < group < world; 0: the
+///   default (the node for HYBRID words, the world for the others).
 /// Throws Error (usage): unknown word; group does not divide the world, naming the divisors that would.
 [[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node);
 

@@ -16,8 +16,8 @@ constexpr int never = std::numeric_limits<int>::max();
 
 class Walk {
  public:
-  Walk(const std::vector<Visit>& visits, int num_units, const std::vector<SlotClass>& classes, const std::vector<std::vector<int>>& slots,
-       PrefetchDepth depth)
+  Walk(const std::vector<Visit>& visits, int num_units, const std::vector<SlotClass>& classes,
+       const std::vector<std::vector<int>>& slots, PrefetchDepth depth)
       : visits_(visits), depth_(depth), stay_of_(at(num_units), -1), slots_of_(at(num_units), nullptr), needs_(at(num_units)) {
     int num_slots = 0;
     for (std::size_t c = 0; c < classes.size(); ++c) {

@@ -74,13 +74,14 @@ struct Schedule {
   bool grads_resident = false;  // every unit has its own gradient slot
   bool params_resident = false; // every unit has its own parameter slot, gathered (or never cut)
   bool recompute = false;       // forward keeps no more of a recomputable module than its input
-  bool params_in_place = false; // the master shard, or its rounded copy, is this rank's interval of the slot (peers read it there)
+  bool params_in_place =
+      false;  // the master shard, or its rounded copy, is this rank's interval of the slot (peers read it there)
   bool params_fixed = false;    // nobody changes a parameter between two runs: what is resident stays gathered (inference)
   DType master_dtype = DType::f32;  // of the master shards (inference: what is gathered is all there is)
   DType param_dtype = DType::f32;   // of parameter slots
   DType reduce_dtype = DType::f32;  // of gradient slots; partials are fp32
-  /// The master shards are not the gathered buffers' own intervals, although these last: their owner keeps a rounded copy there, which its
-  /// update writes with the master. To all others an update looks alike either way.
+  /// The master shards are not the gathered buffers' own intervals, although these last: their owner keeps a rounded copy
+  /// there, which its update writes with the master. To all others an update looks alike either way.
   [[nodiscard]] bool masters_apart() const { return master_dtype != param_dtype; }
 
   /// The gradient slot that `module`'s backward of `micro` writes for `unit`.
@@ -98,7 +99,8 @@ struct Schedule {
 /// gradient that the line reduces.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
-/// Of the collective sequence (operation, unit, micro, and the fold of what was reduced), for the agreement of ranks before the first step.
+/// Of the collective sequence (operation, unit, micro, and the fold of what was reduced), for the agreement
+/// of ranks before the first step.
 [[nodiscard]] std::uint64_t collective_hash(const Schedule& schedule);
 
 }  // namespace tessera::shard

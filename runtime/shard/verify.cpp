@@ -1,5 +1,6 @@
-// The replay: two steps in list order, which is one legal interleaving, with the contents of every buffer followed; and for every two
-// uses of a buffer that conflict, the proof that no interleaving can turn them around. Together: every interleaving is like this one.
+// The replay: two steps in list order, which is one legal interleaving, with the contents of every buffer followed;
+// and for every two uses of a buffer that conflict, the proof that no interleaving can turn them around. Together:
+// every interleaving is like this one.
 
 #include "runtime/shard/verify.hpp"
 
@@ -129,7 +130,8 @@ class Replay {
 
   void ordered_after(int event, Peer peer, const char* buffer) {
     if (event < 0 || (event == event_ && peer == Peer::self) || hb_.before(event, peer, event_)) return;
-    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == Peer::self ? "" : " of a peer", buffer));
+    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == Peer::self ? "" : " of a peer",
+                buffer));
   }
   void read(Uses& buffer, const char* what) {
     ordered_after(buffer.writer, Peer::self, what);
@@ -161,7 +163,8 @@ class Replay {
 
   void gather(const Instruction& in) {
     ParamSlot& slot = params_[at(in.slot)];
-    if (s_.params_resident ? slot.unit != in.unit : slot.unit >= 0) fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
+    if (s_.params_resident ? slot.unit != in.unit : slot.unit >= 0)
+      fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
     if (!s_.params_in_place) read(units_[at(in.unit)].master, "its master shard");
     slot.unit = in.unit;
@@ -182,9 +185,11 @@ class Replay {
     for (const auto& [unit, index] : s_.reads[at(now_)]) {
       given.push_back(unit);
       ParamSlot& slot = params_[at(index)];
-      if (slot.unit != unit) fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
+      if (slot.unit != unit)
+        fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
       const bool needs_gather = s_.params_fixed ? !s_.params_resident : cut_ || !s_.params_resident;
-      if (needs_gather && slot.gathered != step_) fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
+      if (needs_gather && slot.gathered != step_)
+        fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
       read(slot, "a unit it reads");
       if (s_.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
     }
@@ -205,8 +210,10 @@ class Replay {
       if (holds && slot.micro == in.micro) {
         ++slot.contributions;
       } else if (in.accumulates) {
-        const bool before_it = holds && slot.contributions == units_[at(unit)].contributors && slot.micros == MicroSet::of(0, in.micro);
-        if (!before_it) fail(strfmt("adds to the gradient of %s, which is not that of the micro-batches before", unit_name(unit)));
+        const bool before_it =
+            holds && slot.contributions == units_[at(unit)].contributors && slot.micros == MicroSet::of(0, in.micro);
+        if (!before_it)
+          fail(strfmt("adds to the gradient of %s, which is not that of the micro-batches before", unit_name(unit)));
         slot.unit = unit;
         slot.micro = in.micro;
         slot.contributions = 1;
@@ -242,7 +249,8 @@ class Replay {
       slot.unit = -1;
       unit.complete = fold(in, unit, slot.micros);
     }
-    if (in.last_reduce != unit.complete) fail(in.last_reduce ? "is called the last and leaves micro-batches out" : "is the last and not called so");
+    if (in.last_reduce != unit.complete)
+      fail(in.last_reduce ? "is called the last and leaves micro-batches out" : "is the last and not called so");
   }
 
   /// True if every micro-batch is in the result.
@@ -324,7 +332,8 @@ class Replay {
     if (norm_ < 0) end("no norm");
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const int wanted = units_[u].contributors > 0 ? step_ + 1 : 0;
-      if (units_[u].updates != wanted) end(strfmt("%s has been updated %d times in %d steps", s_.units[u].c_str(), units_[u].updates, step_ + 1));
+      if (units_[u].updates != wanted)
+        end(strfmt("%s has been updated %d times in %d steps", s_.units[u].c_str(), units_[u].updates, step_ + 1));
     }
     for (const GradSlot& slot : grads_) {
       if (slot.unit >= 0) end(strfmt("the gradient of %s has not been used", unit_name(slot.unit)));
@@ -364,7 +373,9 @@ Peak peak(const Schedule& schedule, const std::vector<std::int64_t>& unit_numel)
   std::vector<std::int64_t> size(schedule.slots.size(), 0);
   std::vector<bool> alive(schedule.slots.size(), false);
   Peak now;
-  const auto total = [&](std::size_t k) -> std::int64_t& { return schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads; };
+  const auto total = [&](std::size_t k) -> std::int64_t& {
+    return schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads;
+  };
   const auto set = [&](std::size_t k, bool value) {
     if (alive[k] != value) total(k) += value ? size[k] : -size[k];
     alive[k] = value;

@@ -30,9 +30,9 @@ struct Violation {
 /// Throws std::logic_error with the first violations if there are any.
 void require_safe(const Schedule& schedule, const Mesh& mesh);
 
-/// Most gathered-parameter and gradient slots alive at once, in elements of `unit_numel` (a slot is as large as the largest unit that
-/// uses it); for the planner and tests. A parameter slot lives from its gather to its release, in list order, or for the run if it is
-/// resident; a gradient slot from its first use to the end, since the reduce that reads it may lag.
+/// Most gathered-parameter and gradient slots alive at once, in elements of `unit_numel` (a slot is as large as the largest
+/// unit that uses it); for the planner and tests. A parameter slot lives from its gather to its release, in list order, or for
+/// the run if it is resident; a gradient slot from its first use to the end, since the reduce that reads it may lag.
 struct Peak {
   std::int64_t params = 0, grads = 0;
 };

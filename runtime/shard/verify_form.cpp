@@ -58,7 +58,8 @@ class Form {
       }
     }
     if (s_.num_micro < 1 || s_.num_partials < 0) fail(-1, "a count below what makes sense");
-    if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size()) fail(-1, "the table of gradient slots has a wrong size");
+    if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
+      fail(-1, "the table of gradient slots has a wrong size");
   }
 
   void instruction(int i) {
@@ -79,7 +80,8 @@ class Form {
     if (in.op == Op::reduce) {
       if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
       const auto partial = [&](int p) { return p >= 0 && p < std::max(s_.num_partials, 1); };
-      if (!partial(in.fold.target) || !std::all_of(in.fold.fold.begin(), in.fold.fold.end(), partial)) fail(i, "names no partial");
+      if (!partial(in.fold.target) || !std::all_of(in.fold.fold.begin(), in.fold.fold.end(), partial))
+        fail(i, "names no partial");
     }
     for (const auto& [u, index] : s_.reads[at(i)]) {
       if (!of_module(in.op)) fail(i, "reads no parameters, and a slot is given");
@@ -87,7 +89,8 @@ class Form {
     }
   }
 
-  /// Each micro-batch: forward up the modules, then down again: recompute, backward. They share activations, so no other order will do.
+  /// Each micro-batch: forward up the modules, then down again: recompute, backward. They share
+  /// activations, so no other order will do.
   void order() {
     const bool train = !s_.grad_slots.empty();
     std::vector<Instruction> expected;

@@ -13,7 +13,8 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
 
 io::PackedWork SampleBatches::work() const {
   const io::PackedStream* packed = stream_->packed();
-  if (packed == nullptr) return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
+  if (packed == nullptr)
+    return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
   io::PackedWork all;
   for (std::int64_t i = 0; i < count_; ++i) packed->add_work(sample(first_ + i), all);
   return all;
@@ -22,7 +23,8 @@ io::PackedWork SampleBatches::work() const {
 void SampleBatches::load(int micro, const BatchMemory& to) {
   const auto range = batch_.range(micro, place_, count_);
   const io::PackedStream* packed = stream_->packed();
-  TESSERA_ASSERT((packed != nullptr) == (to.positions != nullptr), "packed samples in a run that is planned without, or the reverse");
+  TESSERA_ASSERT((packed != nullptr) == (to.positions != nullptr),
+                 "packed samples in a run that is planned without, or the reverse");
   for (std::int64_t row = 0; row < range.count; ++row) {
     const std::int64_t k = sample(first_ + range.first + row), at = row * tokens_;
     if (packed != nullptr) {

@@ -56,7 +56,8 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
     if (!first_to_touch(schedule, instruction.module, unit)) continue;
     std::byte* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
     step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype)});
-    for (const auto& [offset, length] : plan.layout.gaps(unit)) step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype)});
+    for (const auto& [offset, length] : plan.layout.gaps(unit))
+      step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype)});
   }
 }
 
@@ -87,7 +88,8 @@ void bind_device(Executor::Program& program, const plan::RunPlan& plan, const Ar
   if (program.phase == models::Phase::train)
     for (const shard::Instruction& instruction : schedule.list)
       for (const int before : instruction.after)
-        if (instruction.stream == shard::StreamId::compute) program.waits.push_back({before, Moment(plan.spec.device), Moment(plan.spec.device)});
+        if (instruction.stream == shard::StreamId::compute)
+          program.waits.push_back({before, Moment(plan.spec.device), Moment(plan.spec.device)});
   program.pinned_logits = arena.data_if(plan::pinned_name(plan::logits_name));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)

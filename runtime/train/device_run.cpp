@@ -1,5 +1,5 @@
-// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a step waits for the
-// device. One wait ends a run: for the norm, behind which the updates go on while the next step is issued.
+// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a step
+// waits for the device. One wait ends a run: for the norm, behind which the updates go on while the next step is issued.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -29,7 +29,8 @@ void Executor::begin_on_device(Program& program) {
   copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
 }
 
-/// The words' place on the device is free: the run before has passed its norm, and with it all that reads them; of a run without one, its end.
+/// The words' place on the device is free: the run before has passed its norm, and with it all that reads
+/// them; of a run without one, its end.
 void Executor::load_to_device(Program& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.words_of_micro;
   const auto from = Program::at(program.pinned, first), to = Program::at(program.words, first);

@@ -14,9 +14,12 @@ namespace tessera::train {
 using shard::Op;
 using shard::StreamId;
 
-static TensorView bytes(std::byte* data, std::size_t n, Device device) { return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}, device}; }
+static TensorView bytes(std::byte* data, std::size_t n, Device device) {
+  return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}, device};
+}
 
-/// A gradient that adds nothing. Of the types of two bytes, as pairs in the words of fp32 (a unit's size is even): their -0 is 0x8000 alike.
+/// A gradient that adds nothing. Of the types of two bytes, as pairs in the words of fp32 (a unit's size is
+/// even): their -0 is 0x8000 alike.
 static void fill_neutral(std::byte* data, std::size_t n, DType dtype, StreamView stream) {
   const float word = dtype == DType::f32 ? kernels::sum_identity : std::bit_cast<float>(std::uint32_t{0x80008000});
   kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, stream);
@@ -172,8 +175,9 @@ void Executor::forward(Program& program, int i) {
   args.cache = step.cache;
   step.module->forward(args);
   if (program.phase == models::Phase::logits && step.y == nullptr)
-    program.block->local.tokens = on_device() ? take_from_device(program, batch.logits)
-                                              : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
+    program.block->local.tokens = on_device()
+                                      ? take_from_device(program, batch.logits)
+                                      : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
 }
 
 void Executor::backward(Program& program, int i) {
@@ -238,8 +242,10 @@ void Executor::judge(Program& program, int bad_unit) {
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
   block.skipped = bad && block.skips;
   if (bad && !block.skips) {
-    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)] : program.schedule->modules.back().name;
-    throw Error(ExitCode::diverged, strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
+    const std::string unit =
+        bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)] : program.schedule->modules.back().name;
+    throw Error(ExitCode::diverged,
+                strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
                 strfmt("step %lld", static_cast<long long>(block.step)),
                 "Lower the learning rate, raise the warm-up, or check the data near this step");
   }

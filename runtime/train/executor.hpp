@@ -37,7 +37,8 @@ class BatchSource {
   [[nodiscard]] virtual const std::int32_t* positions() const { return nullptr; }
   /// (rows): how many of the T tokens of each row count; null: all.
   [[nodiscard]] virtual const std::int32_t* lengths() const { return nullptr; }
-  /// Takes the logits (rows, V) of a pass. Returns how many rows want another one: the ranks' sum is left in StepBlock::sums.tokens.
+  /// Takes the logits (rows, V) of a pass. Returns how many rows want another one: the ranks' sum is
+  /// left in StepBlock::sums.tokens.
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
 };
 
@@ -55,11 +56,12 @@ class StepGuest {
 struct StepBlock {
   std::int64_t step = 0;
   double loss_scale = 0;      // 1 / valid tokens of the global batch, times gradient_scale
-  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a gradient or loss that is not
-  /// finite skips the updates, on every rank alike, and ends nothing.
+  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a gradient
+  /// or loss that is not finite skips the updates, on every rank alike, and ends nothing.
   double gradient_scale = 1;
   bool skips = false, skipped = false;  // asked for; happened
-  /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the next run makes, to the last bit.
+  /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the
+  /// next run makes, to the last bit.
   bool rehearsal = false;
   double max_grad_norm = 0;   // 0: no clipping
   StepGuest* guest = nullptr; // null: none
@@ -70,7 +72,8 @@ struct StepBlock {
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
   double grad_norm = 0;       // before clipping
-  double data_seconds = 0, comm_seconds = 0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
+  double data_seconds = 0,
+         comm_seconds = 0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
 };
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
@@ -87,8 +90,8 @@ class Executor {
     shard::ShardManager* manager = nullptr;
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
-    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a device one stream serves both;
-    /// its work is issued by a thread of its own where the transport blocks, else with everything else.
+    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a device one
+    /// stream serves both; its work is issued by a thread of its own where the transport blocks, else with everything else.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);
@@ -98,9 +101,9 @@ class Executor {
   /// executor: after a run that threw, the communication streams may still be in it.
   class Program;
   [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
-  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device has passed the norm (or, where
-  /// there is none, the end): updates may be under way, in whose order the next run goes on. Throws what an instruction threw; Error (diverged) on every rank alike, before any
-  /// update, naming step and unit.
+  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device has passed
+  /// the norm (or, where there is none, the end): updates may be under way, in whose order the next run goes on. Throws what an
+  /// instruction threw; Error (diverged) on every rank alike, before any update, naming step and unit.
   void run(Program& program, BatchSource& source, StepBlock& block);
 
   /// All work issued so far, runs and the manager's, has been done; on the host it has been.

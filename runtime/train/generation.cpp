@@ -6,7 +6,8 @@ namespace tessera::train {
 
 GenerationShape generation_shape(const GenerateRequest& request, std::int64_t rows) {
   GenerationShape shape{std::min(rows, static_cast<std::int64_t>(request.prompts.size())), 0, 0};
-  for (const TokenIds& prompt : request.prompts) shape.tokens = std::max(shape.tokens, static_cast<std::int64_t>(prompt.size()));
+  for (const TokenIds& prompt : request.prompts)
+    shape.tokens = std::max(shape.tokens, static_cast<std::int64_t>(prompt.size()));
   shape.cache_tokens = shape.tokens + request.max_new_tokens - 1;  // the last new token is not shown to the model
   if (request.recompute) shape.tokens = shape.cache_tokens;
   return shape;

@@ -36,8 +36,8 @@ struct GenerationShape {
 };
 [[nodiscard]] GenerationShape generation_shape(const GenerateRequest& request, std::int64_t rows);
 
-/// Rows of different lengths side by side, padded behind: a first pass over the prompts, then one token of each row a pass. A row that
-/// has ended stays, so that the shape of a pass, and with it every bit, is a function of the micro-batch alone.
+/// Rows of different lengths side by side, padded behind: a first pass over the prompts, then one token of each row a pass. A
+/// row that has ended stays, so that the shape of a pass, and with it every bit, is a function of the micro-batch alone.
 class GrowingRows final : public BatchSource {
  public:
   /// Room for `rows` rows of a model with `vocab` tokens; the request must outlive it.

@@ -18,13 +18,15 @@ std::string agreed(const GenerateRequest& request) {
   const Sampling& s = request.sampling;
   std::uint64_t hash = hash64("");
   const auto mix = [&](const TokenIds& ids) {
-    hash = hash64({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)}, hash64(std::to_string(ids.size()), hash));
+    hash = hash64({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)},
+                  hash64(std::to_string(ids.size()), hash));
   };
   for (const TokenIds& prompt : request.prompts) mix(prompt);
   mix(request.stop);
-  return strfmt("%zu prompts %016llx, %lld new, temperature %a top_k %lld top_p %a penalty %a seed %llu recompute %d", request.prompts.size(),
-                static_cast<unsigned long long>(hash), static_cast<long long>(request.max_new_tokens), s.temperature,
-                static_cast<long long>(s.top_k), s.top_p, s.repetition_penalty, static_cast<unsigned long long>(s.seed), request.recompute);
+  return strfmt("%zu prompts %016llx, %lld new, temperature %a top_k %lld top_p %a penalty %a seed %llu recompute %d",
+                request.prompts.size(), static_cast<unsigned long long>(hash), static_cast<long long>(request.max_new_tokens),
+                s.temperature, static_cast<long long>(s.top_k), s.top_p, s.repetition_penalty,
+                static_cast<unsigned long long>(s.seed), request.recompute);
 }
 
 /// "stopped id id …"
@@ -62,7 +64,8 @@ struct Inference::Parts : RunParts {
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
-    : RunParts(world_, options.run, "", options.trials), executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
+    : RunParts(world_, options.run, "", options.trials),
+      executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
   const models::Phase phase = plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
   TESSERA_ASSERT(plan.spec.purpose != plan::Purpose::train);
   if (!plan.load.list.empty()) load = executor.bind(plan.load, phase);
@@ -117,7 +120,8 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   const plan::RunSpec& spec = p.plan.spec;
   const auto micro = static_cast<std::size_t>(spec.batch.micro_batch), prompts = request.prompts.size();
   const GenerationShape shape = generation_shape(request, spec.batch.micro_batch);
-  TESSERA_ASSERT(spec.purpose == plan::Purpose::generate && shape.tokens <= spec.tokens && shape.cache_tokens <= spec.cache_tokens);
+  TESSERA_ASSERT(spec.purpose == plan::Purpose::generate && shape.tokens <= spec.tokens &&
+                 shape.cache_tokens <= spec.cache_tokens);
   p.world.agree("the prompts", agreed(request));
 
   GenerateReport report;

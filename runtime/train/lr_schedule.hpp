@@ -18,7 +18,8 @@ struct LrSchedule {
   [[nodiscard]] double at(std::int64_t step) const;
 };
 
-/// "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_min_lr", "wsd" ("warmup_stable_decay"). Throws Error (usage).
+/// "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_min_lr", "wsd"
+/// ("warmup_stable_decay"). Throws Error (usage).
 [[nodiscard]] LrSchedule::Kind parse_lr_kind(const std::string& word);
 
 }  // namespace tessera::train

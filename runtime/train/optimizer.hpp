@@ -23,7 +23,8 @@ class Optimizer {
   virtual void begin(std::int64_t step, double learning_rate) = 0;
   /// Fixes the factor on the gradient; after the norm is known, before the first update.
   virtual void set_clip(double factor) = 0;
-  /// What the step uses, as begin has fixed it; on a device it is copied to where update reads it, and the clip factor is decided there.
+  /// What the step uses, as begin has fixed it; on a device it is copied to where update reads it, and the
+  /// clip factor is decided there.
   [[nodiscard]] virtual const kernels::AdamWScalars& scalars() const = 0;
   /// On a device: update reads its numbers there from now on; null: its own.
   virtual void read_scalars_at(const kernels::AdamWScalars* memory) = 0;

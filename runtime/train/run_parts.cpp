@@ -10,12 +10,13 @@ namespace {
 std::string fingerprint(const plan::RunPlan& plan) {
   const auto& spec = plan.spec;
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(), name_of(policy.param_dtype),
-                            name_of(policy.reduce_dtype));
-  for (const auto* schedule : plan.schedules()) text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
+  std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(),
+                            name_of(policy.param_dtype), name_of(policy.reduce_dtype));
+  for (const auto* schedule : plan.schedules())
+    text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
   text += strfmt(", G %lld B %lld T %lld E %lld room %lld, ", static_cast<long long>(spec.batch.global_batch),
-                 static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens), static_cast<long long>(spec.eval_batch),
-                 static_cast<long long>(spec.cache_tokens));
+                 static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
+                 static_cast<long long>(spec.eval_batch), static_cast<long long>(spec.cache_tokens));
   if (spec.packed) text += "packed, ";
   for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
   return text;
@@ -55,8 +56,10 @@ std::unique_ptr<Communicator> RunParts::communicator(Axis axis, const Delay& d) 
 /// Memory may be refused to one rank, windows to one node.
 std::unique_ptr<Arena> RunParts::make_arena() {
   std::unique_ptr<Arena> made;
-  alone(0, [&] { made = std::make_unique<Arena>(plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); },
-                                                  plan.spec.device); });
+  alone(0, [&] {
+    made = std::make_unique<Arena>(
+        plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }, plan.spec.device);
+  });
   return made;
 }
 
@@ -64,7 +67,8 @@ std::byte* RunParts::share(const ArenaSlot& slot, std::size_t bytes) {
   Communicator& axis = shard_axis ? *shard_axis : *replicate_axis;
   const SharedRegion region = axis.share(bytes);
   TESSERA_ASSERT(region, "no shared memory for %s", slot.name.c_str());
-  return slot.placement == Placement::node ? region.base : region.base + static_cast<std::size_t>(axis.rank() - region.first) * bytes;
+  return slot.placement == Placement::node ? region.base
+                                           : region.base + static_cast<std::size_t>(axis.rank() - region.first) * bytes;
 }
 
 /// Row-major over the axes that share the data out.
@@ -78,8 +82,9 @@ void RunParts::initialise(std::uint64_t seed) {
   const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
   for (int u = 0; u < layout.num_units(); ++u)
     for (const auto& segment : layout.segments(u, shard))
-      kernels::initialise(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset, segment.length,
-                          manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)), manager.stream());
+      kernels::initialise(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset,
+                          segment.length, manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)),
+                          manager.stream());
 }
 
 std::vector<io::ShardView> RunParts::shards() {

@@ -1,6 +1,6 @@
 #pragma once
-// RunParts: what a run of any purpose is put together from, in the order it is built: plan, agreement with the peers, communicators,
-// arena, sharded state. What happens in the run is its owner's business (Trainer, Inference).
+// RunParts: what a run of any purpose is put together from, in the order it is built: plan, agreement with the peers,
+// communicators, arena, sharded state. What happens in the run is its owner's business (Trainer, Inference).
 
 #include <memory>
 #include <span>

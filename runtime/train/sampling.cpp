@@ -62,11 +62,14 @@ void TokenPicker::keep_top_p() {
   candidates_.resize(count);
 }
 
-std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt, std::uint64_t position) {
+std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt,
+                               std::uint64_t position) {
   float probe = 0;
   for (const float logit : logits) probe += 0 * logit;
   if (probe != 0)
-    throw Error(ExitCode::data, "the model's logits are not finite", strfmt("prompt %llu, token %llu", static_cast<unsigned long long>(prompt + 1), static_cast<unsigned long long>(position + 1)),
+    throw Error(ExitCode::data, "the model's logits are not finite",
+                strfmt("prompt %llu, token %llu", static_cast<unsigned long long>(prompt + 1),
+                       static_cast<unsigned long long>(position + 1)),
                 "Check the weights: something in them is not a number, or far too large");
   if (sampling_.repetition_penalty != 1) penalise(logits, row);
   const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);

@@ -22,10 +22,11 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 /// What the ranks must have alike beyond the plan.
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %llu, ", static_cast<unsigned long long>(options.seed));
-  text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1, options.adamw.beta2, options.adamw.eps,
-                 options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate, options.lr.min_lr,
-                 static_cast<long long>(options.lr.warmup_steps), static_cast<long long>(options.lr.total_steps),
-                 static_cast<long long>(options.lr.decay_steps), static_cast<int>(options.lr.kind));
+  text +=
+      strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1, options.adamw.beta2,
+             options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate, options.lr.min_lr,
+             static_cast<long long>(options.lr.warmup_steps), static_cast<long long>(options.lr.total_steps),
+             static_cast<long long>(options.lr.decay_steps), static_cast<int>(options.lr.kind));
   if (options.loss_scale)
     text += strfmt(", loss scale %a %a %lld %d", options.loss_scale->initial, options.loss_scale->least,
                    static_cast<long long>(options.loss_scale->window), options.loss_scale->patience);
@@ -101,7 +102,10 @@ std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
 std::vector<io::StateView> Trainer::state() {
   std::vector<io::StateView> views;
   for (const io::ShardView& view : shards())
-    views.push_back({view.unit, view.shard, {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)}, view.device});
+    views.push_back({view.unit,
+                     view.shard,
+                     {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)},
+                     view.device});
   return views;
 }
 
@@ -141,8 +145,10 @@ void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   if (!report.skipped) return p.loss_scale->passed();
   ++p.skipped;
   if (p.loss_scale->overflowed()) return;
-  throw Error(ExitCode::diverged, strfmt("gradients overflow fp16 at a loss scale of %g, which is the least", report.loss_scale),
-              strfmt("step %lld", static_cast<long long>(report.step)), "Lower the learning rate, or train with --mixed_precision bf16");
+  throw Error(ExitCode::diverged,
+              strfmt("gradients overflow fp16 at a loss scale of %g, which is the least", report.loss_scale),
+              strfmt("step %lld", static_cast<long long>(report.step)),
+              "Lower the learning rate, or train with --mixed_precision bf16");
 }
 
 StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count) {
@@ -165,7 +171,8 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   p.steps_done = step;
   report.skipped = block.skipped;
   if (p.loss_scale) end_scaled_step(p, report);
-  std::ranges::transform(p.balance, p.aux_losses.begin(), [](std::int64_t n) { return static_cast<double>(n) * StepBlock::balance_unit; });
+  std::ranges::transform(p.balance, p.aux_losses.begin(),
+                         [](std::int64_t n) { return static_cast<double>(n) * StepBlock::balance_unit; });
   if (!p.aux_losses.empty()) report.aux_loss = p.aux_losses.front();
   report.tokens = block.sums.tokens;
   report.loss = block.sums.loss.value() / static_cast<double>(block.sums.tokens);
@@ -216,7 +223,8 @@ EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_sam
   return train::evaluate({&p, &p.executor, p.eval.get(), p.steps_done, {}}, tokens, max_samples);
 }
 
-std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature, std::uint64_t seed) {
+std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature,
+                                            std::uint64_t seed) {
   Parts& p = *parts_;
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   if (ids.empty()) ids.push_back(0);
@@ -226,7 +234,8 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
     StepBlock block;
     block.step = p.steps_done;
     p.run(*p.logits, batch, block);
-    ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed, static_cast<std::uint64_t>(i)));
+    ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
+                             static_cast<std::uint64_t>(i)));
   }
   return ids;
 }

@@ -45,7 +45,7 @@ struct StepReport {
   double learning_rate = 0;
   std::int64_t tokens = 0;    // valid tokens of the global batch
   std::int64_t samples = 0;
-  double flops = 0;           // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
+  double flops = 0;  // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
   shard::StepNotes notes;     // of all ranks' guests
   double loss_scale = 1;      // that the step was taken with
@@ -91,28 +91,30 @@ class Trainer {
   /// This rank's place among the ranks that hold the same shards.
   [[nodiscard]] int replica() const;
   [[nodiscard]] int num_replicas() const;
-  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of packed samples.
-  /// Empty if there is none.
+  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of packed
+  /// samples. Empty if there is none.
   [[nodiscard]] std::span<std::byte> room(const char* slot);
-  /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias corrections follow from the others.
+  /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias
+  /// corrections follow from the others.
   void resume_at(std::int64_t steps_done, std::int64_t skipped = 0);
   [[nodiscard]] std::int64_t skipped_steps() const;
   /// Of an fp16 run; none otherwise.
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Goes on with another run's; without effect where losses are not scaled.
   void resume_loss_scale(const LossScaleState& state);
-  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what the next step finds, stays as it is; kernels
-  /// and descriptions that are made at their first call are there afterwards.
+  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what the
+  /// next step finds, stays as it is; kernels and descriptions that are made at their first call are there afterwards.
   void rehearse(const RehearsalArgs& args);
-  /// Collective, on devices, before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A step is
-  /// rehearsed; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what it chose. Throws as kernels::take_product_choices does.
+  /// Collective, on devices, before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A
+  /// step is rehearsed; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what
+  /// it chose. Throws as kernels::take_product_choices does.
   ProductChoices choose_products(const ProductChoiceArgs& args);
   /// From the next step on; null: nobody. It must outlive the steps.
   void set_guest(StepGuest* guest);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
-  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a step is skipped, and the
-  /// error comes when no lower scale helps.
+  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a step is
+  /// skipped, and the error comes when no lower scale helps.
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
   /// Balance losses of the last step, one of each layer with experts; each micro-batch counts by its tokens.
   [[nodiscard]] std::span<const double> layer_aux_losses() const;

@@ -45,7 +45,12 @@ void require(bool good, const std::string& what) {
 class Checker {
  public:
   Checker(World& world, const Mesh& mesh, Axis axis, std::size_t largest)
-      : world_(world), mesh_(mesh), axis_(axis), comm_(world.communicator(mesh, axis)), size_(comm_->size()), me_(comm_->rank()),
+      : world_(world),
+        mesh_(mesh),
+        axis_(axis),
+        comm_(world.communicator(mesh, axis)),
+        size_(comm_->size()),
+        me_(comm_->rank()),
         salt_(mesh.members(world.rank(), axis).front()) {
     require(size_ == mesh.size(axis) && me_ == mesh.coordinate(world.rank(), axis), "wrong place on the axis");
     require(comm_->shares_memory() == world.topology().in_place(mesh, axis), "shares_memory is not in_place");
@@ -99,19 +104,21 @@ class Checker {
     const auto after = comm_->traffic();
     const TrafficCount got{after.within_node - before.within_node, after.across_nodes - before.across_nodes,
                            after.collectives - before.collectives};
-    if (!(got == wanted)) throw std::runtime_error(where(what, 0) + strfmt(": sent %llu + %llu bytes in %llu, the formula says %llu + %llu in %llu",
-                                                   static_cast<unsigned long long>(got.within_node), static_cast<unsigned long long>(got.across_nodes),
-                                                   static_cast<unsigned long long>(got.collectives),
-                                                   static_cast<unsigned long long>(wanted.within_node),
-                                                   static_cast<unsigned long long>(wanted.across_nodes),
-                                                   static_cast<unsigned long long>(wanted.collectives)));
+    if (!(got == wanted))
+      throw std::runtime_error(
+          where(what, 0) +
+          strfmt(": sent %llu + %llu bytes in %llu, the formula says %llu + %llu in %llu",
+                 static_cast<unsigned long long>(got.within_node), static_cast<unsigned long long>(got.across_nodes),
+                 static_cast<unsigned long long>(got.collectives), static_cast<unsigned long long>(wanted.within_node),
+                 static_cast<unsigned long long>(wanted.across_nodes), static_cast<unsigned long long>(wanted.collectives)));
   }
   TrafficCount priced(CollectiveKind kind) const {
     return tessera::traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_ * sizeof(float));
   }
 
   void gathered(const float* full, const char* what) const {
-    for (std::size_t k = 0; k < count_; ++k) same(full[k], at(static_cast<int>(k / std::max<std::size_t>(1, chunk_)), k), what, k);
+    for (std::size_t k = 0; k < count_; ++k)
+      same(full[k], at(static_cast<int>(k / std::max<std::size_t>(1, chunk_)), k), what, k);
   }
 
   void gather() {
@@ -119,7 +126,8 @@ class Checker {
     const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
     for (std::size_t k = 0; k < chunk_; ++k) mine[k] = at(me_, first + k);
     auto before = comm_->traffic();
-    comm_->all_gather({"gather", "apart", -1}, reinterpret_cast<std::byte*>(mine.data()), reinterpret_cast<std::byte*>(full.data()), chunk_ * 4);
+    comm_->all_gather({"gather", "apart", -1}, reinterpret_cast<std::byte*>(mine.data()),
+                      reinterpret_cast<std::byte*>(full.data()), chunk_ * 4);
     gathered(full.data(), "gather");
     if (!comm_->shares_memory()) counted(before, priced(CollectiveKind::all_gather), "gather");
     std::fill(full.begin(), full.end(), -1.0F);
@@ -171,7 +179,8 @@ class Checker {
     for (std::size_t k = 0; k < count_; ++k) same(data[k], summed(k), "all_reduce", k);
   }
 
-  /// Terms of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank, and in memory that peers read.
+  /// Terms of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank,
+  /// and in memory that peers read.
   template <class T>
   void reduce_halves() {
     const auto term = [&](int member, std::size_t k) { return T(at(member, k) * 0x1p-8F); };  // within the range of fp16
@@ -206,13 +215,15 @@ class Checker {
     comm_->all_reduce({"norm", "words", -1}, words);
     counted(before, words_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "words");
     for (std::size_t k = 0; k < count; ++k)
-      if (words[k] != static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_) require(false, where("words", k));
+      if (words[k] != static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_)
+        require(false, where("words", k));
   }
 
   void broadcast(std::size_t count) {
     for (int root = 0; root < size_; ++root) {
       std::vector<std::byte> bytes(count * 3);
-      for (std::size_t k = 0; k < bytes.size(); ++k) bytes[k] = static_cast<std::byte>(me_ == root ? k * 7 + static_cast<std::size_t>(root) : 99);
+      for (std::size_t k = 0; k < bytes.size(); ++k)
+        bytes[k] = static_cast<std::byte>(me_ == root ? k * 7 + static_cast<std::size_t>(root) : 99);
       comm_->broadcast({"broadcast", "test", root}, bytes, root);
       for (std::size_t k = 0; k < bytes.size(); ++k)
         if (bytes[k] != static_cast<std::byte>(k * 7 + static_cast<std::size_t>(root))) require(false, where("broadcast", k));

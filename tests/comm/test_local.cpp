@@ -59,7 +59,8 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
       const std::size_t at = static_cast<std::size_t>(world.rank()) * chunk + k;
       ASSERT_EQ(mine[k], static_cast<float>(n * (at % 1000) + n * (n - 1) / 2)) << k;
     }
-    comm->all_gather({"gather", "large", 0}, reinterpret_cast<std::byte*>(mine.data()), reinterpret_cast<std::byte*>(full.data()), chunk * 4);
+    comm->all_gather({"gather", "large", 0}, reinterpret_cast<std::byte*>(mine.data()),
+                     reinterpret_cast<std::byte*>(full.data()), chunk * 4);
     for (std::size_t k = 0; k < count; ++k) ASSERT_EQ(full[k], static_cast<float>(n * (k % 1000) + n * (n - 1) / 2)) << k;
   };
   run_local(3, large, true);
@@ -80,7 +81,8 @@ TEST(LocalWorld, AShortLastPieceLeavesTheOneBeforeAlone) {
       comm->reduce_scatter({"reduce", "short", round}, full.data(), mine.data(), chunk);
       for (std::size_t k = 0; k < chunk; ++k)
         if (mine[k] != static_cast<float>(n * ((static_cast<std::size_t>(world.rank()) * chunk + k) % 1000)))
-          throw std::runtime_error(strfmt("round %d, rank %d, element %zu: %g", round, world.rank(), k, static_cast<double>(mine[k])));
+          throw std::runtime_error(
+              strfmt("round %d, rank %d, element %zu: %g", round, world.rank(), k, static_cast<double>(mine[k])));
     }
   };
   EXPECT_NO_THROW(run_local(3, rounds, false, 2));
@@ -164,7 +166,8 @@ TEST(LocalFailure, ASkippedCollectiveIsNamed) {
     const auto went_on = skipped(copies, width, false), stayed = skipped(copies, width, true);
     EXPECT_NE(went_on.find("rank 2 "), std::string::npos) << went_on;
     EXPECT_NE(went_on.find("step 7, reduce h.1 m0"), std::string::npos) << went_on;
-    EXPECT_NE(stayed.find("rank 2 is late: step 7, reduce h.1 m0; it was last seen at reduce h.2 m0 (sequence 1)"), std::string::npos)
+    EXPECT_NE(stayed.find("rank 2 is late: step 7, reduce h.1 m0; it was last seen at reduce h.2 m0 (sequence 1)"),
+              std::string::npos)
         << stayed;
   }
 }
@@ -174,7 +177,8 @@ TEST(Delayed, SleepsAndDoesTheSame) {
     auto comm = delayed(world.communicator(Mesh(1, 2), Axis::shard), {.gather_s = 0.05});
     float full[2] = {static_cast<float>(world.rank()), static_cast<float>(world.rank())};
     const auto begin = std::chrono::steady_clock::now();
-    comm->all_gather({"gather", "u", -1}, reinterpret_cast<std::byte*>(&full[world.rank()]), reinterpret_cast<std::byte*>(full), 4);
+    comm->all_gather({"gather", "u", -1}, reinterpret_cast<std::byte*>(&full[world.rank()]), reinterpret_cast<std::byte*>(full),
+                     4);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
     EXPECT_EQ(full[0], 0.0F);
     EXPECT_EQ(full[1], 1.0F);

@@ -1,4 +1,5 @@
-// Staged collectives with the host for a device: pieces, turns and pitches give what the inner communicator gives at once, bit for bit.
+// Staged collectives with the host for a device: pieces, turns and pitches give what the inner
+// communicator gives at once, bit for bit.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -30,9 +31,13 @@ Floats values(int rank, std::size_t count) {
 class Pair {
  public:
   Pair(World& world, std::size_t piece, Gather gather, std::size_t largest)
-      : world_(world), mesh_(1, world.size()), plain_(world.communicator(mesh_, Axis::shard)),
-        staged_(staged(world.communicator(mesh_, Axis::shard), {.device = host_device, .piece_bytes = piece, .gather = gather})),
-        n_(static_cast<std::size_t>(world.size())), me_(static_cast<std::size_t>(world.rank())) {
+      : world_(world),
+        mesh_(1, world.size()),
+        plain_(world.communicator(mesh_, Axis::shard)),
+        staged_(
+            staged(world.communicator(mesh_, Axis::shard), {.device = host_device, .piece_bytes = piece, .gather = gather})),
+        n_(static_cast<std::size_t>(world.size())),
+        me_(static_cast<std::size_t>(world.rank())) {
     const std::size_t inner = staging_bytes(world.topology(), mesh_, Axis::shard, world.rank(), largest * n_ * 4);
     plain_staging_.resize(inner);
     staged_staging_.resize(staged_bytes(world.size(), piece) + inner);
@@ -49,18 +54,21 @@ class Pair {
 
     Floats apart(chunk, -1);
     staged_->reduce_scatter({"reduce", "v", 0}, terms.data(), apart.data(), chunk);
-    same(Floats(wanted.begin() + static_cast<std::ptrdiff_t>(me_ * chunk), wanted.begin() + static_cast<std::ptrdiff_t>((me_ + 1) * chunk)), apart,
-         "reduce apart", chunk);
+    same(Floats(wanted.begin() + static_cast<std::ptrdiff_t>(me_ * chunk),
+                wanted.begin() + static_cast<std::ptrdiff_t>((me_ + 1) * chunk)),
+         apart, "reduce apart", chunk);
 
     std::vector<std::uint16_t> halves(chunk * n_);
-    for (std::size_t k = 0; k < halves.size(); ++k) halves[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(terms[k]) >> 16);
+    for (std::size_t k = 0; k < halves.size(); ++k)
+      halves[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(terms[k]) >> 16);
     Floats half_wanted(chunk), half_got(chunk);
     plain_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_wanted.data(), chunk);
     staged_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_got.data(), chunk);
     same(half_wanted, half_got, "reduce of bf16", chunk);
 
     Floats whole(chunk * n_, -1), mine(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(chunk));
-    staged_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(whole.data()), chunk * 4);
+    staged_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(mine.data()),
+                        reinterpret_cast<std::byte*>(whole.data()), chunk * 4);
     for (std::size_t r = 0; r < n_; ++r) {
       const Floats theirs = values(static_cast<int>(r), chunk * n_);
       if (chunk > 0 && std::memcmp(whole.data() + r * chunk, theirs.data(), chunk * 4) != 0)
@@ -84,7 +92,8 @@ class Pair {
     for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k * 3 + me_);
     staged_->all_reduce({"norm", "words", -1}, words);
     for (std::size_t k = 0; k < count; ++k)
-      if (words[k] != static_cast<std::int64_t>(k * 3 * n_ + n_ * (n_ - 1) / 2)) throw std::runtime_error(strfmt("word %zu of %zu", k, count));
+      if (words[k] != static_cast<std::int64_t>(k * 3 * n_ + n_ * (n_ - 1) / 2))
+        throw std::runtime_error(strfmt("word %zu of %zu", k, count));
     const int root = world_.size() - 1;
     std::vector<std::byte> bytes(count * 3, world_.rank() == root ? std::byte{9} : std::byte{1});
     staged_->broadcast({"broadcast", "test", -1}, bytes, root);
@@ -114,13 +123,16 @@ TEST_P(Staged, gives_the_bits_of_the_inner_communicator) {
       [&](World& world) {
         constexpr std::size_t piece = 512, floats = piece / 4;  // small pieces: many turns, a short last one
         Pair pair(world, piece, c.gather, 10 * floats);
-        for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, floats - 1, floats, floats + 1, 2 * floats, 9 * floats + 77}) pair.run(chunk);
+        for (const std::size_t chunk :
+             {std::size_t{0}, std::size_t{1}, floats - 1, floats, floats + 1, 2 * floats, 9 * floats + 77})
+          pair.run(chunk);
       },
       c.copies);
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, Staged,
-                         testing::Values(Case{1, true, Gather::staged}, Case{2, true, Gather::staged}, Case{3, true, Gather::staged},
-                                         Case{5, false, Gather::staged}, Case{3, true, Gather::direct}, Case{4, false, Gather::direct}),
+                         testing::Values(Case{1, true, Gather::staged}, Case{2, true, Gather::staged},
+                                         Case{3, true, Gather::staged}, Case{5, false, Gather::staged},
+                                         Case{3, true, Gather::direct}, Case{4, false, Gather::direct}),
                          [](const auto& test) {
                            return strfmt("%dranks_%s_%s", test.param.ranks, test.param.copies ? "copies" : "shared",
                                          test.param.gather == Gather::direct ? "direct" : "staged");
@@ -130,7 +142,8 @@ TEST(StagedRoom, grows_with_the_members_and_holds_them) {
   for (const int size : {1, 2, 3, 128, 5000}) {
     EXPECT_EQ(staged_piece(size) % 512, 0u);
     EXPECT_GE(staged_piece(size), 4096u);
-    EXPECT_LE(static_cast<std::size_t>(size) * staged_piece(size), std::max(std::size_t{8} << 20, static_cast<std::size_t>(size) * 4096));
+    EXPECT_LE(static_cast<std::size_t>(size) * staged_piece(size),
+              std::max(std::size_t{8} << 20, static_cast<std::size_t>(size) * 4096));
     EXPECT_EQ(staged_bytes(size, 4096), 2u * (static_cast<std::size_t>(size) + 1) * 4096);
   }
 }

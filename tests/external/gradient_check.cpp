@@ -53,7 +53,12 @@ struct Bench {
 
   double loss() {
     const auto p = views(params);
-    block.forward({.phase = models::Phase::train, .shape = shape, .params = p, .x = rows(x), .y = rows(y), .saved = aligned(saved),
+    block.forward({.phase = models::Phase::train,
+                   .shape = shape,
+                   .params = p,
+                   .x = rows(x),
+                   .y = rows(y),
+                   .saved = aligned(saved),
                    .workspace = aligned(workspace)});
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];

@@ -145,7 +145,8 @@ void RecurrentBlock::backward(const models::BackwardArgs& args) const {
 
   norm_.recompute(args.params, x, w.normed, s.norm, args.stream);
   gate_.backward({.params = args.params, .grads = grads, .x = w.normed, .dy = w.dgate, .dx = w.dstate, .stream = args.stream});
-  value_.backward({.params = args.params, .grads = grads, .x = w.normed, .dy = w.dvalue, .dx = w.normed, .stream = args.stream});
+  value_.backward(
+      {.params = args.params, .grads = grads, .x = w.normed, .dy = w.dvalue, .dx = w.normed, .stream = args.stream});
   tessera::kernels::add({.x = w.dstate, .y = w.normed}, args.stream);
   // dx is dy's memory: the residual's gradient is there already, the branch's is added.
   norm_.backward({.params = args.params, .grads = grads, .x = x, .dy = w.normed, .dx = args.dx.reshape(w.normed.shape),
@@ -160,7 +161,8 @@ models::Model make_model(int layers, std::int64_t channels, std::int64_t vocab, 
   model.max_tokens = max_tokens;
   model.dtype = dtype;
   model.modules.push_back(std::make_unique<models::Embedding>(
-      models::EmbeddingSpec{.tokens = "embed.weight", .vocab = vocab, .max_tokens = max_tokens, .channels = channels}, model.params));
+      models::EmbeddingSpec{.tokens = "embed.weight", .vocab = vocab, .max_tokens = max_tokens, .channels = channels},
+      model.params));
   for (int i = 0; i < layers; ++i)
     model.modules.push_back(std::make_unique<RecurrentBlock>("blocks." + std::to_string(i), channels, model.params));
   model.modules.push_back(std::make_unique<models::Head>(

@@ -1,5 +1,6 @@
 #pragma once
-// RecurrentBlock: a gated linear recurrence with a residual connection, as a Tessera module. Tessera itself has nothing like it.
+// RecurrentBlock: a gated linear recurrence with a residual connection, as a Tessera module.
+// Tessera itself has nothing like it.
 //
 //   n = norm(x);  u = sigmoid(n·Wg + bg) ⊙ (n·Wv);  h_t = a ⊙ h_{t-1} + (1 - a) ⊙ u_t, a = sigmoid(decay);  y = x + h·Wo
 //

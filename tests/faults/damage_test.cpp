@@ -1,5 +1,5 @@
-// Damage to a checkpoint directory: each flipped bit, cut, swap, loss and invention is found by a load, and named; nothing crashes and nothing
-// allocates what the files do not hold.
+// Damage to a checkpoint directory: each flipped bit, cut, swap, loss and invention is found by a load, and named; nothing
+// crashes and nothing allocates what the files do not hold.
 
 #include <sys/stat.h>
 
@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 using io::Manifest;
 
 /// Saves step 3 of `tensors` by two ranks.
-void make_checkpoint(const MadeTensors& tensors, const std::string& directory, std::int64_t step = 3, std::uint64_t file_bytes = io::SaveRequest::default_file_bytes) {
+void make_checkpoint(const MadeTensors& tensors, const std::string& directory, std::int64_t step = 3,
+                     std::uint64_t file_bytes = io::SaveRequest::default_file_bytes) {
   run_local(2, [&](World& world) {
     MadeState state(tensors, Mesh(1, 2), world.rank());
     state.fill(step);
@@ -128,7 +129,8 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
   }
 }
 
-void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks, Folder::Place place = Folder::Place::memory) {
+void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks,
+               Folder::Place place = Folder::Place::memory) {
   const Folder folder(place);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, file_bytes);
@@ -140,7 +142,8 @@ void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds,
   for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
     const ByteClass& from = classes[static_cast<std::size_t>(round) % classes.size()];
     const Flip one = draw(from, static_cast<std::uint64_t>(round));
-    SCOPED_TRACE(strfmt("round %d: bit %d of byte %llu of %s (%s)", round, one.bit, static_cast<unsigned long long>(one.byte), one.file.c_str(), from.name));
+    SCOPED_TRACE(strfmt("round %d: bit %d of byte %llu of %s (%s)", round, one.bit, static_cast<unsigned long long>(one.byte),
+                        one.file.c_str(), from.name));
     flip(directory + "/" + one.file, one.byte, one.bit);
     expect_named(load_says(tensors, directory, ranks), one, manifest);
     if (std::string(from.name) != "attachments") expect_named(blocks_say(directory), one, manifest);
@@ -151,14 +154,17 @@ void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds,
 
 TEST(Damage, AnyFlippedBitIsFoundAndNamed) { flip_bits(small_tensors(), io::SaveRequest::default_file_bytes, 1000, 1); }
 TEST(Damage, AlsoInOneOfSeveralFilesAndOnSeveralRanks) { flip_bits(small_tensors(), 4000, 200, 3); }
-TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) { flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, Folder::Place::disk); }
+TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) {
+  flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, Folder::Place::disk);
+}
 
 TEST(Damage, ACutFileIsRefused) {
   const Folder folder(Folder::Place::memory);
   const MadeTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
-  for (const auto& name : {std::string(io::manifest_name), io::read_manifest(directory).files.at(0).name, std::string("config.json")}) {
+  for (const auto& name :
+       {std::string(io::manifest_name), io::read_manifest(directory).files.at(0).name, std::string("config.json")}) {
     const std::string path = directory + "/" + name, bytes = bytes_of(path);
     for (int i = 0; i < 20; ++i) {
       fs::resize_file(path, bytes.size() * static_cast<std::size_t>(i) / 20);
@@ -214,7 +220,8 @@ TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
     EXPECT_THAT(load_says(tensors, folder / "checkpoint-3", 2), testing::HasSubstr(file.name));
     std::ofstream(mine, std::ios::binary) << bytes;
   }
-  const std::string a = folder / "checkpoint-3" + "/" + manifest.files[0].name, b = folder / "checkpoint-3" + "/" + manifest.files[1].name;
+  const std::string a = folder / "checkpoint-3" + "/" + manifest.files[0].name,
+                    b = folder / "checkpoint-3" + "/" + manifest.files[1].name;
   fs::rename(a, folder / "aside");
   fs::rename(b, a);
   fs::rename(folder / "aside", b);
@@ -234,7 +241,8 @@ TEST(Damage, ForeignFilesBesideItDoNotMatter) {
   make_checkpoint(tensors, folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/notes.txt") << "mine";
   std::ofstream(folder / "checkpoint-3/state-00009-of-00009.h5") << "not of this one";
-  for (const char* name : {"checkpoint-", "checkpoint-07", "checkpoint-9x", "checkpoint-9.tmp", "checkpoint--1", "checkpoint-99999999999999999999", "xcheckpoint-9"})
+  for (const char* name : {"checkpoint-", "checkpoint-07", "checkpoint-9x", "checkpoint-9.tmp", "checkpoint--1",
+                           "checkpoint-99999999999999999999", "xcheckpoint-9"})
     fs::create_directory(folder / name);
   std::ofstream(folder / "checkpoint-12") << "a file";
   fs::create_directory_symlink(folder / "checkpoint-3", folder / "checkpoint-11");
@@ -264,8 +272,14 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
   constexpr std::uint64_t huge = std::uint64_t{1} << 60;
   const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> lies = {
       {"a huge file", [](Manifest& m) { m.files[0].bytes = huge; }},
-      {"a huge data set", [](Manifest& m) { m.files[0].datasets.back().bytes = huge, m.files[0].datasets.back().shape = {1 << 29, 1 << 29}; }},
-      {"a shape whose product wraps", [](Manifest& m) { m.files[0].datasets.back().shape = {std::int64_t{1} << 32, std::int64_t{1} << 32}; }},
+      {"a huge data set",
+       [](Manifest& m) {
+         m.files[0].datasets.back().bytes = huge, m.files[0].datasets.back().shape = {1 << 29, 1 << 29};
+       }},
+      {"a shape whose product wraps",
+       [](Manifest& m) {
+         m.files[0].datasets.back().shape = {std::int64_t{1} << 32, std::int64_t{1} << 32};
+       }},
       {"a negative dimension", [](Manifest& m) { m.files[0].datasets[0].shape[0] = -m.files[0].datasets[0].shape[0]; }},
       {"a data set past the end", [](Manifest& m) { m.files[0].datasets.back().offset = m.files[0].bytes - 4; }},
       {"an offset that wraps", [](Manifest& m) { m.files[0].datasets.back().offset = ~std::uint64_t{0} - 7; }},
@@ -281,7 +295,8 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
       {"a negative step", [](Manifest& m) { m.step = -3; }},
       {"another step than the directory's", [](Manifest& m) { m.step = 4; }},
       {"a data set that the file does not have", [](Manifest& m) { m.files[0].datasets.back().path += "x"; }},
-      {"a data set where the file has another", [](Manifest& m) { std::swap(m.files[0].datasets[0].path, m.files[0].datasets[1].path); }},
+      {"a data set where the file has another",
+       [](Manifest& m) { std::swap(m.files[0].datasets[0].path, m.files[0].datasets[1].path); }},
       {"no data set", [](Manifest& m) { m.files[0].datasets.clear(); }},
       {"no file", [](Manifest& m) { m.files.clear(); }},
   };
@@ -325,8 +340,17 @@ TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
   auto whole = nlohmann::ordered_json::parse(bytes_of(path));
   whole.erase("crc32c");
   ASSERT_EQ(io::parse_manifest(signed_text(whole), path).step, 3);
-  const std::vector<nlohmann::ordered_json> others = {nullptr, 3, -1, 1e300, 0.5, "x", true, nlohmann::ordered_json::array(), nlohmann::ordered_json::object(),
-                                                      nlohmann::ordered_json::array({nullptr}), std::uint64_t{0xffffffffffffffff}};
+  const std::vector<nlohmann::ordered_json> others = {nullptr,
+                                                      3,
+                                                      -1,
+                                                      1e300,
+                                                      0.5,
+                                                      "x",
+                                                      true,
+                                                      nlohmann::ordered_json::array(),
+                                                      nlohmann::ordered_json::object(),
+                                                      nlohmann::ordered_json::array({nullptr}),
+                                                      std::uint64_t{0xffffffffffffffff}};
   int refused = 0, tried = 0;
   const auto try_text = [&](const std::string& text, const std::string& what) {
     ++tried;

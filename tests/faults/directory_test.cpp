@@ -1,4 +1,5 @@
-// Which checkpoints stay, and who may write: retention counts what was read through and never takes the newest valid one; one run holds the lock.
+// Which checkpoints stay, and who may write: retention counts what was read through and never takes the newest
+// valid one; one run holds the lock.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -123,7 +124,8 @@ TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
         const io::DirectoryLock second(folder.path());
         ::_exit(0);
       } catch (const Error& error) {
-        ::_exit(error.line().find(folder.path()) != std::string::npos && error.line().find("E150") != std::string::npos ? 3 : 4);
+        ::_exit(error.line().find(folder.path()) != std::string::npos && error.line().find("E150") != std::string::npos ? 3
+                                                                                                                        : 4);
       }
     }
     int status = 0;

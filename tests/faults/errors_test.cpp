@@ -1,6 +1,6 @@
-// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error, naming the file and what
-// the system said; the checkpoint before it loads; the new one is whole or not listed; nothing is left, and the next save succeeds. Ranks are
-// threads of one process here, the shim is linked in; processes that die are tested by sweep.sh.
+// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error, naming the
+// file and what the system said; the checkpoint before it loads; the new one is whole or not listed; nothing is left, and the
+// next save succeeds. Ranks are threads of one process here, the shim is linked in; processes that die are tested by sweep.sh.
 
 #include <dirent.h>
 
@@ -75,7 +75,8 @@ bool may_be_ignored(const std::string& call) {
   return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");
 }
 
-void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said, const char* words, const std::string& call) {
+void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said, const char* words,
+                 const std::string& call) {
   const bool refused = !said[0].empty();
   for (const auto& line : said) EXPECT_EQ(line, said[0]);
   EXPECT_EQ(loaded(tensors, folder / "checkpoint-1", 1), "");
@@ -89,7 +90,8 @@ void check_after(const MadeTensors& tensors, const Folder& folder, const std::ve
   EXPECT_TRUE(refused || listed) << "nothing was thrown, and there is no checkpoint";
   EXPECT_EQ(listed ? loaded(tensors, folder / "checkpoint-2", 2) : "", "");
   if (refused && !may_be_ignored(call)) {
-    for (const auto& name : folder.names()) EXPECT_TRUE(name == "checkpoint-1" || (listed && name == "checkpoint-2")) << name << " is left";
+    for (const auto& name : folder.names())
+      EXPECT_TRUE(name == "checkpoint-1" || (listed && name == "checkpoint-2")) << name << " is left";
   }
 }
 
@@ -101,7 +103,8 @@ void save_alone(const MadeTensors& tensors, const std::string& directory, std::i
   });
 }
 
-/// Attempts with each call in turn at fault, until there is no such call; `check` gets what the ranks said and which call it was.
+/// Attempts with each call in turn at fault, until there is no such call; `check` gets what the
+/// ranks said and which call it was.
 void each_call(const Folder& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
                const std::function<void(const std::vector<std::string>& said, const std::string& call)>& check) {
   const std::string root = fs::canonical(folder.path()).string();
@@ -139,7 +142,8 @@ long sweep(const Case& c, const char* kind, const char* words) {
         fs::remove_all(folder / "checkpoint-2");
         fs::remove_all(folder / "checkpoint-2.tmp");
       });
-  for (const char* expected : {"mkdir", "open", "pwrite", "fsync", "rename", "close"}) EXPECT_TRUE(calls.contains(expected)) << expected;
+  for (const char* expected : {"mkdir", "open", "pwrite", "fsync", "rename", "close"})
+    EXPECT_TRUE(calls.contains(expected)) << expected;
   return count;
 }
 

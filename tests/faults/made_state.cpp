@@ -42,7 +42,8 @@ MadeTensors large_tensors() {
 }
 
 float made_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element) {
-  auto x = static_cast<std::uint64_t>(element) + 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step * 64 + param * 4 + static_cast<int>(kind) + 1);
+  auto x = static_cast<std::uint64_t>(element) +
+           0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step * 64 + param * 4 + static_cast<int>(kind) + 1);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return static_cast<float>(static_cast<std::int32_t>(x >> 32)) * 0x1p-31f;  // in [-1, 1)
@@ -55,7 +56,8 @@ MadeState::MadeState(const MadeTensors& tensors, const Mesh& mesh, int rank)
       replica_(mesh.coordinate(rank, Axis::replicate)),
       replicas_(mesh.size(Axis::replicate)) {
   for (int unit = 0; unit < layout_.num_units(); ++unit)
-    for (int kind = 0; kind < io::num_state_kinds; ++kind) values_.emplace_back(static_cast<std::size_t>(layout_.shard_numel(unit)));
+    for (int kind = 0; kind < io::num_state_kinds; ++kind)
+      values_.emplace_back(static_cast<std::size_t>(layout_.shard_numel(unit)));
 }
 
 namespace {
@@ -64,14 +66,16 @@ std::vector<float> expected(const shard::ShardLayout& layout, int unit, int shar
   std::vector<float> values(static_cast<std::size_t>(layout.shard_numel(unit)));
   for (const auto& s : layout.segments(unit, shard))
     for (std::int64_t i = 0; i < s.length; ++i)
-      values[static_cast<std::size_t>(s.unit_offset - shard * layout.shard_numel(unit) + i)] = made_value(step, kind, s.param, s.param_offset + i);
+      values[static_cast<std::size_t>(s.unit_offset - shard * layout.shard_numel(unit) + i)] =
+          made_value(step, kind, s.param, s.param_offset + i);
   return values;
 }
 }  // namespace
 
 void MadeState::fill(std::int64_t step) {
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    const auto from = expected(layout_, static_cast<int>(i) / io::num_state_kinds, shard_, static_cast<io::StateKind>(i % io::num_state_kinds), step);
+    const auto from = expected(layout_, static_cast<int>(i) / io::num_state_kinds, shard_,
+                               static_cast<io::StateKind>(i % io::num_state_kinds), step);
     std::memcpy(values_[i].data(), from.data(), from.size() * sizeof(float));  // in place: views stay
   }
 }
@@ -86,8 +90,8 @@ std::string MadeState::difference(std::int64_t step) const {
     const auto want = expected(layout_, unit, shard_, static_cast<io::StateKind>(kind), step);
     for (std::size_t e = 0; e < want.size(); ++e)
       if (std::memcmp(&want[e], &values_[i][e], sizeof(float)) != 0)
-        return strfmt("unit %d kind %d shard %d element %zu is %.9g, not %.9g", unit, kind, shard_, e, static_cast<double>(values_[i][e]),
-                      static_cast<double>(want[e]));
+        return strfmt("unit %d kind %d shard %d element %zu is %.9g, not %.9g", unit, kind, shard_, e,
+                      static_cast<double>(values_[i][e]), static_cast<double>(want[e]));
   }
   return {};
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter, element) alone, held
-// by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is said in words.
+// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter, element)
+// alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is said in words.
 
 #include <string>
 #include <vector>
@@ -51,7 +51,8 @@ class MadeState {
 [[nodiscard]] io::SaveRequest save_request(MadeState& state, const std::string& directory, std::int64_t step);
 /// Collective: saves and commits.
 io::SaveReport save(World& world, MadeState& state, const std::string& directory, std::int64_t step);
-/// Collective: loads what is in `directory`; "" or what differs from the state of `step` on the first rank that differs. Throws as the reader does.
+/// Collective: loads what is in `directory`; "" or what differs from the state of `step` on the first rank that
+/// differs. Throws as the reader does.
 [[nodiscard]] std::string load(World& world, MadeState& state, const std::string& directory, std::int64_t step);
 
 }  // namespace tessera::test

@@ -1,4 +1,5 @@
-// One truth: the files of a state are the same bytes whoever saved it, and each byte is written by one rank, the work spread evenly.
+// One truth: the files of a state are the same bytes whoever saved it, and each byte is written by
+// one rank, the work spread evenly.
 
 #include <algorithm>
 #include <filesystem>
@@ -54,7 +55,8 @@ Saved save_in(const MadeTensors& tensors, const Mesh& mesh, const std::string& d
   return read_back(directory);
 }
 
-void expect_one_truth(const MadeTensors& tensors, std::uint64_t file_bytes, std::size_t files, const std::vector<Mesh>& all, const Folder& folder) {
+void expect_one_truth(const MadeTensors& tensors, std::uint64_t file_bytes, std::size_t files, const std::vector<Mesh>& all,
+                      const Folder& folder) {
   const Saved first = save_in(tensors, Mesh(1, 1), folder / "checkpoint-1", file_bytes);
   EXPECT_EQ(first.files.size(), files + 1);  // and config.json
   int number = 1;
@@ -64,7 +66,8 @@ void expect_one_truth(const MadeTensors& tensors, std::uint64_t file_bytes, std:
     ASSERT_EQ(saved.files.size(), first.files.size()) << mesh.str();
     for (std::size_t i = 0; i < saved.files.size(); ++i) {
       EXPECT_EQ(saved.files[i].first, first.files[i].first);
-      EXPECT_TRUE(saved.files[i].second == first.files[i].second) << saved.files[i].first << " saved by " << mesh.str();  // MiBs: not printed
+      EXPECT_TRUE(saved.files[i].second == first.files[i].second)
+          << saved.files[i].first << " saved by " << mesh.str();  // MiBs: not printed
     }
     EXPECT_EQ(saved.crcs, first.crcs) << mesh.str();
     EXPECT_EQ(saved.training, first.training) << mesh.str();
@@ -82,7 +85,8 @@ TEST(OneTruth, AlsoWhereThereAreSeveralFiles) {
   expect_one_truth(small_tensors(), 3000, several - 1, meshes(), folder);
 }
 TEST(OneTruth, AlsoWhereTensorsSpanBlocksAndBlocksSpanTensors) {
-  expect_one_truth(large_tensors(), io::SaveRequest::default_file_bytes, 1, {Mesh(1, 3), Mesh(2, 2), Mesh(1, 8), Mesh(4, 1)}, Folder());
+  expect_one_truth(large_tensors(), io::SaveRequest::default_file_bytes, 1, {Mesh(1, 3), Mesh(2, 2), Mesh(1, 8), Mesh(4, 1)},
+                   Folder());
 }
 
 // Loaded in each world and saved again there: nothing of the first world is left.
@@ -116,7 +120,8 @@ std::vector<std::uint64_t> bytes_by_rank(const MadeTensors& tensors, const Mesh&
     spec.optimizer = true;
     spec.files = io::plan_state_files(tensors.params, true, io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
-    const auto extents = io::extents_of(tensors.params, state.layout(), state.views(), transaction.files(), state.replica(), state.replicas());
+    const auto extents =
+        io::extents_of(tensors.params, state.layout(), state.views(), transaction.files(), state.replica(), state.replicas());
     io::BlockWriter writer(transaction.paths(), extents, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();
@@ -139,7 +144,8 @@ TEST(EveryByteOnce, RanksWriteTheLogicalBytesTogetherAndNoMore) {
         for (const auto& segment : layout.segments(unit, mesh.coordinate(rank, Axis::shard))) held += segment.length;
       const double share = static_cast<double>(held) * sizeof(float) * io::num_state_kinds / mesh.size(Axis::replicate);
       const double rounding = mesh.size(Axis::replicate) == 1 ? 0 : layout.num_units() * io::num_state_kinds * 2 * 4096;
-      EXPECT_NEAR(static_cast<double>(bytes[static_cast<std::size_t>(rank)]), share, rounding) << mesh.str() << " rank " << rank;
+      EXPECT_NEAR(static_cast<double>(bytes[static_cast<std::size_t>(rank)]), share, rounding)
+          << mesh.str() << " rank " << rank;
     }
   }
 }
@@ -175,7 +181,8 @@ TEST(Replicas, ThatDifferAreNamedAndNothingIsSaved) {
         said[static_cast<std::size_t>(world.rank())] = error.line();
       }
     });
-    for (const auto& line : said) EXPECT_THAT(line, testing::HasSubstr("ranks 1 and 3 hold the same shard and their bits differ"));
+    for (const auto& line : said)
+      EXPECT_THAT(line, testing::HasSubstr("ranks 1 and 3 hold the same shard and their bits differ"));
     EXPECT_TRUE(folder.names().empty());
   }
 }

@@ -1,6 +1,8 @@
-// A save on MPI ranks and nothing else, for sweeps that start it hundreds of times: what `tessera train` does at --save_steps, without training.
+// A save on MPI ranks and nothing else, for sweeps that start it hundreds of times: what `tessera train` does
+// at --save_steps, without training.
 //   faults_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
-//   faults_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there is one; prints the newest step
+//   faults_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there
+//   is one; prints the newest step
 // Exits as tessera does.
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one directory and lets
-// one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and libstdc++ included; not what libc calls
-// inside itself (stdio's own write). Needs no library of ours. By the environment:
+// A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one directory
+// and lets one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and libstdc++ included;
+// not what libc calls inside itself (stdio's own write). Needs no library of ours. By the environment:
 //   FAULT_DIR   the directory, as realpath gives it; without it nothing is counted
 //   FAULT_WITH  count only paths that contain this
 //   FAULT_AFTER begin to count at the first call whose path contains this
@@ -254,7 +254,9 @@ ssize_t writev(int descriptor, const struct iovec* parts, int count) {
   return done;
 }
 
-int fsync(int descriptor) { return permit("fsync", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_fsync, descriptor)); }
+int fsync(int descriptor) {
+  return permit("fsync", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 int fdatasync(int descriptor) {
   return permit("fdatasync", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_fdatasync, descriptor));
 }
@@ -262,8 +264,12 @@ int fallocate(int descriptor, int mode, off_t offset, off_t length) {
   if (permit("fallocate", descriptor, nullptr, Needs::space) != 0) return -1;
   return static_cast<int>(::syscall(SYS_fallocate, descriptor, mode, offset, length));
 }
-int fallocate64(int descriptor, int mode, off64_t offset, off64_t length) { return fallocate(descriptor, mode, offset, length); }
-int posix_fallocate(int descriptor, off_t offset, off_t length) { return fallocate(descriptor, 0, offset, length) == 0 ? 0 : errno; }
+int fallocate64(int descriptor, int mode, off64_t offset, off64_t length) {
+  return fallocate(descriptor, mode, offset, length);
+}
+int posix_fallocate(int descriptor, off_t offset, off_t length) {
+  return fallocate(descriptor, 0, offset, length) == 0 ? 0 : errno;
+}
 int posix_fallocate64(int descriptor, off64_t offset, off64_t length) { return posix_fallocate(descriptor, offset, length); }
 int ftruncate(int descriptor, off_t length) noexcept {
   return permit("ftruncate", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_ftruncate, descriptor, length));
@@ -274,7 +280,9 @@ int renameat2(int from_base, const char* from, int to_base, const char* to, unsi
   if (permit("rename", from_base, from) != 0) return -1;
   return static_cast<int>(::syscall(SYS_renameat2, from_base, from, to_base, to, flags));
 }
-int renameat(int from_base, const char* from, int to_base, const char* to) noexcept { return renameat2(from_base, from, to_base, to, 0); }
+int renameat(int from_base, const char* from, int to_base, const char* to) noexcept {
+  return renameat2(from_base, from, to_base, to, 0);
+}
 int rename(const char* from, const char* to) noexcept { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
 int unlinkat(int base, const char* path, int flags) noexcept {
   if (permit((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", base, path) != 0) return -1;

@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t i = 0; i < index.entries.size(); ++i) {
       const auto& [tensor, file] = index.entries[i];
       if (i > 0 && index.entries[i - 1].tensor >= tensor) std::abort();
-      if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos || file.find('\0') != file.npos) std::abort();
+      if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos || file.find('\0') != file.npos)
+        std::abort();
       bytes += tensor.size() + file.size();
     }
     if (bytes > size || index.files().size() > index.entries.size()) std::abort();

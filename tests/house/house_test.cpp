@@ -30,7 +30,9 @@ TEST(House, links_of_documents_lead_somewhere) { EXPECT_EQ(all(broken_links(tree
 /// A small tree under the temporary directory, removed with the object.
 class Scratch {
  public:
-  Scratch() : root_(fs::temp_directory_path() / ("tessera-house-" + std::to_string(::getpid()))) { fs::create_directories(root_); }
+  Scratch() : root_(fs::temp_directory_path() / ("tessera-house-" + std::to_string(::getpid()))) {
+    fs::create_directories(root_);
+  }
   ~Scratch() {
     std::error_code ignored;
     fs::remove_all(root_, ignored);

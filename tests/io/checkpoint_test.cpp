@@ -28,12 +28,14 @@ float value(int kind, int param, std::int64_t element) {
 
 /// The state of one rank; padding is NaN, which must never reach a file.
 struct Rank {
-  Rank(const Mesh& mesh_, int rank) : mesh(mesh_), layout(params, units, mesh_), replica(mesh_.coordinate(rank, Axis::replicate)) {
+  Rank(const Mesh& mesh_, int rank)
+      : mesh(mesh_), layout(params, units, mesh_), replica(mesh_.coordinate(rank, Axis::replicate)) {
     const int s = mesh.coordinate(rank, Axis::shard);
     for (int u = 0; u < layout.num_units(); ++u) {
       StateView view{.unit = u, .shard = s};
       for (float*& data : view.data) {
-        memory.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(layout.shard_numel(u)) + 1, std::numeric_limits<float>::quiet_NaN()));
+        memory.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(layout.shard_numel(u)) + 1,
+                                                              std::numeric_limits<float>::quiet_NaN()));
         data = memory.back()->data();
       }
       views.push_back(view);
@@ -46,7 +48,8 @@ struct Rank {
       for (int k = 0; k < num_state_kinds; ++k)
         for (const auto& piece : layout.segments(view.unit, view.shard))
           for (std::int64_t i = 0; i < piece.length; ++i)
-            action(view.data[k][piece.unit_offset - view.shard * layout.shard_numel(view.unit) + i], value(k, piece.param, piece.param_offset + i));
+            action(view.data[k][piece.unit_offset - view.shard * layout.shard_numel(view.unit) + i],
+                   value(k, piece.param, piece.param_offset + i));
   }
   [[nodiscard]] SaveRequest request(const std::string& directory) const {
     return {.directory = directory, .step = 7, .params = params, .layout = &layout, .shards = views, .replica = replica,
@@ -60,7 +63,8 @@ struct Rank {
   std::vector<StateView> views;
 };
 
-void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes, std::int64_t step = 7) {
+void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes,
+               std::int64_t step = 7) {
   run_local(mesh.world(), [&](World& world) {
     Rank rank(mesh, world.rank());
     rank.fill();
@@ -103,7 +107,8 @@ TEST(Checkpoint, SeveralFilesHoldWholeTensors) {
   const Manifest manifest = read_manifest(folder / "checkpoint-7");
   ASSERT_GT(manifest.files.size(), 2u);
   for (const auto& file : manifest.files)
-    EXPECT_TRUE(test::bytes_of(folder / ("checkpoint-7/" + file.name)) == test::bytes_of(folder / ("checkpoint-8/" + file.name)));
+    EXPECT_TRUE(test::bytes_of(folder / ("checkpoint-7/" + file.name)) ==
+                test::bytes_of(folder / ("checkpoint-8/" + file.name)));
   run_local(2, [&](World& world) {
     Rank rank({1, 2}, world.rank());
     (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.views);
@@ -127,7 +132,8 @@ TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
     }
     (void)save.commit();
   });
-  EXPECT_TRUE(test::bytes_of(folder / "checkpoint-1/state-00001-of-00001.h5") == test::bytes_of(folder / "checkpoint-2/state-00001-of-00001.h5"));
+  EXPECT_TRUE(test::bytes_of(folder / "checkpoint-1/state-00001-of-00001.h5") ==
+              test::bytes_of(folder / "checkpoint-2/state-00001-of-00001.h5"));
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
@@ -141,7 +147,9 @@ TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
     std::vector<float> memory(static_cast<std::size_t>(layout.padded_numel(1)));
     const CheckpointReader reader(world, folder / "checkpoint-7");
     const std::vector<StateView> views = {{.unit = 1, .shard = 0, .data = {memory.data()}}};
-    expect_error(ExitCode::data, "E113 /model/h.0.w is [64, 2000], the model's is [64, 2001]; E112 /model/h.0.bias2 is missing; /model/h.0.bias is unexpected",
+    expect_error(ExitCode::data,
+                 "E113 /model/h.0.w is [64, 2000], the model's is [64, 2001]; E112 /model/h.0.bias2 is missing; "
+                 "/model/h.0.bias is unexpected",
                  [&] { (void)reader.load(others, layout, views); });
   });
 }
@@ -161,7 +169,8 @@ TEST(Checkpoint, ReplicasThatDifferAreNotSaved) {
 
 TEST(CheckpointDirectory, NamesHaveOneForm) {
   EXPECT_EQ(checkpoint_step("checkpoint-200"), 200);
-  for (const char* name : {"checkpoint-", "checkpoint-0200", "checkpoint-+2", "checkpoint-2.tmp", "checkpoint--2", "xcheckpoint-2", "checkpoint-99999999999999999999"})
+  for (const char* name : {"checkpoint-", "checkpoint-0200", "checkpoint-+2", "checkpoint-2.tmp", "checkpoint--2",
+                           "xcheckpoint-2", "checkpoint-99999999999999999999"})
     EXPECT_FALSE(checkpoint_step(name)) << name;
 }
 

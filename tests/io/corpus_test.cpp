@@ -23,7 +23,8 @@ TextTokenizer tokenizer(const std::string& family) {
   return TextTokenizer::load(std::string(TESSERA_TEST_DATA) + "/tokenizer/" + family + ".tokenizer.json");
 }
 
-io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vector<std::string>& files, const io::CorpusJob& job) {
+io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vector<std::string>& files,
+                          const io::CorpusJob& job) {
   io::CorpusReport report;
   std::mutex guard;
   run_local(ranks, [&](World& world) {
@@ -46,7 +47,9 @@ class CorpusFiles : public testing::Test {
   CorpusFiles() {
     std::string lines, json;
     for (int i = 0; i < 400; ++i) {
-      const std::string text = "Line " + std::to_string(i * 37) + " of  the \u00dcbung\u2019s text, caf\u0065\u0301 \u6f22\u5b57 <|endoftext|>" + std::string(i % 7, '!');
+      const std::string text = "Line " + std::to_string(i * 37) +
+                               " of  the \u00dcbung\u2019s text, caf\u0065\u0301 \u6f22\u5b57 <|endoftext|>" +
+                               std::string(i % 7, '!');
       lines += text + (i % 5 == 0 ? "\n\n  " : "\n");
       json += "{\"text\": \"" + text + "\\nnext " + std::to_string(i) + "\"}\n" + (i % 9 == 0 ? "\n" : "");
       documents.push_back(text + "\nnext " + std::to_string(i));
@@ -74,7 +77,8 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const std::size_t part : {std::size_t{300}, std::size_t{1} << 20}) {
         const std::string out = folder / "out.bin";
-        const io::CorpusReport report = tokenize(ranks, with, files, {.out = out, .eos = eos, .part_bytes = part, .progress = {}});
+        const io::CorpusReport report =
+            tokenize(ranks, with, files, {.out = out, .eos = eos, .part_bytes = part, .progress = {}});
         EXPECT_EQ(report.documents, 401);
         EXPECT_EQ(report.tokens, static_cast<std::int64_t>(expected.size()));
         EXPECT_EQ(report.repaired, 0);
@@ -109,7 +113,8 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
   const std::string out = folder / "out.bin";
   const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
     for (const int ranks : {1, 3})
-      expect_error(ExitCode::data, words, [&] { (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}}); });
+      expect_error(ExitCode::data, words,
+                   [&] { (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}}); });
     EXPECT_FALSE(std::filesystem::exists(out));
   };
   refused({files[0], folder.file("empty.txt", "")}, "empty.txt is empty");

@@ -14,7 +14,8 @@
 
 namespace tessera::test {
 
-/// A fresh folder, removed at the end. In memory: where a test writes small files thousands of times; on disk where there is no such place.
+/// A fresh folder, removed at the end. In memory: where a test writes small files thousands of times; on
+/// disk where there is no such place.
 class Folder {
  public:
   enum class Place { disk, memory };

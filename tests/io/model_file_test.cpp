@@ -154,7 +154,8 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
     const Mesh mesh(place.replicate, place.shard);
     run_local(mesh.world(), [&](World& world) {
       const Rank rank(mesh, world.rank());
-      io::write_model(world, folder.path(), config, params, rank.layout, rank.views, mesh.coordinate(world.rank(), Axis::replicate) == 0,
+      io::write_model(world, folder.path(), config, params, rank.layout, rank.views,
+                      mesh.coordinate(world.rank(), Axis::replicate) == 0,
                       {.max_shard_bytes = 2600, .companions = folder / "in"});
     });
     EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "in", "model-00001-of-00003.safetensors",
@@ -163,18 +164,21 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
     std::uint64_t headers = 0;
     for (const auto& file : io::open_safetensors_model(folder.path())) headers += file.bytes_read();
     const auto bytes = read_and_check(folder.path(), place, same);
-    EXPECT_EQ(bytes, static_cast<std::uint64_t>(mesh.world()) * headers + static_cast<std::uint64_t>(place.replicate) * param_bytes);
+    EXPECT_EQ(bytes,
+              static_cast<std::uint64_t>(mesh.world()) * headers + static_cast<std::uint64_t>(place.replicate) * param_bytes);
   }
   write(folder.path(), {1, 2});  // and one file again: no index is left that a reader could follow
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
   read_and_check(folder.path(), {1, 3}, same);
 }
 
-/// params as a file of transformers 5 might hold them: h.0.w and h.1.w and head.weight in one tensor, and a second copy of the table.
+/// params as a file of transformers 5 might hold them: h.0.w and h.1.w and head.weight in one tensor,
+/// and a second copy of the table.
 std::string fused_file(float difference) {
   constexpr std::int64_t numel = 11 * 65 + 200 * 3 + 25;
   std::vector<io::SafetensorsTensor> tensors = {{"fused", DType::f32, {2, numel / 2}}, {"copy", DType::f32, {37, 11}}};
-  for (const int p : {0, 1, 3}) tensors.push_back({params[static_cast<std::size_t>(p)].name, DType::f32, params[static_cast<std::size_t>(p)].shape});
+  for (const int p : {0, 1, 3})
+    tensors.push_back({params[static_cast<std::size_t>(p)].name, DType::f32, params[static_cast<std::size_t>(p)].shape});
   const auto plan = io::plan_safetensors(tensors, {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
@@ -216,7 +220,8 @@ TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
         bytes += io::read_model(world, folder.path(), params, got.layout, got.views, fused_use);
         for (std::size_t u = 0; u < want.memory.size(); ++u)
           for (std::size_t i = 0; i < want.memory[u].size(); ++i)
-            if (!std::isnan(want.memory[u][i]) && got.memory[u][i] != want.memory[u][i]) throw std::runtime_error("another value");
+            if (!std::isnan(want.memory[u][i]) && got.memory[u][i] != want.memory[u][i])
+              throw std::runtime_error("another value");
       });
     };
     read();
@@ -293,7 +298,8 @@ TEST(ModelFile, ReplacesOldFilesAndLeavesNoTemporaryOnes) {
   read_and_check(folder.path(), {1, 1}, same);
 }
 
-/// Runs write_model on three ranks, `broken` (-1: none) with memory that cannot be read; returns how many ranks threw Error (data).
+/// Runs write_model on three ranks, `broken` (-1: none) with memory that cannot be read; returns
+/// how many ranks threw Error (data).
 int failing_write(const std::string& directory, int broken) {
   std::atomic<int> errors = 0;
   void* nothing = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -50,7 +50,8 @@ TEST(ModelFiles, ShardsAreGreedyInOrderAndTheIndexAgrees) {
   for (std::size_t i = 0; i < some().size(); ++i) {
     const auto& file = files.files[static_cast<std::size_t>(files.places[i].file)];
     EXPECT_EQ(index["weight_map"][some()[i].name], file.name);
-    const auto at = std::find_if(file.plan.entries.begin(), file.plan.entries.end(), [&](const auto& e) { return e.name == some()[i].name; });
+    const auto at = std::find_if(file.plan.entries.begin(), file.plan.entries.end(),
+                                 [&](const auto& e) { return e.name == some()[i].name; });
     ASSERT_NE(at, file.plan.entries.end());
     EXPECT_EQ(files.places[i].begin, at->begin);
   }

@@ -1,4 +1,5 @@
-// Packed samples: every token of a document but its first is a target once, whatever T and strategy; where documents end, and what is refused.
+// Packed samples: every token of a document but its first is a target once, whatever T and strategy; where
+// documents end, and what is refused.
 #include "io/packing.hpp"
 
 #include <algorithm>
@@ -108,7 +109,8 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
 
 TEST(Packing, EveryTokenButTheFirstIsATargetOnce) {
   Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8};
-  for (std::uint64_t i = 0; i < 2500; ++i) lengths.push_back(1 + static_cast<std::int64_t>(philox(3, i)[0] % 23));  // three windows
+  for (std::uint64_t i = 0; i < 2500; ++i)
+    lengths.push_back(1 + static_cast<std::int64_t>(philox(3, i)[0] % 23));  // three windows
   for (const std::int64_t tokens : {1, 2, 8, 16, 100})
     for (const Packing packing : {Packing::binpack, Packing::sequential}) check(lengths, tokens, packing);
 }
@@ -158,7 +160,8 @@ TEST(Packing, WhatIsCutLosesNoTarget) {
 
 TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
   Folder folder;
-  const std::string text = folder.file("a.txt", "one"), lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
+  const std::string text = folder.file("a.txt", "one"),
+                    lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
                     last = folder.file("c", "end");
   const io::Dataset data = io::open_dataset({text, lines, last}, io::Tokenizer::bytes);  // one| two| | six| end
   EXPECT_EQ(io::document_ends(data, [] { return 0; }), (Ends{4, 8, 9, 13, 16}));
@@ -167,7 +170,9 @@ TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
 
 TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
   Folder folder;
-  const auto tokens = [&](const std::string& name) { return folder.file(name, test::token_file_of(20240520, 1, 4, std::string("\7\0\1\0\7\0\2\0", 8))); };
+  const auto tokens = [&](const std::string& name) {
+    return folder.file(name, test::token_file_of(20240520, 1, 4, std::string("\7\0\1\0\7\0\2\0", 8)));
+  };
   const auto data = [&] { return io::open_dataset({folder / "a.bin", folder / "b.bin"}, io::Tokenizer::bytes); };
   (void)tokens("a.bin"), (void)tokens("b.bin");
   EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{1, 3, 4, 5, 7, 8}));
@@ -179,9 +184,14 @@ TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
   };
   (void)folder.file("a.bin.documents", file(4, {0, 3, 3, 4}));
   EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{0, 3, 3, 4, 5, 7, 8}));
-  for (const auto& [bytes, words] : {std::pair{file(4, {3, 2, 4}), "before it"}, {file(4, {3}), "not of 4"}, {file(5, {3, 5}), "not of 4"},
-                                     {file(4, {-1, 4}), "before it"}, {file(4, {2, 4}) + "x", "its count"}, {file(4, {}), "its count"},
-                                     {std::string("TSRDOCS2"), "begin"}, {std::string(), "begin"},
+  for (const auto& [bytes, words] : {std::pair{file(4, {3, 2, 4}), "before it"},
+                                     {file(4, {3}), "not of 4"},
+                                     {file(5, {3, 5}), "not of 4"},
+                                     {file(4, {-1, 4}), "before it"},
+                                     {file(4, {2, 4}) + "x", "its count"},
+                                     {file(4, {}), "its count"},
+                                     {std::string("TSRDOCS2"), "begin"},
+                                     {std::string(), "begin"},
                                      {file(4, {2, 4}).substr(0, 32), "its count"}}) {
     (void)folder.file("a.bin.documents", bytes);
     expect_error(ExitCode::data, words, [&] { (void)io::document_ends(data(), [] { return 7; }); });

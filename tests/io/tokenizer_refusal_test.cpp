@@ -25,7 +25,8 @@ void expect_refusal(const std::string& family, const std::string& pointer, const
 }
 
 TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
-  expect_refusal("qwen2", "/normalizer", {{"type", "NFKC"}}, "the tokenizer's normalizer is \"NFKC\", which is not built [t.json]");
+  expect_refusal("qwen2", "/normalizer", {{"type", "NFKC"}},
+                 "the tokenizer's normalizer is \"NFKC\", which is not built [t.json]");
   expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");
   expect_refusal("llama2", "/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "\"Regex\"");
   expect_refusal("qwen2", "/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer is \"Whitespace\"");

@@ -1,4 +1,5 @@
-// Tokenizers of every family against Hugging Face's `tokenizers` (golden files of tokenizer/make_golden.py), and properties of their own.
+// Tokenizers of every family against Hugging Face's `tokenizers` (golden files of
+// tokenizer/make_golden.py), and properties of their own.
 
 #include "io/tokenizer/tokenizer.hpp"
 
@@ -51,7 +52,8 @@ class Family : public testing::TestWithParam<const char*> {
   const TextTokenizer tokenizer = TextTokenizer::load(data(name + ".tokenizer.json"));
   const std::vector<std::string> corpus = texts();
 };
-INSTANTIATE_TEST_SUITE_P(Tokenizer, Family, testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace"),
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Family,
+                         testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace"),
                          [](const auto& about) { return std::string(about.param); });
 
 TEST_P(Family, GivesTheIdsOfHuggingFace) {

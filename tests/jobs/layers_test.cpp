@@ -148,7 +148,8 @@ TEST(Precision, LossScaleIsOfFp16Alone) {
   EXPECT_EQ(scale->window, 500);
   EXPECT_EQ(scale->least, 4);
   for (const auto& arguments : {std::vector<std::string>{"train", "--bf16", "--loss_scale_window", "9"},
-                                {"train", "--fp16", "--min_loss_scale", "3"}, {"train", "--fp16", "--initial_scale_power", "2", "--min_loss_scale", "8"}})
+                                {"train", "--fp16", "--min_loss_scale", "3"},
+                                {"train", "--fp16", "--initial_scale_power", "2", "--min_loss_scale", "8"}})
     EXPECT_THROW((void)loss_scale_of(parsed(arguments).options), Error) << arguments.back();
 }
 

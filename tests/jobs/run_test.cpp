@@ -75,7 +75,10 @@ TEST(Lines, Step) {
 }
 
 TEST(Lines, StepWithALossScale) {
-  StepLine line{.scaled = true, .report = {.step = 3, .loss = 5.5, .grad_norm = 1.5, .learning_rate = 1e-3, .loss_scale = 65536}, .interval = {}, .total_steps = 9};
+  StepLine line{.scaled = true,
+                .report = {.step = 3, .loss = 5.5, .grad_norm = 1.5, .learning_rate = 1e-3, .loss_scale = 65536},
+                .interval = {},
+                .total_steps = 9};
   EXPECT_EQ(step_line(line).substr(0, 64), "step 3/9 | loss 5.5000 | scale 65536 | grad_norm 1.500 | lr 1.00");
   line.report.skipped = true;
   EXPECT_EQ(step_line(line).substr(0, 60), "step 3/9 | loss 5.5000 | scale 65536 overflow: step skipped ");
@@ -92,12 +95,15 @@ TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
   EXPECT_EQ(back.loss_scale, progress.loss_scale);
   const auto with = [&](const char* count) {
     io::Manifest changed;
-    changed.training = std::string(manifest.training).replace(manifest.training.find(",\"overflows_at_least\":7"), std::strlen(",\"overflows_at_least\":7"), count);
+    changed.training =
+        std::string(manifest.training)
+            .replace(manifest.training.find(",\"overflows_at_least\":7"), std::strlen(",\"overflows_at_least\":7"), count);
     return read_progress(changed, "here", data, false).loss_scale->at_least;
   };
   EXPECT_EQ(with(""), 0) << "of before it was kept";
   EXPECT_EQ(with(",\"overflows_at_least\":2"), 2);
-  for (const char* bad : {"-1", "1.5", "\"x\"", "null"}) EXPECT_THROW((void)with((std::string(",\"overflows_at_least\":") + bad).c_str()), Error) << bad;
+  for (const char* bad : {"-1", "1.5", "\"x\"", "null"})
+    EXPECT_THROW((void)with((std::string(",\"overflows_at_least\":") + bad).c_str()), Error) << bad;
   for (const char* bad : {"1000", "0", "-4", "\"x\"", "1e999"}) {
     std::string text = manifest.training;
     text.replace(text.find("1024"), std::strlen("1024.0"), bad);
@@ -206,12 +212,24 @@ TEST(Setup, Refusals) {
                 check_options(options_of({"--reproducible", "--reduce_gradients", "last"}));
               }),
               HasSubstr("reduce_gradients"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice", "measured", "--reproducible"})); }), HasSubstr("timing chose"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--gemm_choice", "measured", "--reproducible"}));
+              }),
+              HasSubstr("timing chose"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"})); }), HasSubstr("packed documents"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
+              }),
+              HasSubstr("packed documents"));
   for (const char* word : {"cudnn", "measured"})
-    EXPECT_THAT(refused([&] { choose_attention(options_of({"--attention", word, "--bf16"}), host_device); }), HasSubstr("on the CPU"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--attention", "measured", "--reproducible"})); }), HasSubstr("timing chose"));
+    EXPECT_THAT(refused([&] {
+                  choose_attention(options_of({"--attention", word, "--bf16"}), host_device);
+                }),
+                HasSubstr("on the CPU"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--attention", "measured", "--reproducible"}));
+              }),
+              HasSubstr("timing chose"));
   EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice_file", "x"})); }), HasSubstr("keeps what was measured"));
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));
@@ -225,16 +243,33 @@ TEST(Setup, Refusals) {
 }
 
 TEST(Setup, BuiltInShapesHaveTheirSizes) {
-  const std::map<std::string, std::int64_t> sizes = {
-      {"gpt2", 124'439'808}, {"gpt2-medium", 354'823'168}, {"gpt2-large", 774'030'080}, {"gpt2-xl", 1'557'611'200},
-      {"small", 11'139'072}, {"llama-3.2-1b", 1'235'814'400}, {"llama-3.2-3b", 3'212'749'824}, {"llama-3.1-8b", 8'030'261'248},
-      {"llama-3.1-70b", 70'553'706'496}, {"qwen2.5-0.5b", 494'032'768}, {"qwen2.5-1.5b", 1'543'714'304},
-      {"qwen2.5-3b", 3'085'938'688}, {"qwen2.5-7b", 7'615'616'512}, {"qwen2.5-14b", 14'770'033'664},
-      {"qwen2.5-32b", 32'763'876'352}, {"qwen2.5-72b", 72'706'203'648}, {"qwen3-0.6b", 596'049'920}, {"qwen3-1.7b", 1'720'574'976},
-      {"qwen3-4b", 4'022'468'096}, {"qwen3-8b", 8'190'735'360}, {"qwen3-14b", 14'768'307'200}, {"qwen3-32b", 32'762'123'264},
-      {"qwen3-30b-a3b", 30'532'122'624}, {"mixtral-8x7b", 46'702'792'704}};
+  const std::map<std::string, std::int64_t> sizes = {{"gpt2", 124'439'808},
+                                                     {"gpt2-medium", 354'823'168},
+                                                     {"gpt2-large", 774'030'080},
+                                                     {"gpt2-xl", 1'557'611'200},
+                                                     {"small", 11'139'072},
+                                                     {"llama-3.2-1b", 1'235'814'400},
+                                                     {"llama-3.2-3b", 3'212'749'824},
+                                                     {"llama-3.1-8b", 8'030'261'248},
+                                                     {"llama-3.1-70b", 70'553'706'496},
+                                                     {"qwen2.5-0.5b", 494'032'768},
+                                                     {"qwen2.5-1.5b", 1'543'714'304},
+                                                     {"qwen2.5-3b", 3'085'938'688},
+                                                     {"qwen2.5-7b", 7'615'616'512},
+                                                     {"qwen2.5-14b", 14'770'033'664},
+                                                     {"qwen2.5-32b", 32'763'876'352},
+                                                     {"qwen2.5-72b", 72'706'203'648},
+                                                     {"qwen3-0.6b", 596'049'920},
+                                                     {"qwen3-1.7b", 1'720'574'976},
+                                                     {"qwen3-4b", 4'022'468'096},
+                                                     {"qwen3-8b", 8'190'735'360},
+                                                     {"qwen3-14b", 14'768'307'200},
+                                                     {"qwen3-32b", 32'762'123'264},
+                                                     {"qwen3-30b-a3b", 30'532'122'624},
+                                                     {"mixtral-8x7b", 46'702'792'704}};
   for (const auto& [word, size] : sizes) EXPECT_EQ(models::make(shape_config(word), word).num_params(), size) << word;
-  EXPECT_EQ(std::count(shape_words, shape_words + std::strlen(shape_words), '|') + 1, static_cast<std::ptrdiff_t>(sizes.size()));
+  EXPECT_EQ(std::count(shape_words, shape_words + std::strlen(shape_words), '|') + 1,
+            static_cast<std::ptrdiff_t>(sizes.size()));
   EXPECT_EQ(models::make(shape_config("small"), "small").vocab, 256);
 }
 

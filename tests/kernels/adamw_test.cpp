@@ -1,4 +1,5 @@
-// AdamW: PyTorch's algorithm in double over many steps; the written sequence to the bit on every instruction set and thread count.
+// AdamW: PyTorch's algorithm in double over many steps; the written sequence to the bit on every
+// instruction set and thread count.
 #include "kernels/adamw.hpp"
 
 #include "reference.hpp"

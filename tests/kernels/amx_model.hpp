@@ -1,6 +1,6 @@
 #pragma once
-// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS). What
-// would raise an exception on the CPU ends the process with words.
+// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS).
+// What would raise an exception on the CPU ends the process with words.
 
 #include <cmath>
 #include <cstdio>
@@ -25,7 +25,8 @@ class AmxModel {
     require(config_.palette == 1 && config_.start_row == 0, "palette 1 from row 0");
     for (const std::uint8_t x : config_.reserved) require(x == 0, "reserved bytes are 0");
     for (int t = 0; t < 16; ++t)
-      require(config_.rows[t] <= (t < 8 ? 16 : 0) && config_.row_bytes[t] <= (t < 8 ? 64 : 0), "8 tiles of 16 rows of 64 bytes");
+      require(config_.rows[t] <= (t < 8 ? 16 : 0) && config_.row_bytes[t] <= (t < 8 ? 64 : 0),
+              "8 tiles of 16 rows of 64 bytes");
     std::memset(tiles_, 0, sizeof tiles_);
     is_on_ = true;
   }

@@ -1,6 +1,6 @@
 #pragma once
-// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it out on the
-// model. So the object file that AMX CPUs run is run here, operand by operand. Where the CPU has them, nothing is trapped.
+// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it out on
+// the model. So the object file that AMX CPUs run is run here, operand by operand. Where the CPU has them, nothing is trapped.
 
 #include "amx_model.hpp"
 #include "kernels/host/cpu.hpp"

@@ -1,4 +1,5 @@
-// Attention with a cache against attention over all tokens at once, in both types, on every instruction set and number of threads.
+// Attention with a cache against attention over all tokens at once, in both types, on every
+// instruction set and number of threads.
 
 #include "kernels/attention_cache.hpp"
 
@@ -14,13 +15,20 @@ struct Case {
 /// Largest distance between the last `fresh` tokens by cache and all tokens by attention_forward.
 template <class T>
 double distance(const Case& c, std::int64_t fresh) {
-  const std::int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim, before = c.tokens - fresh;
+  const std::int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim,
+                     before = c.tokens - fresh;
   const AttentionShape whole{c.batch, c.tokens, c.heads, c.kv_heads, c.head_dim};
   auto qkv = random_vector<T>(c.batch * c.tokens * width, 5);
-  std::vector<T> expected(static_cast<std::size_t>(c.batch * c.tokens * out_width)), ours(static_cast<std::size_t>(c.batch * fresh * out_width));
+  std::vector<T> expected(static_cast<std::size_t>(c.batch * c.tokens * out_width)),
+      ours(static_cast<std::size_t>(c.batch * fresh * out_width));
   Workspace forward(attention_forward_workspace(whole, dtype_of<T>::value));
-  attention_forward({.shape = whole, .qkv = {qkv.data(), {c.batch, c.tokens, width}}, .out = {expected.data(), {c.batch, c.tokens, out_width}},
-                     .lse = {}, .scale = 0.3, .workspace = forward.view()}, host_stream);
+  attention_forward({.shape = whole,
+                     .qkv = {qkv.data(), {c.batch, c.tokens, width}},
+                     .out = {expected.data(), {c.batch, c.tokens, out_width}},
+                     .lse = {},
+                     .scale = 0.3,
+                     .workspace = forward.view()},
+                    host_stream);
   const Shape cache_shape{c.batch, c.kv_heads, c.room, c.head_dim};
   std::vector<T> keys(static_cast<std::size_t>(cache_shape.numel()), std::numeric_limits<T>::quiet_NaN()), values = keys;
   const AttentionCache cache{{keys.data(), cache_shape}, {values.data(), cache_shape}};
@@ -34,21 +42,29 @@ double distance(const Case& c, std::int64_t fresh) {
   };
   auto old = part(0, before), now = part(before, fresh);
   if (before > 0)
-    cache_append({{c.batch, before, c.heads, c.kv_heads, c.head_dim}, {old.data(), {c.batch, before, width}}, {}, cache}, host_stream);
+    cache_append({{c.batch, before, c.heads, c.kv_heads, c.head_dim}, {old.data(), {c.batch, before, width}}, {}, cache},
+                 host_stream);
   std::vector<std::int32_t> positions;
   for (std::int64_t i = 0; i < c.batch * fresh; ++i) positions.push_back(static_cast<std::int32_t>(before + i % fresh));
   const AttentionShape shape{c.batch, fresh, c.heads, c.kv_heads, c.head_dim};
   const TensorView where{positions.data(), {c.batch, fresh}}, fresh_qkv{now.data(), {c.batch, fresh, width}};
   cache_append({shape, fresh_qkv, where, cache}, host_stream);
   Workspace workspace(cached_attention_workspace(shape, dtype_of<T>::value));
-  cached_attention({.shape = shape, .qkv = fresh_qkv, .positions = where, .cache = cache, .out = {ours.data(), {c.batch, fresh, out_width}},
-                    .scale = 0.3, .workspace = workspace.view()}, host_stream);
+  cached_attention({.shape = shape,
+                    .qkv = fresh_qkv,
+                    .positions = where,
+                    .cache = cache,
+                    .out = {ours.data(), {c.batch, fresh, out_width}},
+                    .scale = 0.3,
+                    .workspace = workspace.view()},
+                   host_stream);
   EXPECT_TRUE(workspace.intact());
   double worst = 0;
   for (std::int64_t b = 0; b < c.batch; ++b)
     for (std::int64_t i = 0; i < fresh * out_width; ++i) {
-      const double d = std::abs(static_cast<double>(ours[static_cast<std::size_t>(b * fresh * out_width + i)]) -
-                                static_cast<double>(expected[static_cast<std::size_t>((b * c.tokens + before) * out_width + i)]));
+      const double d =
+          std::abs(static_cast<double>(ours[static_cast<std::size_t>(b * fresh * out_width + i)]) -
+                   static_cast<double>(expected[static_cast<std::size_t>((b * c.tokens + before) * out_width + i)]));
       worst = d <= worst ? worst : d;
     }
   return worst;

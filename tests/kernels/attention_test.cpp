@@ -31,15 +31,16 @@ using Vector = std::vector<double>;
 /// Forward and backward as written in any paper, one query row at a time.
 Result<double> reference(const Case& c, const Vector& qkv, const Vector& dout) {
   const auto& [batch, tokens, heads, kv_heads, d] = c.shape;
-  Result<double> r{Vector(static_cast<std::size_t>(c.rows() * c.out_width())), Vector(static_cast<std::size_t>(c.rows() * heads)),
-                   Vector(qkv.size())};
+  Result<double> r{Vector(static_cast<std::size_t>(c.rows() * c.out_width())),
+                   Vector(static_cast<std::size_t>(c.rows() * heads)), Vector(qkv.size())};
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       const std::int64_t kv = h / (heads / kv_heads);
       const auto row = [&, b_ = b](std::int64_t t) { return (b_ * tokens + t) * c.width(); };
       const std::int64_t q = h * d, k = (heads + kv) * d, v = (heads + kv_heads + kv) * d;
       for (std::int64_t i = 0; i < tokens; ++i) {
-        const double *qi = &qkv[static_cast<std::size_t>(row(i) + q)], *doi = &dout[static_cast<std::size_t>((b * tokens + i) * c.out_width() + q)];
+        const double *qi = &qkv[static_cast<std::size_t>(row(i) + q)],
+                     *doi = &dout[static_cast<std::size_t>((b * tokens + i) * c.out_width() + q)];
         double* oi = &r.out[static_cast<std::size_t>((b * tokens + i) * c.out_width() + q)];
         Vector p(static_cast<std::size_t>(i + 1)), dp(p.size());
         double max = -INFINITY, sum = 0, delta = 0;
@@ -79,15 +80,24 @@ template <class T>
 Result<T> run(const Case& c, std::vector<T> qkv, std::vector<T> dout, std::vector<std::int32_t> positions = {}) {
   const AttentionShape& s = c.shape;
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  Result<T> r{std::vector<T>(dout.size(), nan), std::vector<T>(static_cast<std::size_t>(c.rows() * s.heads), nan), std::vector<T>(qkv.size(), nan)};
+  Result<T> r{std::vector<T>(dout.size(), nan), std::vector<T>(static_cast<std::size_t>(c.rows() * s.heads), nan),
+              std::vector<T>(qkv.size(), nan)};
   const Shape in{s.batch, s.tokens, c.width()}, out{s.batch, s.tokens, c.out_width()}, lse{s.batch, s.heads, s.tokens};
-  Workspace forward(attention_forward_workspace(s, dtype_of<T>::value)), backward(attention_backward_workspace(s, dtype_of<T>::value));
+  Workspace forward(attention_forward_workspace(s, dtype_of<T>::value)),
+      backward(attention_backward_workspace(s, dtype_of<T>::value));
   const TensorView documents = positions.empty() ? TensorView{} : view(positions, {s.batch, s.tokens});
   attention_forward({.shape = s, .qkv = view(qkv, in), .out = view(r.out, out), .lse = view(r.lse, lse), .scale = c.scale(),
                      .workspace = forward.view(), .positions = documents},
                     host_stream);
-  attention_backward({.shape = s, .dout = view(dout, out), .qkv = view(qkv, in), .out = view(r.out, out), .lse = view(r.lse, lse),
-                      .dqkv = view(r.dqkv, in), .scale = c.scale(), .workspace = backward.view(), .positions = documents},
+  attention_backward({.shape = s,
+                      .dout = view(dout, out),
+                      .qkv = view(qkv, in),
+                      .out = view(r.out, out),
+                      .lse = view(r.lse, lse),
+                      .dqkv = view(r.dqkv, in),
+                      .scale = c.scale(),
+                      .workspace = backward.view(),
+                      .positions = documents},
                      host_stream);
   EXPECT_TRUE(forward.intact() && backward.intact());
   return r;
@@ -108,7 +118,8 @@ const std::vector<Case> cases = {
 TEST(Attention, MatchesTheReferenceOnEveryInstructionSet) {
   for (const Case& c : cases) {
     SCOPED_TRACE(testing::Message() << c);
-    const auto qkv = random_vector<float>(c.rows() * c.width(), 1, c.spread), dout = random_vector<float>(c.rows() * c.out_width(), 2);
+    const auto qkv = random_vector<float>(c.rows() * c.width(), 1, c.spread),
+               dout = random_vector<float>(c.rows() * c.out_width(), 2);
     const Vector exact_qkv(qkv.begin(), qkv.end()), exact_dout(dout.begin(), dout.end());
     const auto expected = reference(c, exact_qkv, exact_dout);
     for (const Isa set : instruction_sets()) {
@@ -160,7 +171,8 @@ TEST(Attention, ThreadsChangeNoBit) {
 
 TEST(Attention, ASequenceDoesNotDependOnItsBatch) {
   const Case three{{3, 67, 4, 2, 24}}, one{{1, 67, 4, 2, 24}};
-  const auto qkv = random_vector<float>(three.rows() * three.width(), 7), dout = random_vector<float>(three.rows() * three.out_width(), 8);
+  const auto qkv = random_vector<float>(three.rows() * three.width(), 7),
+             dout = random_vector<float>(three.rows() * three.out_width(), 8);
   const auto part = [](const std::vector<float>& v, std::ptrdiff_t n) { return std::vector<float>(v.end() - n, v.end()); };
   const auto all = run<float>(three, qkv, dout);
   const auto last = run<float>(one, part(qkv, one.rows() * one.width()), part(dout, one.rows() * one.out_width()));
@@ -172,7 +184,8 @@ TEST(Attention, ExtremeScoresStayFinite) {
   // Scores of ±1e4 and more: all the weight on one key, or on those that tie.
   for (const double spread : {30.0, 300.0}) {
     Case c{{1, 130, 2, 1, 64}, spread};
-    const auto qkv = random_vector<float>(c.rows() * c.width(), 9, spread), dout = random_vector<float>(c.rows() * c.out_width(), 10);
+    const auto qkv = random_vector<float>(c.rows() * c.width(), 9, spread),
+               dout = random_vector<float>(c.rows() * c.out_width(), 10);
     const auto expected = reference(c, Vector(qkv.begin(), qkv.end()), Vector(dout.begin(), dout.end()));
     const auto got = run<float>(c, qkv, dout);
     for (const auto* v : {&got.out, &got.lse, &got.dqkv}) {
@@ -246,7 +259,8 @@ TEST(Attention, ADocumentOfNaNsReachesNoOther) {
   auto qkv = random_vector<float>(c.rows() * c.width(), 17), dout = random_vector<float>(c.rows() * c.out_width(), 18);
   const std::int64_t first = 8, last = 56;  // the third of the first sequence
   const auto is_bad = [&](std::int64_t t) { return t >= first && t < last; };
-  for (std::int64_t i = first * c.width(); i < last * c.width(); ++i) qkv[static_cast<std::size_t>(i)] = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t i = first * c.width(); i < last * c.width(); ++i)
+    qkv[static_cast<std::size_t>(i)] = std::numeric_limits<float>::quiet_NaN();
   const auto got = run<float>(c, qkv, dout, positions_of(packed));
   for (std::int64_t t = 0; t < c.rows(); ++t) {
     EXPECT_EQ(is_bad(t), std::isnan(got.out[static_cast<std::size_t>(t * c.out_width())])) << t;
@@ -261,7 +275,8 @@ TEST(Attention, LseMayBeAbsentAndNoTokensAreNoWork) {
   const auto with = run<float>(c, qkv, random_vector<float>(c.rows() * c.out_width(), 14));
   std::vector<float> out(with.out.size());
   Workspace workspace(attention_forward_workspace(c.shape, DType::f32));
-  attention_forward({.shape = c.shape, .qkv = view(qkv), .out = view(out), .scale = c.scale(), .workspace = workspace.view()}, host_stream);
+  attention_forward({.shape = c.shape, .qkv = view(qkv), .out = view(out), .scale = c.scale(), .workspace = workspace.view()},
+                    host_stream);
   EXPECT_EQ(out, with.out);
   attention_forward({.shape = {0, 9, 2, 1, 8}, .workspace = workspace.view()}, host_stream);
 }

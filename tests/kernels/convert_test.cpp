@@ -1,5 +1,5 @@
-// Casts of the halves: every pattern of 16 bits there and back, every rounding interval with its ties against arithmetic in double, NaN,
-// infinity and subnormal numbers; the same bits from every instruction set and any number of threads.
+// Casts of the halves: every pattern of 16 bits there and back, every rounding interval with its ties against arithmetic in
+// double, NaN, infinity and subnormal numbers; the same bits from every instruction set and any number of threads.
 #include "kernels/convert.hpp"
 
 #include <bit>
@@ -55,7 +55,8 @@ TYPED_TEST(Halves, BetweenNeighboursTheNearestAndOfTiesTheEven) {
   for (std::uint32_t i = 0; i < infinity_bits<TypeParam>; ++i) {
     const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
     const double a = value_of<TypeParam>(low);
-    const double b = high == infinity_bits<TypeParam> ? 2 * a - value_of<TypeParam>(static_cast<std::uint16_t>(i - 1)) : value_of<TypeParam>(high);
+    const double b = high == infinity_bits<TypeParam> ? 2 * a - value_of<TypeParam>(static_cast<std::uint16_t>(i - 1))
+                                                      : value_of<TypeParam>(high);
     const auto middle = static_cast<float>((a + b) / 2);
     ASSERT_EQ(static_cast<double>(middle), (a + b) / 2) << i;
     for (const float sign : {1.0F, -1.0F}) {
@@ -65,7 +66,8 @@ TYPED_TEST(Halves, BetweenNeighboursTheNearestAndOfTiesTheEven) {
       ASSERT_EQ(narrowed<TypeParam>(sign * std::nextafter(middle, INFINITY)), bit | high) << i;
     }
   }
-  for (const float x : {std::numeric_limits<float>::max(), INFINITY}) EXPECT_EQ(narrowed<TypeParam>(x), infinity_bits<TypeParam>);
+  for (const float x : {std::numeric_limits<float>::max(), INFINITY})
+    EXPECT_EQ(narrowed<TypeParam>(x), infinity_bits<TypeParam>);
   EXPECT_EQ(narrowed<TypeParam>(-0.0F), 0x8000);
   EXPECT_EQ(narrowed<TypeParam>(std::numeric_limits<float>::denorm_min()), 0);
 }

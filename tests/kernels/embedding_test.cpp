@@ -90,7 +90,8 @@ TEST(Embedding, BackwardWithoutPositions) {
 TEST(Embedding, PositionsOfTheirOwn) {
   Problem p;
   std::vector<std::int32_t> positions;
-  for (std::int64_t i = 0; i < p.batch * p.tokens; ++i) positions.push_back(static_cast<std::int32_t>(i % 4));  // a table shorter than T
+  for (std::int64_t i = 0; i < p.batch * p.tokens; ++i)
+    positions.push_back(static_cast<std::int32_t>(i % 4));  // a table shorter than T
   std::vector<double> table(p.position_table.begin(), p.position_table.begin() + 4 * p.channels), y(p.dy.size());
   std::vector<double> tokens(p.table.size()), dpositions(table.size(), 5), truth(table.size());
   embedding_forward({.ids = view(p.ids, p.id_shape()),

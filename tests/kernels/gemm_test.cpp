@@ -87,7 +87,11 @@ TEST(Gemm, ARowOfAThinProductDoesNotDependOnItsNeighbours) {
       for (const std::int64_t m : {1, 2, 5, 8}) {
         const Setting setting(num);
         std::vector<float> c(static_cast<std::size_t>(m * n));
-        gemm({.a = {a.data(), {m, k}}, .b = view(b, trans_b ? Shape{n, k} : Shape{k, n}), .c = view(c, {m, n}), .trans_b = trans_b}, host_stream);
+        gemm({.a = {a.data(), {m, k}},
+              .b = view(b, trans_b ? Shape{n, k} : Shape{k, n}),
+              .c = view(c, {m, n}),
+              .trans_b = trans_b},
+             host_stream);
         c.resize(static_cast<std::size_t>(n));
         if (one.empty()) one = c;
         EXPECT_EQ(c, one) << m << " rows, " << num << " threads";

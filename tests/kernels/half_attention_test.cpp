@@ -1,5 +1,5 @@
-// Attention of bf16 and f16 against the fp32 kernel on the same numbers: P and dS are rounded on their way, lse is not; grouped heads, odd
-// shapes beyond a tile, documents in a row, guarded workspace, the same bits from any number of threads.
+// Attention of bf16 and f16 against the fp32 kernel on the same numbers: P and dS are rounded on their way, lse is not; grouped
+// heads, odd shapes beyond a tile, documents in a row, guarded workspace, the same bits from any number of threads.
 #include "kernels/attention.hpp"
 
 #include <cstring>
@@ -22,8 +22,16 @@ struct Run {
     Workspace forward(attention_forward_workspace(shape, dtype)), backward(attention_backward_workspace(shape, dtype));
     attention_forward({.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .scale = scale,
                        .workspace = forward.view(), .positions = where}, host_stream);
-    attention_backward({.shape = shape, .dout = view(dout), .qkv = view(qkv), .out = view(out), .lse = view(lse), .dqkv = view(dqkv),
-                        .scale = scale, .workspace = backward.view(), .positions = where}, host_stream);
+    attention_backward({.shape = shape,
+                        .dout = view(dout),
+                        .qkv = view(qkv),
+                        .out = view(out),
+                        .lse = view(lse),
+                        .dqkv = view(dqkv),
+                        .scale = scale,
+                        .workspace = backward.view(),
+                        .positions = where},
+                       host_stream);
     EXPECT_TRUE(forward.intact() && backward.intact());
   }
   std::vector<T> qkv, dout, out, dqkv;
@@ -33,13 +41,15 @@ struct Run {
 template <class T>
 std::pair<std::vector<T>, std::vector<T>> inputs(const AttentionShape& s) {
   const std::int64_t rows = s.batch * s.tokens;
-  return {random_halves<T>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim, 1), random_halves<T>(rows * s.heads * s.head_dim, 2)};
+  return {random_halves<T>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim, 1),
+          random_halves<T>(rows * s.heads * s.head_dim, 2)};
 }
 
 template <class T>
 void is_near_fp32(const AttentionShape& shape, const std::vector<std::int32_t>& positions) {
-  SCOPED_TRACE(strfmt("T %lld, %lld heads on %lld of %lld", static_cast<long long>(shape.tokens), static_cast<long long>(shape.heads),
-                      static_cast<long long>(shape.kv_heads), static_cast<long long>(shape.head_dim)));
+  SCOPED_TRACE(strfmt("T %lld, %lld heads on %lld of %lld", static_cast<long long>(shape.tokens),
+                      static_cast<long long>(shape.heads), static_cast<long long>(shape.kv_heads),
+                      static_cast<long long>(shape.head_dim)));
   const auto [qkv, dout] = inputs<T>(shape);
   const Run<T> half(shape, qkv, dout, positions);
   const Run<float> wide(shape, widened(qkv), widened(dout), positions);
@@ -57,7 +67,8 @@ void is_near_fp32(const AttentionShape& shape, const std::vector<std::int32_t>& 
 TYPED_TEST(OfHalves, AttentionIsNearThatOfFp32) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(1, set);
-    for (const AttentionShape& shape : {AttentionShape{2, 1, 1, 1, 1}, {1, 49, 3, 3, 9}, {2, 131, 4, 2, 21}, {1, 200, 6, 2, 64}})
+    for (const AttentionShape& shape :
+         {AttentionShape{2, 1, 1, 1, 1}, {1, 49, 3, 3, 9}, {2, 131, 4, 2, 21}, {1, 200, 6, 2, 64}})
       is_near_fp32<TypeParam>(shape, {});
   }
 }
@@ -74,8 +85,10 @@ TYPED_TEST(OfHalves, StatisticsOfAttentionAreFp32) {
   const AttentionShape shape{1, 4, 1, 1, 2};
   auto qkv = random_halves<TypeParam>(24, 1), out = random_halves<TypeParam>(8, 2), lse = random_halves<TypeParam>(4, 3);
   Workspace workspace(attention_forward_workspace(shape, dtype_of<TypeParam>::value));
-  EXPECT_THROW(attention_forward({.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .workspace = workspace.view()}, host_stream),
-               std::logic_error);
+  EXPECT_THROW(
+      attention_forward({.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .workspace = workspace.view()},
+                        host_stream),
+      std::logic_error);
 }
 
 }  // namespace

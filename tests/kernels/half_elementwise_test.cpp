@@ -1,5 +1,5 @@
-// Element-wise kernels of bf16 and f16: every result is that of the fp32 kernel on the same numbers, rounded once, in every bit; special
-// values, odd sizes, any number of threads.
+// Element-wise kernels of bf16 and f16: every result is that of the fp32 kernel on the same numbers, rounded once, in every
+// bit; special values, odd sizes, any number of threads.
 #include "kernels/adamw.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/embedding.hpp"
@@ -52,13 +52,16 @@ TYPED_TEST(OfHalves, Gelu) {
 TYPED_TEST(OfHalves, Swiglu) {
   everywhere([] {
     for (const std::int64_t n : {1, 31, 4096 + 5}) {
-      auto gate = specials<TypeParam>(n, 1), up = random_halves<TypeParam>(n, 2), dy = random_halves<TypeParam>(n, 3), y = up, dgate = up, dup = up;
+      auto gate = specials<TypeParam>(n, 1), up = random_halves<TypeParam>(n, 2), dy = random_halves<TypeParam>(n, 3), y = up,
+           dgate = up, dup = up;
       auto wgate = widened(gate), wup = widened(up), wdy = widened(dy), wy = wup, wdgate = wup, wdup = wup;
       swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
       swiglu_forward({.gate = view(wgate), .up = view(wup), .y = view(wy)}, host_stream);
       expect_rounded(y, wy);
-      swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
-      swiglu_backward({.gate = view(wgate), .up = view(wup), .dy = view(wdy), .dgate = view(wdgate), .dup = view(wdup)}, host_stream);
+      swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+                      host_stream);
+      swiglu_backward({.gate = view(wgate), .up = view(wup), .dy = view(wdy), .dgate = view(wdgate), .dup = view(wdup)},
+                      host_stream);
       expect_rounded(dgate, wdgate);
       expect_rounded(dup, wdup);
     }
@@ -124,8 +127,13 @@ TYPED_TEST(OfHalves, Embedding) {
       auto dtable = table, dplaces = places;
       auto btable = widened(table), bplaces = widened(places), wdtable = btable, wdplaces = bplaces;
       const auto backward = [&](const TensorView& d, const TensorView& to_table, const TensorView& to_places) {
-        embedding_backward({.ids = view(ids, {batch, tokens}), .dy = d, .dtokens_table = to_table, .accumulate_tokens = accumulate,
-                            .dpositions_table = to_places, .accumulate_positions = accumulate}, host_stream);
+        embedding_backward({.ids = view(ids, {batch, tokens}),
+                            .dy = d,
+                            .dtokens_table = to_table,
+                            .accumulate_tokens = accumulate,
+                            .dpositions_table = to_places,
+                            .accumulate_positions = accumulate},
+                           host_stream);
       };
       backward(view(dy, all), view(dtable, {vocab, channels}), view(dplaces, {tokens, channels}));
       backward(view(dy, all), view(btable, {vocab, channels}), view(bplaces, {tokens, channels}));
@@ -143,7 +151,8 @@ TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
     const std::int64_t n = 3 * 4096 + 77;
     auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1), v = m;
     for (float& x : v) x = x * x;
-    const AdamWScalars scalars{.learning_rate = 1e-2, .weight_decay = 0.1, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.03, .clip = 0.5};
+    const AdamWScalars scalars{
+        .learning_rate = 1e-2, .weight_decay = 0.1, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.03, .clip = 0.5};
     const AdamWSegment all{0, n};
     auto param2 = param, m2 = m, v2 = v;
     std::vector<TypeParam> copy(static_cast<std::size_t>(n));
@@ -156,8 +165,15 @@ TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
     EXPECT_EQ(v, v2);
     expect_rounded(copy, param);
     std::vector<TypeParam> few(3);
-    EXPECT_THROW(adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars,
-                        .segments = {&all, 1}, .copy = view(few)}, host_stream), std::logic_error);
+    EXPECT_THROW(adamw({.param = view(param),
+                        .exp_avg = view(m),
+                        .exp_avg_sq = view(v),
+                        .grad = view(grad),
+                        .scalars = &scalars,
+                        .segments = {&all, 1},
+                        .copy = view(few)},
+                       host_stream),
+                 std::logic_error);
   });
 }
 

@@ -19,7 +19,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 /// Loss, dx and dweight of one head by loops in double, the gradient of the logits rounded to T before it is multiplied.
 template <class T>
 struct HeadTruth {
-  HeadTruth(const std::vector<T>& x, const std::vector<T>& w, const std::vector<std::int32_t>& targets, std::int64_t c, double scale)
+  HeadTruth(const std::vector<T>& x, const std::vector<T>& w, const std::vector<std::int32_t>& targets, std::int64_t c,
+            double scale)
       : dx(x.size()), dw(w.size()) {
     const auto n = static_cast<std::int64_t>(targets.size()), v = static_cast<std::int64_t>(w.size()) / c;
     std::vector<double> sum_dw(w.size()), logits(at(v));
@@ -27,7 +28,8 @@ struct HeadTruth {
       if (targets[at(i)] == ignore_index) continue;
       for (std::int64_t j = 0; j < v; ++j) {
         logits[at(j)] = 0;
-        for (std::int64_t k = 0; k < c; ++k) logits[at(j)] += static_cast<double>(x[at(i * c + k)]) * static_cast<double>(w[at(j * c + k)]);
+        for (std::int64_t k = 0; k < c; ++k)
+          logits[at(j)] += static_cast<double>(x[at(i * c + k)]) * static_cast<double>(w[at(j * c + k)]);
       }
       const double max = *std::max_element(logits.begin(), logits.end());
       double sum = 0;
@@ -63,7 +65,11 @@ TYPED_TEST(OfHalves, HeadLoss) {
       const HeadTruth<TypeParam> truth(x, w, targets, c, scale);
       Workspace workspace(head_loss_workspace(n, v, dtype_of<TypeParam>::value));
       LossSums sums, eval;
-      HeadLossArgs args{.x = view(x, {n, c}), .weight = view(w, {v, c}), .targets = view(targets), .sums = &eval, .workspace = workspace.view()};
+      HeadLossArgs args{.x = view(x, {n, c}),
+                        .weight = view(w, {v, c}),
+                        .targets = view(targets),
+                        .sums = &eval,
+                        .workspace = workspace.view()};
       head_loss(args, host_stream);
       args.sums = &sums, args.loss_scale = &scale, args.dx = view(dx, {n, c}), args.dweight = view(dw, {v, c});
       head_loss(args, host_stream);
@@ -88,12 +94,20 @@ TYPED_TEST(OfHalves, RouterGradientIsRoundedOnce) {
   auto logits = random_vector<float>(n * e, 1);
   std::vector<float> probs(at(n * e)), weights(at(n * k)), wide(probs.size());
   std::vector<std::int32_t> experts(at(n * k));
-  route({.logits = view(logits, {n, e}), .probs = view(probs, {n, e}), .experts = view(experts, {n, k}), .weights = view(weights, {n, k})}, host_stream);
+  route({.logits = view(logits, {n, e}),
+         .probs = view(probs, {n, e}),
+         .experts = view(experts, {n, k}),
+         .weights = view(weights, {n, k})},
+        host_stream);
   auto dweights = random_vector<float>(n * k, 2);
   std::vector<TypeParam> dlogits(probs.size());
   const auto backward = [&](const TensorView& out) {
-    route_backward({.dweights = view(dweights, {n, k}), .probs = view(probs, {n, e}), .experts = view(experts, {n, k}), .weights = view(weights, {n, k}),
-                    .dlogits = out}, host_stream);
+    route_backward({.dweights = view(dweights, {n, k}),
+                    .probs = view(probs, {n, e}),
+                    .experts = view(experts, {n, k}),
+                    .weights = view(weights, {n, k}),
+                    .dlogits = out},
+                   host_stream);
   };
   backward(view(dlogits, {n, e}));
   backward(view(wide, {n, e}));
@@ -115,15 +129,35 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
   for (const bool accumulate : {false, true}) {
     auto out = y;
     auto wide = widened(y), wide_dealt = widened(dealt);
-    combine_rows({.x = view(dealt, {n * k, c}), .weights = view(weights, {n, k}), .dispatch = dispatch, .y = view(out, {n, c}), .accumulate = accumulate}, host_stream);
-    combine_rows({.x = view(wide_dealt, {n * k, c}), .weights = view(weights, {n, k}), .dispatch = dispatch, .y = view(wide, {n, c}), .accumulate = accumulate}, host_stream);
+    combine_rows({.x = view(dealt, {n * k, c}),
+                  .weights = view(weights, {n, k}),
+                  .dispatch = dispatch,
+                  .y = view(out, {n, c}),
+                  .accumulate = accumulate},
+                 host_stream);
+    combine_rows({.x = view(wide_dealt, {n * k, c}),
+                  .weights = view(weights, {n, k}),
+                  .dispatch = dispatch,
+                  .y = view(wide, {n, c}),
+                  .accumulate = accumulate},
+                 host_stream);
     expect_rounded(out, wide);
   }
   auto b = random_halves<TypeParam>(n * k * c, 4);
   auto wa = widened(dealt), wb = widened(b);
   std::vector<float> dweights(weights.size()), wide_dweights(weights.size());
-  weigh_rows({.a = view(dealt, {n * k, c}), .b = view(b, {n * k, c}), .weights = view(weights, {n, k}), .dispatch = dispatch, .dweights = view(dweights, {n, k})}, host_stream);
-  weigh_rows({.a = view(wa, {n * k, c}), .b = view(wb, {n * k, c}), .weights = view(weights, {n, k}), .dispatch = dispatch, .dweights = view(wide_dweights, {n, k})}, host_stream);
+  weigh_rows({.a = view(dealt, {n * k, c}),
+              .b = view(b, {n * k, c}),
+              .weights = view(weights, {n, k}),
+              .dispatch = dispatch,
+              .dweights = view(dweights, {n, k})},
+             host_stream);
+  weigh_rows({.a = view(wa, {n * k, c}),
+              .b = view(wb, {n * k, c}),
+              .weights = view(weights, {n, k}),
+              .dispatch = dispatch,
+              .dweights = view(wide_dweights, {n, k})},
+             host_stream);
   expect_rounded(dealt, wa);
   expect_rounded(b, wb);
   EXPECT_LT(relative_error(dweights, wide_dweights), 1e-6);
@@ -134,7 +168,8 @@ TYPED_TEST(OfHalves, CachedAttention) {
     const Setting setting(2, set);
     const std::int64_t room = 300, d = 21;
     const AttentionShape shape{.batch = 2, .tokens = 1, .heads = 4, .kv_heads = 2, .head_dim = d};
-    auto qkv = random_halves<TypeParam>(2 * 8 * d, 1), keys = random_halves<TypeParam>(2 * 2 * room * d, 2), values = random_halves<TypeParam>(2 * 2 * room * d, 3);
+    auto qkv = random_halves<TypeParam>(2 * 8 * d, 1), keys = random_halves<TypeParam>(2 * 2 * room * d, 2),
+         values = random_halves<TypeParam>(2 * 2 * room * d, 3);
     std::vector<TypeParam> out(at(2 * 4 * d));
     auto wqkv = widened(qkv), wkeys = widened(keys), wvalues = widened(values), wout = widened(out);
     std::vector<std::int32_t> positions{7, 299};

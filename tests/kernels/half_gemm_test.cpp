@@ -1,5 +1,6 @@
-// GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value, one rounding. All ways
-// of multiplying that can run or be modelled here (up-cast panels; packed pairs by tiles), shapes beyond one block, thin products, NaN.
+// GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value,
+// one rounding. All ways of multiplying that can run or be modelled here (up-cast panels; packed pairs by tiles), shapes
+// beyond one block, thin products, NaN.
 #include "kernels/gemm.hpp"
 
 #include <array>
@@ -50,14 +51,16 @@ struct Case {
 template <class T>
 std::vector<T> integers(std::int64_t n, std::uint64_t seed) {
   std::vector<T> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = T(static_cast<float>(static_cast<int>((i * 2654435761U + seed * 40503U) >> 7) % 4));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = T(static_cast<float>(static_cast<int>((i * 2654435761U + seed * 40503U) >> 7) % 4));
   for (std::size_t i = 0; i < v.size(); i += 3) v[i] = T(-static_cast<float>(v[i]));
   return v;
 }
 
 /// The product in fp32, which is exact here; by loops over lines, fast enough for shapes beyond a block.
 template <class T>
-std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vector<T>& b, const std::vector<float>& c, const std::vector<T>& bias) {
+std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vector<T>& b, const std::vector<float>& c,
+                         const std::vector<T>& bias) {
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   const auto wide_a = widened(a);
   auto wide_b = widened(b);
@@ -73,7 +76,8 @@ std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vect
       for (std::int64_t j = 0; j < s.n; ++j) line[at(j)] += x * y[j];
     }
     for (std::int64_t j = 0; j < s.n; ++j)
-      result[at(i * s.n + j)] = static_cast<float>(s.alpha) * line[at(j)] + (s.beta == 0 ? 0 : static_cast<float>(s.beta) * c[at(i * s.n + j)]) +
+      result[at(i * s.n + j)] = static_cast<float>(s.alpha) * line[at(j)] +
+                                (s.beta == 0 ? 0 : static_cast<float>(s.beta) * c[at(i * s.n + j)]) +
                                 (s.with_bias ? static_cast<float>(bias[at(j)]) : 0);
   }
   return result;
@@ -81,8 +85,9 @@ std::vector<float> truth(const Case& s, const std::vector<T>& a, const std::vect
 
 template <class T>
 void is_exact(const Case& s) {
-  SCOPED_TRACE(strfmt("%lld %lld %lld, transposed %d %d, alpha %g, beta %g, bias %d", static_cast<long long>(s.m), static_cast<long long>(s.n),
-                      static_cast<long long>(s.k), s.trans_a, s.trans_b, s.alpha, s.beta, s.with_bias));
+  SCOPED_TRACE(strfmt("%lld %lld %lld, transposed %d %d, alpha %g, beta %g, bias %d", static_cast<long long>(s.m),
+                      static_cast<long long>(s.n), static_cast<long long>(s.k), s.trans_a, s.trans_b, s.alpha, s.beta,
+                      s.with_bias));
   auto a = integers<T>(s.m * s.k, 1), b = integers<T>(s.k * s.n, 2), c = integers<T>(s.m * s.n, 3), bias = integers<T>(s.n, 4);
   auto wide = widened(c);
   const std::vector<float> exact = truth(s, a, b, wide, bias);
@@ -90,11 +95,17 @@ void is_exact(const Case& s) {
     c.assign(c.size(), T(NAN));
     wide.assign(wide.size(), NAN);
   }
-  GemmArgs args{.a = view(a, s.trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}), .b = view(b, s.trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}),
-                .c = view(c, {s.m, s.n}), .trans_a = s.trans_a, .trans_b = s.trans_b, .alpha = s.alpha, .beta = s.beta,
+  GemmArgs args{.a = view(a, s.trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}),
+                .b = view(b, s.trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}),
+                .c = view(c, {s.m, s.n}),
+                .trans_a = s.trans_a,
+                .trans_b = s.trans_b,
+                .alpha = s.alpha,
+                .beta = s.beta,
                 .bias = s.with_bias ? view(bias) : TensorView{}};
   gemm(args, host_stream);
-  for (std::size_t i = 0; i < c.size(); ++i) ASSERT_EQ(static_cast<float>(c[i]), static_cast<float>(T(exact[i]))) << i;  // -0 is 0
+  for (std::size_t i = 0; i < c.size(); ++i)
+    ASSERT_EQ(static_cast<float>(c[i]), static_cast<float>(T(exact[i]))) << i;  // -0 is 0
   args.c = view(wide, {s.m, s.n});  // fp32 beside halves: not rounded
   gemm(args, host_stream);
   EXPECT_EQ(wide, exact);
@@ -103,14 +114,19 @@ void is_exact(const Case& s) {
 template <class T>
 void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k) {
   for (int mask = 0; mask < 16; ++mask)
-    is_exact<T>({m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0, mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0, (mask & 8) != 0});
+    is_exact<T>({m, n, k, (mask & 1) != 0, (mask & 2) != 0, mask & 4 ? -0.5 : 1.0,
+                 mask & 4   ? 2.0
+                 : mask & 1 ? 1.0
+                            : 0.0,
+                 (mask & 8) != 0});
 }
 
 TYPED_TEST(OfHalves, EveryInstructionSetSumsAndRoundsAlike) {
   const Way way(nullptr);
   for (const Isa isa : instruction_sets()) {
     const Setting setting(1, isa);
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{33, 1, 5}, {7, 17, 9}, {75, 67, 33}, {24, 64, 40}}) all_kinds<TypeParam>(m, n, k);
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{33, 1, 5}, {7, 17, 9}, {75, 67, 33}, {24, 64, 40}})
+      all_kinds<TypeParam>(m, n, k);
   }
 }
 
@@ -119,7 +135,8 @@ TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
     for (const int num : {1, 3}) {
       const Way way(kind);
       const Setting setting(num);
-      for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {33, 1, 5}, {3, 5, 200}, {13, 33, 7}, {70, 90, 33}, {129, 90, 60}, {5, 9, 0}})
+      for (const auto& [m, n, k] :
+           {std::array<std::int64_t, 3>{1, 1, 1}, {33, 1, 5}, {3, 5, 200}, {13, 33, 7}, {70, 90, 33}, {129, 90, 60}, {5, 9, 0}})
         all_kinds<TypeParam>(m, n, k);
     }
 }
@@ -170,8 +187,8 @@ TYPED_TEST(OfHalves, GemmOfNaNAndInfinity) {
   for (const host::PairKernel* kind : ways<TypeParam>()) {
     const Way way(kind);
     const std::int64_t m = 14, n = 35, k = 9;  // edges of every tile
-    std::vector<TypeParam> a(static_cast<std::size_t>(m * k), TypeParam(1.0F)), b(static_cast<std::size_t>(k * n), TypeParam(1.0F)),
-        c(static_cast<std::size_t>(m * n));
+    std::vector<TypeParam> a(static_cast<std::size_t>(m * k), TypeParam(1.0F)),
+        b(static_cast<std::size_t>(k * n), TypeParam(1.0F)), c(static_cast<std::size_t>(m * n));
     a[static_cast<std::size_t>(3 * k + 8)] = TypeParam(NAN);
     a[static_cast<std::size_t>(13 * k + 8)] = TypeParam(-INFINITY);
     gemm({.a = view(a, {m, k}), .b = view(b, {k, n}), .c = view(c, {m, n})}, host_stream);
@@ -190,8 +207,14 @@ TYPED_TEST(OfHalves, ColumnsOfWiderMatrices) {
   for (const host::PairKernel* kind : ways<TypeParam>()) {
     const Way way(kind);
     auto out = c;
-    gemm({.a = {a.data() + 3, {m, k}}, .b = {b.data() + 5, {n, k}}, .c = {out.data() + 7, {m, n}}, .trans_b = true, .stride_a = wide,
-          .stride_b = wide, .stride_c = wide}, host_stream);
+    gemm({.a = {a.data() + 3, {m, k}},
+          .b = {b.data() + 5, {n, k}},
+          .c = {out.data() + 7, {m, n}},
+          .trans_b = true,
+          .stride_a = wide,
+          .stride_b = wide,
+          .stride_c = wide},
+         host_stream);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < wide; ++j) {
         const auto at = static_cast<std::size_t>(i * wide + j);
@@ -199,7 +222,8 @@ TYPED_TEST(OfHalves, ColumnsOfWiderMatrices) {
         if (j >= 7 && j < 7 + n) {
           sum = 0;
           for (std::int64_t l = 0; l < k; ++l)
-            sum += static_cast<float>(a[static_cast<std::size_t>(i * wide + 3 + l)]) * static_cast<float>(b[static_cast<std::size_t>((j - 7) * wide + 5 + l)]);
+            sum += static_cast<float>(a[static_cast<std::size_t>(i * wide + 3 + l)]) *
+                   static_cast<float>(b[static_cast<std::size_t>((j - 7) * wide + 5 + l)]);
         }
         ASSERT_EQ(out[at].bits, TypeParam(sum).bits) << i << " " << j;
       }

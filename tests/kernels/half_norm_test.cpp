@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same numbers: statistics in fp32, results rounded once, gradients of
-// weights in fp32 or rounded once; any number of threads.
+// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same numbers: statistics in fp32, results rounded once,
+// gradients of weights in fp32 or rounded once; any number of threads.
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
 
@@ -18,23 +18,49 @@ constexpr std::int64_t rows = 37;
 template <class T, class G = T>
 struct Layer {
   explicit Layer(std::int64_t channels)
-      : c(channels), x(random_halves<T>(rows * c, 1, 3)), dy(random_halves<T>(rows * c, 2)), weight(random_halves<T>(c, 3)),
-        bias(random_halves<T>(c, 4)), y(x), dx(random_halves<T>(rows * c, 5)), dweight(random_halves<G>(c, 6)), dbias(random_halves<G>(c, 7)) {}
+      : c(channels),
+        x(random_halves<T>(rows * c, 1, 3)),
+        dy(random_halves<T>(rows * c, 2)),
+        weight(random_halves<T>(c, 3)),
+        bias(random_halves<T>(c, 4)),
+        y(x),
+        dx(random_halves<T>(rows * c, 5)),
+        dweight(random_halves<G>(c, 6)),
+        dbias(random_halves<G>(c, 7)) {}
   template <class S>
   explicit Layer(const S& other)
       : c(other.c), x(widened(other.x)), dy(widened(other.dy)), weight(widened(other.weight)), bias(widened(other.bias)), y(x),
         dx(widened(other.dx)), dweight(widened(other.dweight)), dbias(widened(other.dbias)) {}
   void run(bool add) {
-    layer_norm_forward({.x = view(x, {rows, c}), .weight = view(weight), .bias = view(bias), .y = view(y, {rows, c}), .mean = view(mean),
-                        .rstd = view(rstd)}, host_stream);
+    layer_norm_forward({.x = view(x, {rows, c}),
+                        .weight = view(weight),
+                        .bias = view(bias),
+                        .y = view(y, {rows, c}),
+                        .mean = view(mean),
+                        .rstd = view(rstd)},
+                       host_stream);
     auto again = y;
-    layer_norm_apply({.x = view(x, {rows, c}), .weight = view(weight), .bias = view(bias), .mean = view(mean), .rstd = view(rstd),
-                      .y = view(again, {rows, c})}, host_stream);
+    layer_norm_apply({.x = view(x, {rows, c}),
+                      .weight = view(weight),
+                      .bias = view(bias),
+                      .mean = view(mean),
+                      .rstd = view(rstd),
+                      .y = view(again, {rows, c})},
+                     host_stream);
     EXPECT_EQ(std::memcmp(again.data(), y.data(), y.size() * sizeof(T)), 0);
     Workspace workspace(layer_norm_backward_workspace(c, dtype_of<T>::value));
-    layer_norm_backward({.dy = view(dy, {rows, c}), .x = view(x, {rows, c}), .weight = view(weight), .mean = view(mean), .rstd = view(rstd),
-                         .dx = view(dx, {rows, c}), .add_to_dx = add, .dweight = view(dweight), .dbias = view(dbias), .accumulate = add,
-                         .workspace = workspace.view()}, host_stream);
+    layer_norm_backward({.dy = view(dy, {rows, c}),
+                         .x = view(x, {rows, c}),
+                         .weight = view(weight),
+                         .mean = view(mean),
+                         .rstd = view(rstd),
+                         .dx = view(dx, {rows, c}),
+                         .add_to_dx = add,
+                         .dweight = view(dweight),
+                         .dbias = view(dbias),
+                         .accumulate = add,
+                         .workspace = workspace.view()},
+                        host_stream);
     EXPECT_TRUE(workspace.intact());
   }
   std::int64_t c;
@@ -47,16 +73,23 @@ struct Layer {
 template <class T, class G = T>
 struct Rms {
   explicit Rms(std::int64_t channels)
-      : c(channels), x(random_halves<T>(rows * 2 * c, 1, 3)), dy(random_halves<T>(rows * 2 * c, 2)), weight(random_halves<T>(c, 3)), y(x),
-        dx(random_halves<T>(rows * 2 * c, 5)), dweight(random_halves<G>(c, 6)) {}
+      : c(channels),
+        x(random_halves<T>(rows * 2 * c, 1, 3)),
+        dy(random_halves<T>(rows * 2 * c, 2)),
+        weight(random_halves<T>(c, 3)),
+        y(x),
+        dx(random_halves<T>(rows * 2 * c, 5)),
+        dweight(random_halves<G>(c, 6)) {}
   template <class S>
   explicit Rms(const S& other)
       : c(other.c), x(widened(other.x)), dy(widened(other.dy)), weight(widened(other.weight)), y(x), dx(widened(other.dx)),
         dweight(widened(other.dweight)) {}
   void run(bool add) {
-    rms_norm_forward({.x = view(x, {rows, 2 * c}), .weight = view(weight), .y = view(y, {rows, 2 * c}), .rstd = view(rstd)}, host_stream);
+    rms_norm_forward({.x = view(x, {rows, 2 * c}), .weight = view(weight), .y = view(y, {rows, 2 * c}), .rstd = view(rstd)},
+                     host_stream);
     auto again = y;
-    rms_norm_apply({.x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd), .y = view(again, {rows, 2 * c})}, host_stream);
+    rms_norm_apply({.x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd), .y = view(again, {rows, 2 * c})},
+                   host_stream);
     EXPECT_EQ(std::memcmp(again.data(), y.data(), y.size() * sizeof(T)), 0);
     Workspace workspace(rms_norm_backward_workspace(c, dtype_of<T>::value));
     rms_norm_backward({.dy = view(dy, {rows, 2 * c}), .x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd),
@@ -108,9 +141,11 @@ TYPED_TEST(OfHalves, LayerNorm) { agrees<Layer, TypeParam>(); }
 TYPED_TEST(OfHalves, RmsNorm) { agrees<Rms, TypeParam>(); }
 
 TYPED_TEST(OfHalves, StatisticsAreFp32) {
-  auto x = random_halves<TypeParam>(8, 1), weight = random_halves<TypeParam>(4, 2), y = x, rstd = random_halves<TypeParam>(2, 3);
-  EXPECT_THROW(rms_norm_forward({.x = view(x, {2, 4}), .weight = view(weight), .y = view(y, {2, 4}), .rstd = view(rstd)}, host_stream),
-               std::logic_error);
+  auto x = random_halves<TypeParam>(8, 1), weight = random_halves<TypeParam>(4, 2), y = x,
+       rstd = random_halves<TypeParam>(2, 3);
+  EXPECT_THROW(
+      rms_norm_forward({.x = view(x, {2, 4}), .weight = view(weight), .y = view(y, {2, 4}), .rstd = view(rstd)}, host_stream),
+      std::logic_error);
 }
 
 }  // namespace

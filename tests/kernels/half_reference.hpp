@@ -33,7 +33,8 @@ void expect_rounded(const std::vector<T>& halves, const std::vector<float>& wide
 template <class T>
 inline constexpr double half_epsilon = std::is_same_v<T, bf16> ? 1.0 / 128 : 1.0 / 1024;
 
-/// Every element is within half a unit of the last place of the fp32 result, plus `slack` of the largest: where sums have another order.
+/// Every element is within half a unit of the last place of the fp32 result, plus `slack` of the
+/// largest: where sums have another order.
 template <class T>
 void expect_near_rounded(const std::vector<T>& halves, const std::vector<float>& wide, double slack) {
   ASSERT_EQ(halves.size(), wide.size());

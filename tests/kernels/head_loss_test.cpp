@@ -23,7 +23,9 @@ struct Result {
 Targets random_targets(const Case& s, std::int64_t ignored_of_ten) {
   Targets t(static_cast<std::size_t>(s.n));
   for (std::size_t i = 0; i < t.size(); ++i) {
-    t[i] = static_cast<std::int64_t>(10 * uniform(20, i)) < ignored_of_ten ? ignore_index : static_cast<std::int32_t>(uniform(21, i) * static_cast<double>(s.v));
+    t[i] = static_cast<std::int64_t>(10 * uniform(20, i)) < ignored_of_ten
+               ? ignore_index
+               : static_cast<std::int32_t>(uniform(21, i) * static_cast<double>(s.v));
   }
   return t;
 }
@@ -41,7 +43,9 @@ Reference reference(const Case& s, const Vector& x, const Vector& w, const Targe
     if (target == ignore_index) continue;
     Vector logits(static_cast<std::size_t>(s.v));
     for (std::int64_t j = 0; j < s.v; ++j) {
-      for (std::int64_t c = 0; c < s.c; ++c) logits[static_cast<std::size_t>(j)] += x[static_cast<std::size_t>(i * s.c + c)] * w[static_cast<std::size_t>(j * s.c + c)];
+      for (std::int64_t c = 0; c < s.c; ++c)
+        logits[static_cast<std::size_t>(j)] +=
+            x[static_cast<std::size_t>(i * s.c + c)] * w[static_cast<std::size_t>(j * s.c + c)];
     }
     const auto largest = std::max_element(logits.begin(), logits.end());
     const double max = *largest;
@@ -63,12 +67,20 @@ Reference reference(const Case& s, const Vector& x, const Vector& w, const Targe
 }
 
 template <class T>
-Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale, const std::vector<T>& dweight_before = {}) {
+Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale,
+              const std::vector<T>& dweight_before = {}) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   Result<T> r{std::vector<T>(x.size(), nan), dweight_before.empty() ? std::vector<T>(w.size(), nan) : dweight_before, {}};
   Workspace workspace(head_loss_workspace(s.n, s.v, dtype_of<T>::value));
-  head_loss({.x = view(x, {s.n, s.c}), .weight = view(w, {s.v, s.c}), .targets = view(targets), .sums = &r.sums, .workspace = workspace.view(),
-             .loss_scale = &scale, .dx = view(r.dx, {s.n, s.c}), .dweight = view(r.dweight, {s.v, s.c}), .accumulate = !dweight_before.empty()},
+  head_loss({.x = view(x, {s.n, s.c}),
+             .weight = view(w, {s.v, s.c}),
+             .targets = view(targets),
+             .sums = &r.sums,
+             .workspace = workspace.view(),
+             .loss_scale = &scale,
+             .dx = view(r.dx, {s.n, s.c}),
+             .dweight = view(r.dweight, {s.v, s.c}),
+             .accumulate = !dweight_before.empty()},
             host_stream);
   EXPECT_TRUE(workspace.intact());
   return r;
@@ -78,7 +90,12 @@ template <class T>
 LossSums evaluate(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets) {
   LossSums sums;
   Workspace workspace(head_loss_workspace(s.n, s.v, dtype_of<T>::value));
-  head_loss({.x = view(x, {s.n, s.c}), .weight = view(w, {s.v, s.c}), .targets = view(targets), .sums = &sums, .workspace = workspace.view()}, host_stream);
+  head_loss({.x = view(x, {s.n, s.c}),
+             .weight = view(w, {s.v, s.c}),
+             .targets = view(targets),
+             .sums = &sums,
+             .workspace = workspace.view()},
+            host_stream);
   EXPECT_TRUE(workspace.intact());
   return sums;
 }
@@ -159,7 +176,8 @@ TEST(HeadLoss, IgnoredRowsHaveNoGradientEvenIfNotFinite) {
 
 TEST(HeadLoss, AccumulatesOrOverwrites) {
   const Case s{33, 8, 50};
-  const auto x = random_vector<double>(s.n * s.c, 28), w = random_vector<double>(s.v * s.c, 29), before = random_vector<double>(s.v * s.c, 30);
+  const auto x = random_vector<double>(s.n * s.c, 28), w = random_vector<double>(s.v * s.c, 29),
+             before = random_vector<double>(s.v * s.c, 30);
   const auto targets = random_targets(s, 1);
   const auto fresh = run<double>(s, x, w, targets, 1.0), added = run<double>(s, x, w, targets, 1.0, before);
   Vector expected = before;
@@ -181,7 +199,8 @@ TEST(HeadLoss, AnySplitOfTheRowsGivesTheSameTotal) {
   LossSums forwards, backwards;
   for (int k = 0; k < 4; ++k) {
     const auto add = [&](LossSums& to, int i) {
-      const auto sums = evaluate<float>(part, {x.begin() + i * 16 * 24, x.begin() + (i + 1) * 16 * 24}, w, {targets.begin() + i * 16, targets.begin() + (i + 1) * 16});
+      const auto sums = evaluate<float>(part, {x.begin() + i * 16 * 24, x.begin() + (i + 1) * 16 * 24}, w,
+                                        {targets.begin() + i * 16, targets.begin() + (i + 1) * 16});
       to.loss.add(sums.loss);
       to.tokens += sums.tokens;
     };

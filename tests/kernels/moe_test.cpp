@@ -11,9 +11,18 @@ namespace {
 template <class T>
 struct Problem {
   Problem(std::int64_t tokens, std::int64_t num_experts, std::int64_t chosen, bool normalised)
-      : n(tokens), e(num_experts), k(chosen), normalise(normalised), logits(random_vector<T>(n * e, 1, 2)), probs(logits.size()),
-        weights(static_cast<std::size_t>(n * k)), dweights(random_vector<T>(n * k, 2)), experts(weights.size()),
-        counts(static_cast<std::size_t>(e)), sums(counts.size()), balance(random_vector<double>(e, 3)) {}
+      : n(tokens),
+        e(num_experts),
+        k(chosen),
+        normalise(normalised),
+        logits(random_vector<T>(n * e, 1, 2)),
+        probs(logits.size()),
+        weights(static_cast<std::size_t>(n * k)),
+        dweights(random_vector<T>(n * k, 2)),
+        experts(weights.size()),
+        counts(static_cast<std::size_t>(e)),
+        sums(counts.size()),
+        balance(random_vector<double>(e, 3)) {}
   void choose() {
     route({.logits = view(logits, {n, e}), .probs = view(probs, {n, e}), .experts = view(experts, {n, k}),
            .weights = view(weights, {n, k}), .normalise = normalise, .counts = view(counts), .sums = view(sums)}, host_stream);
@@ -39,8 +48,14 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
   std::vector<double> probs(8), weights(6), counts(4), sums(4);
   std::vector<std::int32_t> experts(6);
   for (const bool normalise : {false, true}) {
-    route({.logits = view(logits, {2, 4}), .probs = view(probs, {2, 4}), .experts = view(experts, {2, 3}), .weights = view(weights, {2, 3}),
-           .normalise = normalise, .counts = view(counts), .sums = view(sums)}, host_stream);
+    route({.logits = view(logits, {2, 4}),
+           .probs = view(probs, {2, 4}),
+           .experts = view(experts, {2, 3}),
+           .weights = view(weights, {2, 3}),
+           .normalise = normalise,
+           .counts = view(counts),
+           .sums = view(sums)},
+          host_stream);
     EXPECT_EQ(experts, (std::vector<std::int32_t>{3, 1, 0, 0, 1, 2}));
     const std::vector<double> expected = normalise ? std::vector<double>{4 / 8.0, 3 / 8.0, 1 / 8.0, 1 / 3.0, 1 / 3.0, 1 / 3.0}
                                                    : std::vector<double>{4 / 9.0, 3 / 9.0, 1 / 9.0, .25, .25, .25};
@@ -57,9 +72,14 @@ TEST(Route, SlopesOfWeightsAndOfTheBalanceLoss) {
       Problem<double> p(9, 7, 3, normalise);
       p.choose();
       std::vector<double> dlogits(p.logits.size());
-      route_backward({.dweights = view(p.dweights, {p.n, p.k}), .probs = view(p.probs, {p.n, p.e}), .experts = view(p.experts, {p.n, p.k}),
-                      .weights = view(p.weights, {p.n, p.k}), .normalise = normalise, .balance = view(p.balance),
-                      .dlogits = view(dlogits, {p.n, p.e})}, host_stream);
+      route_backward({.dweights = view(p.dweights, {p.n, p.k}),
+                      .probs = view(p.probs, {p.n, p.e}),
+                      .experts = view(p.experts, {p.n, p.k}),
+                      .weights = view(p.weights, {p.n, p.k}),
+                      .normalise = normalise,
+                      .balance = view(p.balance),
+                      .dlogits = view(dlogits, {p.n, p.e})},
+                     host_stream);
       for (std::size_t i = 0; i < dlogits.size(); ++i) {
         const double h = 1e-6, at = p.logits[i];
         p.logits[i] = at + h;
@@ -110,9 +130,12 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
   auto x = random_vector<double>(n * c, 6);
   std::vector<double> dealt(n * k * c), back(x.size(), 100);
   gather_rows(view(x, {n, c}), dispatch, view(dealt, {n * k, c}), host_stream);
-  combine_rows({.x = view(dealt, {n * k, c}), .weights = view(p.weights, {n, k}), .dispatch = dispatch, .y = view(back, {n, c})}, host_stream);
+  combine_rows(
+      {.x = view(dealt, {n * k, c}), .weights = view(p.weights, {n, k}), .dispatch = dispatch, .y = view(back, {n, c})},
+      host_stream);
   EXPECT_LE(relative_error(back, x), 1e-14);  // the weights of a token sum to one
-  combine_rows({.x = view(dealt, {n * k, c}), .weights = {}, .dispatch = dispatch, .y = view(back, {n, c}), .accumulate = true}, host_stream);
+  combine_rows({.x = view(dealt, {n * k, c}), .weights = {}, .dispatch = dispatch, .y = view(back, {n, c}), .accumulate = true},
+               host_stream);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back[i], 4 * x[i], 1e-13);
   // weighing: dot products by slot, both rows times the weight
   auto a = random_vector<double>(n * k * c, 7), b = random_vector<double>(n * k * c, 8);

@@ -59,7 +59,8 @@ TEST(PairProof, TheObjectOfAmxProvesItself) {
   const AmxTrap trap;
   AmxTrap::trapped = 0;
   EXPECT_TRUE(proves_itself(trapped_amx));
-  // Three blocks of k: configure, four tiles of C, release. A tile: 8 instructions for each of 2, 1 and 1 groups, 4 before, 4 after.
+  // Three blocks of k: configure, four tiles of C, release. A tile: 8 instructions for each of 2, 1
+  // and 1 groups, 4 before, 4 after.
   EXPECT_EQ(AmxTrap::trapped, trap.is_native() ? 0 : 3 * 2 + 4 * ((2 + 1 + 1) * 8 + 3 * 8));
 }
 #endif

@@ -1,4 +1,5 @@
-// RMSNorm against the formula in double, gradients by finite differences; groups in rows, strides, in place, accumulate, threads.
+// RMSNorm against the formula in double, gradients by finite differences; groups in rows,
+// strides, in place, accumulate, threads.
 #include "kernels/rms_norm.hpp"
 
 #include "reference.hpp"
@@ -14,7 +15,8 @@ struct Size {
   [[nodiscard]] std::int64_t width() const { return groups * channels; }
   [[nodiscard]] std::int64_t stride() const { return width() + gap; }
 };
-const Size sizes[] = {{1, 1, 1, 0}, {3, 1, 7, 0}, {5, 1, 64, 0}, {17, 3, 10, 5}, {130, 2, 19, 1}, {1100, 1, 12, 0}, {4, 5, 128, 64}};
+const Size sizes[] = {{1, 1, 1, 0},    {3, 1, 7, 0},     {5, 1, 64, 0},  {17, 3, 10, 5},
+                      {130, 2, 19, 1}, {1100, 1, 12, 0}, {4, 5, 128, 64}};
 
 template <class T>
 struct Problem {
@@ -29,9 +31,19 @@ struct Problem {
   }
   void backward(std::vector<T>& d, std::vector<T>& to) {
     Workspace workspace(rms_norm_backward_workspace(size.channels, dtype_of<T>::value));
-    rms_norm_backward({.dy = matrix(d), .x = matrix(x), .weight = view(weight), .rstd = view(rstd), .dx = matrix(to),
-                       .add_to_dx = add_to_dx, .dweight = view(dweight), .accumulate = accumulate, .workspace = workspace.view(),
-                       .stride_dy = size.stride(), .stride_x = size.stride(), .stride_dx = size.stride()}, host_stream);
+    rms_norm_backward({.dy = matrix(d),
+                       .x = matrix(x),
+                       .weight = view(weight),
+                       .rstd = view(rstd),
+                       .dx = matrix(to),
+                       .add_to_dx = add_to_dx,
+                       .dweight = view(dweight),
+                       .accumulate = accumulate,
+                       .workspace = workspace.view(),
+                       .stride_dy = size.stride(),
+                       .stride_x = size.stride(),
+                       .stride_dx = size.stride()},
+                      host_stream);
     EXPECT_TRUE(workspace.intact());
   }
   /// Σ dy·y by the formula.
@@ -41,10 +53,12 @@ struct Problem {
       for (std::int64_t g = 0; g < size.groups; ++g) {
         const auto first = static_cast<std::size_t>(r * size.stride() + g * size.channels);
         double square = 0;
-        for (std::size_t c = 0; c < weight.size(); ++c) square += static_cast<double>(x[first + c]) * static_cast<double>(x[first + c]);
+        for (std::size_t c = 0; c < weight.size(); ++c)
+          square += static_cast<double>(x[first + c]) * static_cast<double>(x[first + c]);
         const double scale = 1 / std::sqrt(square / static_cast<double>(size.channels) + eps);
         for (std::size_t c = 0; c < weight.size(); ++c)
-          sum += static_cast<double>(dy[first + c]) * static_cast<double>(x[first + c]) * scale * static_cast<double>(weight[c]);
+          sum +=
+              static_cast<double>(dy[first + c]) * static_cast<double>(x[first + c]) * scale * static_cast<double>(weight[c]);
       }
     return sum;
   }
@@ -65,7 +79,8 @@ struct Problem {
 template <class T>
 void gap_is_untouched(const Problem<T>& p, const std::vector<T>& v) {
   for (std::int64_t r = 0; r < p.size.rows; ++r)
-    for (std::int64_t c = p.size.width(); c < p.size.stride(); ++c) EXPECT_EQ(v[static_cast<std::size_t>(r * p.size.stride() + c)], T(7));
+    for (std::int64_t c = p.size.width(); c < p.size.stride(); ++c)
+      EXPECT_EQ(v[static_cast<std::size_t>(r * p.size.stride() + c)], T(7));
 }
 
 TEST(RmsNorm, MatchesTheFormulaAndItsSlopes) {
@@ -160,7 +175,8 @@ TEST(RmsNorm, NoRowsGiveNoGradient) {
 
 TEST(RmsNorm, ShapesAreChecked) {
   std::vector<float> x(10), weight(3);
-  EXPECT_THROW(rms_norm_forward({.x = view(x, {2, 5}), .weight = view(weight), .y = view(x, {2, 5})}, host_stream), std::logic_error);
+  EXPECT_THROW(rms_norm_forward({.x = view(x, {2, 5}), .weight = view(weight), .y = view(x, {2, 5})}, host_stream),
+               std::logic_error);
 }
 
 }  // namespace

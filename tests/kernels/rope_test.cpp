@@ -25,7 +25,10 @@ void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32
   const auto before = random_vector<T>(rows * stride, 5);
   auto x = before;
   const auto listed = positions;
-  const RopeArgs args{.x = {x.data(), Shape{rows, heads * d}}, .head_dim = d, .stride = stride, .table = view(turn, {places, d}),
+  const RopeArgs args{.x = {x.data(), Shape{rows, heads * d}},
+                      .head_dim = d,
+                      .stride = stride,
+                      .table = view(turn, {places, d}),
                       .positions = positions.empty() ? TensorView{} : TensorView{listed.data(), Shape{rows}}};
   rope(args, host_stream);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -40,7 +43,8 @@ void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32
       const double angle = p * frequencies[static_cast<std::size_t>(j)];
       const bool low = c % d < half;
       const auto own = static_cast<double>(before[i]), other = static_cast<double>(before[low ? i + half : i - half]);
-      EXPECT_NEAR(static_cast<double>(x[i]), scale * (own * std::cos(angle) + (low ? -1 : 1) * other * std::sin(angle)), tolerance);
+      EXPECT_NEAR(static_cast<double>(x[i]), scale * (own * std::cos(angle) + (low ? -1 : 1) * other * std::sin(angle)),
+                  tolerance);
     }
   }
   auto back = args;  // the transpose, which is the inverse times scale²
@@ -48,7 +52,8 @@ void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32
   rope(back, host_stream);
   for (std::int64_t i = 0; i < rows * stride; ++i)
     EXPECT_NEAR(static_cast<double>(x[static_cast<std::size_t>(i)]),
-                static_cast<double>(before[static_cast<std::size_t>(i)]) * (i % stride < heads * d ? scale * scale : 1), 4 * tolerance);
+                static_cast<double>(before[static_cast<std::size_t>(i)]) * (i % stride < heads * d ? scale * scale : 1),
+                4 * tolerance);
 }
 
 TEST(Rope, TurnsAndTurnsBack) {

@@ -1,4 +1,5 @@
-// What a step decides from its sums: the value of words is ExactSum's, clip and skip are what the host's executor makes of them.
+// What a step decides from its sums: the value of words is ExactSum's, clip and skip are what
+// the host's executor makes of them.
 #include "kernels/step.hpp"
 
 #include <gtest/gtest.h>
@@ -28,11 +29,13 @@ std::vector<ExactSum> sums() {
       const auto words = philox(3, 8 * i + k);
       const double fraction = 1 + static_cast<double>(words[0]) * 0x1p-32 + static_cast<double>(words[1]) * 0x1p-52;
       const int spread = i < 200 ? 40 : 2000;
-      sum.add(std::ldexp(words[2] % 2 != 0 ? fraction : -fraction, static_cast<int>(words[3] % static_cast<std::uint32_t>(spread)) - spread / 2));
+      sum.add(std::ldexp(words[2] % 2 != 0 ? fraction : -fraction,
+                         static_cast<int>(words[3] % static_cast<std::uint32_t>(spread)) - spread / 2));
     }
     all.push_back(sum);
   }
-  for (const double x : {1.0, -1.0, 0x1p-1074, -0x1p-1074, std::numeric_limits<double>::max(), 0x1.fffffffffffffp0, 0x1p53, 4294967296.0}) {
+  for (const double x :
+       {1.0, -1.0, 0x1p-1074, -0x1p-1074, std::numeric_limits<double>::max(), 0x1.fffffffffffffp0, 0x1p53, 4294967296.0}) {
     ExactSum one, more;
     one.add(x);
     all.push_back(one);
@@ -51,7 +54,11 @@ struct Words {
   std::vector<std::int64_t> flags = {0, 0, 0};
   [[nodiscard]] StepMemory decided(double limit, double scale) const {
     StepMemory step{.adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
-    decide_step({.norm2 = norm2.words().data(), .loss = loss.words().data(), .flags = flags.data(), .units = static_cast<int>(flags.size()), .step = &step},
+    decide_step({.norm2 = norm2.words().data(),
+                 .loss = loss.words().data(),
+                 .flags = flags.data(),
+                 .units = static_cast<int>(flags.size()),
+                 .step = &step},
                 host_stream);
     return step;
   }

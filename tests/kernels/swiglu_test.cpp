@@ -47,7 +47,8 @@ TEST(Swiglu, InPlaceAndAnyNumberOfThreads) {
     auto over_gate = gate, over_dy = dy;
     std::vector<float> other(gate.size());
     swiglu_forward({.gate = view(over_gate), .up = view(up), .y = view(over_gate)}, host_stream);
-    swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(over_dy), .dgate = view(over_dy), .dup = view(other)}, host_stream);
+    swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(over_dy), .dgate = view(over_dy), .dup = view(other)},
+                    host_stream);
     EXPECT_EQ(over_gate, y);
     EXPECT_EQ(over_dy, dgate);
     EXPECT_EQ(other, dup);

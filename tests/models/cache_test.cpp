@@ -23,7 +23,8 @@ Ids made(std::int64_t count, std::int64_t vocab, std::int32_t seed) {
 /// Largest distance of the logits of rows that grow with a cache to those of a whole pass over each row alone.
 class Cached {
  public:
-  Cached(const char* config, DType dtype) : model_(models::make(config, "test", dtype)), with_(model_, {4, 30}), without_(model_, {1, 30}) {
+  Cached(const char* config, DType dtype)
+      : model_(models::make(config, "test", dtype)), with_(model_, {4, 30}), without_(model_, {1, 30}) {
     with_.randomise(3);
     without_.randomise(3);
   }

@@ -83,8 +83,9 @@ TEST(Config, RefusesOtherFamiliesAndNamesThoseItHas) {
 }
 
 TEST(Config, RefusesTextThatIsNoConfig) {
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("3"), std::string("null"),
-                                  std::string("{\"model_type\": \"gpt2\",}"), std::string("\x80\xff\0\1", 4), base().dump() + "x"})
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("3"), std::string("null"),
+        std::string("{\"model_type\": \"gpt2\",}"), std::string("\x80\xff\0\1", 4), base().dump() + "x"})
     EXPECT_NE(error_of(text), "accepted") << text;
   EXPECT_THAT(error_of("{\"model_type\":\n oops}"), HasSubstr("line 2"));
   EXPECT_THAT(error_of(R"({"model_type": "gpt2", "n_embd": 3, "n_embd": 4})"), HasSubstr("\"n_embd\" is there twice"));

@@ -1,5 +1,5 @@
-// The Llama-like families by finite differences in double: every module alone, and the whole model with its balance loss; recomputed, in
-// short batches, and on guarded memory of odd sizes.
+// The Llama-like families by finite differences in double: every module alone, and the whole model with its balance loss;
+// recomputed, in short batches, and on guarded memory of odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,16 +16,19 @@ using models::BatchShape;
 constexpr BatchShape shape{2, 5};
 constexpr std::int32_t vocab = 11;
 
-const char* const llama = R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 1,
+const char* const llama =
+    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 1,
   "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true,
   "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})";
 const char* const qwen3 = R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
-const char* const experts = R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
+const char* const experts =
+    R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 3,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
   "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1]})";
-const char* const balanced = R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+const char* const balanced =
+    R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "num_local_experts": 4, "num_experts_per_tok": 2,
   "output_router_logits": true, "router_aux_loss_coef": 0.5})";
 

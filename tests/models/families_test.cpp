@@ -1,4 +1,5 @@
-// The Llama-like families: sizes of the released models, names, what of a config is read and what is refused, and what tensors of files are.
+// The Llama-like families: sizes of the released models, names, what of a config is read and what is
+// refused, and what tensors of files are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ std::int64_t params(json config, const json& more = json::object()) {
 
 TEST(Families, ParametersOfTheReleasedModels) {
   const json tied = {{"tie_word_embeddings", true}}, wide = {{"head_dim", 128}};
-  EXPECT_EQ(params(decoder("llama", 16, 2048, 8192, 32, 8, 128256), {{"tie_word_embeddings", true}, {"head_dim", 64}}), 1'235'814'400);
+  EXPECT_EQ(params(decoder("llama", 16, 2048, 8192, 32, 8, 128256), {{"tie_word_embeddings", true}, {"head_dim", 64}}),
+            1'235'814'400);
   EXPECT_EQ(params(decoder("llama", 28, 3072, 8192, 24, 8, 128256), tied), 3'212'749'824);
   EXPECT_EQ(params(decoder("llama", 32, 4096, 14336, 32, 8, 128256)), 8'030'261'248);
   EXPECT_EQ(params(decoder("llama", 80, 8192, 28672, 64, 8, 128256), {{"head_dim", nullptr}}), 70'553'706'496);
@@ -39,7 +41,8 @@ TEST(Families, ParametersOfTheReleasedModels) {
   EXPECT_EQ(params(decoder("qwen2", 80, 8192, 29568, 64, 8, 152064)), 72'706'203'648);
   EXPECT_EQ(params(decoder("qwen3", 28, 1024, 3072, 16, 8, 151936), tied), 596'049'920);  // head_dim absent: 128
   EXPECT_EQ(params(decoder("qwen3", 28, 2048, 6144, 16, 8, 151936), tied), 1'720'574'976);
-  EXPECT_EQ(params(decoder("qwen3", 36, 2560, 9728, 32, 8, 151936), {{"tie_word_embeddings", true}, {"head_dim", 128}}), 4'022'468'096);
+  EXPECT_EQ(params(decoder("qwen3", 36, 2560, 9728, 32, 8, 151936), {{"tie_word_embeddings", true}, {"head_dim", 128}}),
+            4'022'468'096);
   EXPECT_EQ(params(decoder("qwen3", 36, 4096, 12288, 32, 8, 151936), wide), 8'190'735'360);
   EXPECT_EQ(params(decoder("qwen3", 40, 5120, 17408, 40, 8, 151936), wide), 14'768'307'200);
   EXPECT_EQ(params(decoder("qwen3", 64, 5120, 25600, 64, 8, 151936), wide), 32'762'123'264);
@@ -53,7 +56,8 @@ TEST(Families, ParametersOfTheReleasedModels) {
 json small(const std::string& family) {
   json c = decoder(family.c_str(), 3, 24, 20, 6, 2, 31);
   if (family == "qwen3" || family == "qwen3_moe") c["head_dim"] = 8;
-  if (family == "qwen3_moe") c.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 10}, {"mlp_only_layers", {1}}});
+  if (family == "qwen3_moe")
+    c.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 10}, {"mlp_only_layers", {1}}});
   if (family == "mixtral") c.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   return c;
 }
@@ -80,7 +84,8 @@ TEST(Families, ALayerWithExpertsIsTwoModulesOfOneGroup) {
   const models::Model m = make(small("qwen3_moe").dump(), "moe");
   std::vector<std::string> names, groups;
   for (const auto& module : m.modules) names.push_back(module->name()), groups.push_back(module->group());
-  EXPECT_EQ(names, (std::vector<std::string>{"embed", "layers.0", "layers.0.experts", "layers.1", "layers.2", "layers.2.experts", "head"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"embed", "layers.0", "layers.0.experts", "layers.1", "layers.2",
+                                             "layers.2.experts", "head"}));
   EXPECT_EQ(groups, (std::vector<std::string>{"embed", "layers.0", "layers.0", "layers.1", "layers.2", "layers.2", "head"}));
   EXPECT_EQ(m.router.layers, 2);
   json sparse = small("qwen3_moe");
@@ -139,9 +144,14 @@ std::string error_with(const char* family, const std::string& key, const json& v
 TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
   for (const char* family : all) {
     const std::vector<std::pair<std::string, json>> unsupported = {
-        {"hidden_act", "gelu"}, {"use_sliding_window", true}, {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
-        {"partial_rotary_factor", 0.5}, {"quantization_config", {{"bits", 4}}}, {"final_logit_softcapping", 30.0},
-        {"attention_multiplier", 0.1}, {"is_encoder_decoder", true}};
+        {"hidden_act", "gelu"},
+        {"use_sliding_window", true},
+        {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
+        {"partial_rotary_factor", 0.5},
+        {"quantization_config", {{"bits", 4}}},
+        {"final_logit_softcapping", 30.0},
+        {"attention_multiplier", 0.1},
+        {"is_encoder_decoder", true}};
     for (const auto& [key, value] : unsupported) {
       EXPECT_THAT(error_with(family, key, value), HasSubstr("\"" + key + "\"")) << family;
       EXPECT_THAT(error_with(family, key, value), HasSubstr("not supported")) << family << " " << key;
@@ -159,7 +169,8 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
 
 TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
   for (const char* family : all) {
-    for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings"}) {
+    for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size",
+                            "max_position_embeddings"}) {
       for (const json& value : {json(0), json(-1), json(1.5), json("12"), json(std::int64_t{1} << 40)})
         EXPECT_THAT(error_with(family, key, value), HasSubstr(std::string("\"") + key + "\" is ")) << value;
       EXPECT_THAT(error_with(family, key, nullptr), HasSubstr(std::string("\"") + key + "\" is missing"));
@@ -191,7 +202,8 @@ TEST(Families, ReadBothSpellingsAndTheyMustAgree) {
   both["rope_theta"] = 500.0;
   both["rope_scaling"]["type"] = "yarn";
   EXPECT_THAT(error_of(both), HasSubstr("Keep one"));
-  for (const json& eos : {json(3), json::array({1, 2}), json(nullptr)}) EXPECT_EQ(error_with("qwen3", "eos_token_id", eos), "accepted");
+  for (const json& eos : {json(3), json::array({1, 2}), json(nullptr)})
+    EXPECT_EQ(error_with("qwen3", "eos_token_id", eos), "accepted");
   EXPECT_EQ(error_with("qwen3", "dtype", "bfloat16"), "accepted");
 }
 

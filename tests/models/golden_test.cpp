@@ -39,8 +39,8 @@ struct Trial {
     EXPECT_EQ(found, model.params.size());
   }
 
-  /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are left in the runner.
-  /// Balance losses are left in `balance`: of all layers together, then of each.
+  /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are left in
+  /// the runner. Balance losses are left in `balance`: of all layers together, then of each.
   double step(std::int64_t index) {
     const double scale = 1.0 / static_cast<double>(samples * tokens);
     runner.sums = {};
@@ -165,8 +165,8 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenRun,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
-                                         "qwen3-moe-fused", "mixtral"),
+                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied",
+                                         "qwen3-moe", "qwen3-moe-fused", "mixtral"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -181,7 +181,8 @@ TEST(Logits, EpsilonOfTheNormIsTheConfigs) {
   const auto of = [&](const char* name, std::int64_t i) { return get(runner.param(runner.index(name)), i); };
   const std::int64_t id = 9;
   double x[width], mean = 0, variance = 0;
-  for (std::int64_t i = 0; i < width; ++i) mean += (x[i] = of("wte.weight", id * width + i) + of("wpe.weight", width + i)) / width;
+  for (std::int64_t i = 0; i < width; ++i)
+    mean += (x[i] = of("wte.weight", id * width + i) + of("wpe.weight", width + i)) / width;
   for (const double v : x) variance += (v - mean) * (v - mean) / width;
   const auto logits = runner.logits({1, 2}, {4, static_cast<std::int32_t>(id)});
   for (std::int64_t v = 0; v < vocab; ++v) {

@@ -1,5 +1,5 @@
-// Models in bf16 and f16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in fp32 and in the type, what
-// is kept and asked for in bytes, generation with a cache.
+// Models in bf16 and f16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in fp32 and
+// in the type, what is kept and asked for in bytes, generation with a cache.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,12 +18,16 @@ struct Case {
   const char* config;
 };
 const Case cases[] = {
-    {"gpt2", R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2, "n_head": 5, "n_inner": 13})"},
-    {"qwen3", R"({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
+    {"gpt2",
+     R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2, "n_head": 5, "n_inner": 13})"},
+    {"qwen3",
+     R"({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
                   "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 31, "max_position_embeddings": 64, "hidden_act": "silu"})"},
-    {"qwen2", R"({"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
+    {"qwen2",
+     R"({"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
                   "num_key_value_heads": 3, "vocab_size": 31, "max_position_embeddings": 64, "hidden_act": "silu", "tie_word_embeddings": true})"},
-    {"mixtral", R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
+    {"mixtral",
+     R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6,
                     "num_key_value_heads": 2, "vocab_size": 31, "max_position_embeddings": 64, "hidden_act": "silu", "num_local_experts": 4,
                     "num_experts_per_tok": 2, "output_router_logits": true, "router_aux_loss_coef": 0.02})"},
 };
@@ -33,13 +37,15 @@ double epsilon_of(DType dtype) { return dtype == DType::bf16 ? 1.0 / 128 : 1.0 /
 
 std::vector<std::int32_t> some_ids(BatchShape shape, std::int64_t vocab) {
   std::vector<std::int32_t> ids;
-  for (std::int64_t i = 0; i < shape.batch * shape.tokens; ++i) ids.push_back(static_cast<std::int32_t>((i * i + 3 * i) % vocab));
+  for (std::int64_t i = 0; i < shape.batch * shape.tokens; ++i)
+    ids.push_back(static_cast<std::int32_t>((i * i + 3 * i) % vocab));
   return ids;
 }
 
 /// A runner with random weights that `dtype` holds exactly.
 struct Trial {
-  Trial(const Case& c, DType compute, DType gradients, DType rounded) : model(models::make(c.config, c.name, compute)), runner(model, {3, 17}, gradients) {
+  Trial(const Case& c, DType compute, DType gradients, DType rounded)
+      : model(models::make(c.config, c.name, compute)), runner(model, {3, 17}, gradients) {
     runner.randomise(1);
     for (std::size_t p = 0; p < model.params.size(); ++p) {
       const TensorView& param = runner.param(static_cast<int>(p));
@@ -112,7 +118,8 @@ TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
 TEST_P(HalfModel, RecomputeAndPlaceOfGradientsChangeNoBit) {
   Trial first(config(), type(), DType::f32, type()), again(config(), type(), DType::f32, type());
   EXPECT_EQ(first.train(), again.train({.in_place = false, .recompute = true, .accumulate = {}}));
-  for (std::size_t p = 0; p < first.model.params.size(); ++p) ASSERT_EQ(first.grad(p), again.grad(p)) << first.model.params[p].name;
+  for (std::size_t p = 0; p < first.model.params.size(); ++p)
+    ASSERT_EQ(first.grad(p), again.grad(p)) << first.model.params[p].name;
 }
 
 TEST_P(HalfModel, GenerationWithACacheIsNearTheWholePass) {
@@ -129,9 +136,11 @@ TEST_P(HalfModel, GenerationWithACacheIsNearTheWholePass) {
   EXPECT_LT(distance(cached, whole), 4 * epsilon_of(type()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HalfModel, testing::Combine(testing::ValuesIn(cases), testing::Values(DType::bf16, DType::f16)),
+INSTANTIATE_TEST_SUITE_P(Families, HalfModel,
+                         testing::Combine(testing::ValuesIn(cases), testing::Values(DType::bf16, DType::f16)),
                          [](const auto& param_info) {
-                           return std::string(std::get<0>(param_info.param).name) + "_" + name_of(std::get<1>(param_info.param));
+                           return std::string(std::get<0>(param_info.param).name) + "_" +
+                                  name_of(std::get<1>(param_info.param));
                          });
 
 TEST(HalfMemory, ABlockKeepsHalvesAndFp32Statistics) {
@@ -154,10 +163,12 @@ void matches_torch(const std::string& name, DType dtype, double loss_tolerance, 
   Runner runner(model, shape, DType::f32);
   for (const auto& [file_name, weight] : golden.weights)
     for (const std::string& part : models::tensor_use(model, file_name).parts)
-      for (std::size_t i = 0; i < weight.size(); ++i) set(runner.param(runner.index(part)), static_cast<std::int64_t>(i), static_cast<double>(weight[i]));
+      for (std::size_t i = 0; i < weight.size(); ++i)
+        set(runner.param(runner.index(part)), static_cast<std::int64_t>(i), static_cast<double>(weight[i]));
   const std::int64_t count = shape.batch * shape.tokens;
   const auto begin = golden.tokens.begin();
-  const double loss = runner.train(shape, {begin, begin + count}, {begin + 1, begin + count + 1}, 1.0 / static_cast<double>(count));
+  const double loss =
+      runner.train(shape, {begin, begin + count}, {begin + 1, begin + count + 1}, 1.0 / static_cast<double>(count));
   const double theirs = expected["loss"];
   EXPECT_NEAR(loss, theirs, loss_tolerance * theirs);
   for (std::size_t p = 0; p < model.params.size(); ++p) {

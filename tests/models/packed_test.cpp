@@ -25,7 +25,8 @@ constexpr const char* qwen2 = R"({"model_type": "qwen2", "vocab_size": 11, "max_
 constexpr const char* qwen3 = R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
-constexpr const char* experts = R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+constexpr const char* experts =
+    R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5,
   "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true})";
 constexpr const char* balanced = R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
@@ -88,7 +89,9 @@ TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
   std::ptrdiff_t first = 0;
   for (const auto& row : packed.rows)
     for (const std::int64_t tokens : row) {
-      const auto part = [&](const Ids& all) { return Ids(all.begin() + first, all.begin() + first + std::max<std::int64_t>(tokens, 1)); };
+      const auto part = [&](const Ids& all) {
+        return Ids(all.begin() + first, all.begin() + first + std::max<std::int64_t>(tokens, 1));
+      };
       if (tokens > 0) (void)alone.train({1, tokens}, part(packed.ids), part(packed.targets), scale, step);
       step.accumulate.assign(model.params.size(), 1);
       first += std::max<std::int64_t>(tokens, 1);
@@ -124,7 +127,8 @@ TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
   (void)together.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
   EXPECT_NEAR(together.sums.loss.value(), apart.sums.loss.value(), 1e-12);
   for (const int layer : {-1, 0, 1})
-    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer), 1e-12) << layer;
+    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer), 1e-12)
+        << layer;
   expect_near(model, grads_of(together, model), grads_of(apart, model));
 }
 

@@ -83,7 +83,8 @@ Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : m
     workspace_[phase] = add(bytes);
   }
   const Shape statistics{model.router.layers, 2, model.router.experts};
-  if (model.router.layers > 0) router = add(static_cast<std::size_t>(statistics.numel()) * sizeof(double))->view(DType::f64, statistics);
+  if (model.router.layers > 0)
+    router = add(static_cast<std::size_t>(statistics.numel()) * sizeof(double))->view(DType::f64, statistics);
   gradient_a_ = add(activation);
   gradient_b_ = add(activation);
 }
@@ -121,15 +122,16 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
   if (!last) boundaries_[module]->poison();
   const bool reads = phase != Phase::train || model_.modules[module]->train_forward_reads_params();
   const auto params = reads ? of(module, params_) : std::vector<TensorView>(model_.modules[module]->params().size());
-  model_.modules[module]->forward({.phase = phase,
-                                   .shape = shape,
-                                   .params = params,
-                                   .x = module ? activation(module - 1, shape) : TensorView{},
-                                   .y = last ? TensorView{} : activation(module, shape),
-                                   .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
-                                   .workspace = workspace.bytes(),
-                                   .batch = &batch,
-                                   .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), room_}});
+  model_.modules[module]->forward(
+      {.phase = phase,
+       .shape = shape,
+       .params = params,
+       .x = module ? activation(module - 1, shape) : TensorView{},
+       .y = last ? TensorView{} : activation(module, shape),
+       .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
+       .workspace = workspace.bytes(),
+       .batch = &batch,
+       .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), room_}});
 }
 
 void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy, const TensorView& dx,
@@ -214,7 +216,8 @@ void Runner::open_cache(BatchShape room) {
 }
 
 std::vector<double> Runner::cached_logits(BatchShape shape, const std::vector<std::int32_t>& ids,
-                                          const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths) {
+                                          const std::vector<std::int32_t>& positions,
+                                          const std::vector<std::int32_t>& lengths) {
   Guarded out(static_cast<std::size_t>(shape.batch * model_.vocab) * size_of(model_.dtype));
   const Shape rows{shape.batch, shape.tokens};
   const Batch batch{.ids = {ids.data(), rows},
@@ -229,7 +232,8 @@ std::vector<double> Runner::cached_logits(BatchShape shape, const std::vector<st
 
 std::vector<double> Runner::logits(BatchShape shape, const std::vector<std::int32_t>& ids) {
   Guarded out(static_cast<std::size_t>(shape.batch * model_.vocab) * size_of(model_.dtype));
-  const Batch batch{.ids = {ids.data(), {shape.batch, shape.tokens}}, .logits = out.view(model_.dtype, {shape.batch, model_.vocab})};
+  const Batch batch{.ids = {ids.data(), {shape.batch, shape.tokens}},
+                    .logits = out.view(model_.dtype, {shape.batch, model_.vocab})};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::logits, shape, batch);
   EXPECT_TRUE(out.whole());
   check_guards();
@@ -247,7 +251,8 @@ void Runner::check_module(std::size_t module, BatchShape shape, const std::vecto
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
   const double loss_scale = 0.125;
   kernels::LossSums loss;
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss, .router = router};
+  const Batch batch{
+      .ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss, .router = router};
   // The scalar to differentiate: the head's own loss, else a random weighting of the output.
   const TensorView dy = gradient_a_->view(model_.dtype, full), dx = gradient_b_->view(model_.dtype, full);
   std::vector<double> weighting;
@@ -261,7 +266,8 @@ void Runner::check_module(std::size_t module, BatchShape shape, const std::vecto
     forward(module, Phase::eval, shape, batch);
     if (last) return loss_scale * loss.loss.value();
     double sum = 0;
-    for (std::int64_t i = 0; i < full.numel(); ++i) sum += weighting[static_cast<std::size_t>(i)] * get(activation(module, shape), i);
+    for (std::int64_t i = 0; i < full.numel(); ++i)
+      sum += weighting[static_cast<std::size_t>(i)] * get(activation(module, shape), i);
     return sum;
   };
   saved_[module]->poison();

@@ -1,6 +1,6 @@
 #pragma once
-// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as the model
-// asked for, stands between guard bytes, and is full of NaN before anybody writes it.
+// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as the
+// model asked for, stands between guard bytes, and is full of NaN before anybody writes it.
 
 #include <functional>
 #include <memory>
@@ -57,7 +57,8 @@ class Runner {
                double loss_scale, const Step& step = {});
   double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
-  /// Generation: room for keys and values, full of NaN; then passes that see what earlier ones showed (positions empty: the first).
+  /// Generation: room for keys and values, full of NaN; then passes that see what earlier ones showed
+  /// (positions empty: the first).
   void open_cache(models::BatchShape room);
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                     const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths);

@@ -57,7 +57,8 @@ TEST(Table, ModulesNameTheirParametersAndTheHeadSharesTheTokenTable) {
     names.push_back(module->name());
     for (const int p : module->params()) {
       const bool own = seen.insert(p).second;
-      EXPECT_EQ(own, !(module->name() == "head" && p == 0)) << module->name() << " " << m.params[static_cast<std::size_t>(p)].name;
+      EXPECT_EQ(own, !(module->name() == "head" && p == 0))
+          << module->name() << " " << m.params[static_cast<std::size_t>(p)].name;
     }
   }
   EXPECT_EQ(names, (std::vector<std::string>{"embed", "h.0", "h.1", "h.2", "head"}));

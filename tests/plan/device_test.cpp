@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* config = R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
   "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
-constexpr const char* experts = R"({"model_type": "mixtral", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1,
+constexpr const char* experts =
+    R"({"model_type": "mixtral", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1,
   "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "num_local_experts": 4, "num_experts_per_tok": 2})";
 
 plan::RunSpec spec_of(const models::Model& model, const Topology& topology) {
@@ -61,7 +62,8 @@ TEST(PlanDevice, WhatTheHostTouchesIsPinnedTheRestLiesOnTheDevice) {
 
 TEST(PlanDevice, EachMicroBatchHasItsWords) {
   const plan::RunPlan plan = plan::make_plan(spec_of(model(), nccl));
-  for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"}) EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
+  for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"})
+    EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
   EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepMemory));
   EXPECT_EQ(slot(plan, "products").bytes, kernels::gemm_device_workspace);
   EXPECT_EQ(slot(plan, "products").placement, Placement::transport);
@@ -121,7 +123,8 @@ TEST(PlanDevice, NcclSendsGradientsOfTwoBytesAsSuch) {
   const plan::RunPlan reduced = plan::make_plan(spec);
   std::uint64_t padded = 0;
   for (int u = 0; u < whole.layout.num_units(); ++u) padded += static_cast<std::uint64_t>(whole.layout.padded_numel(u));
-  EXPECT_EQ(whole.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node, 3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
+  EXPECT_EQ(whole.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node,
+            3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
 }
 
 TEST(PlanDevice, StatisticsOfExpertsLieThereAndTheirLossesTravelWithTheNorm) {

@@ -26,7 +26,8 @@ plan::RunPlan plan_of(const Case& c) {
   spec.strategy.policy.param_dtype = c.compute;
   spec.strategy.policy.reduce_dtype = c.reduce;
   spec.topology = c.topology;
-  spec.batch = {.global_batch = 4 * c.accumulation, .micro_batch = 1, .world = 4, .accumulation = static_cast<int>(c.accumulation)};
+  spec.batch = {
+      .global_batch = 4 * c.accumulation, .micro_batch = 1, .world = 4, .accumulation = static_cast<int>(c.accumulation)};
   spec.tokens = 16;
   return plan::make_plan(spec);
 }
@@ -70,9 +71,11 @@ TEST(PlanPrecision, AWindowHoldsTheRoundedCopiesAndEachRankItsMasters) {
 TEST(PlanPrecision, GathersSendHalfAndReductionsWhatTheirTypeSays) {
   for (const std::int64_t accumulation : {1, 2}) {
     const plan::RunPlan plan = plan_of({.strategy = "2", .compute = DType::bf16, .accumulation = accumulation});
-    const plan::RunPlan halves = plan_of({.strategy = "2", .compute = DType::bf16, .reduce = DType::bf16, .accumulation = accumulation});
+    const plan::RunPlan halves =
+        plan_of({.strategy = "2", .compute = DType::bf16, .reduce = DType::bf16, .accumulation = accumulation});
     const std::uint64_t p = elements(plan), a = static_cast<std::uint64_t>(accumulation);
-    const std::uint64_t norm = plan.costs.shard_axis.within_node + plan.costs.shard_axis.across_nodes - (2 * p + a * 4 * p) / 4 * 3;
+    const std::uint64_t norm =
+        plan.costs.shard_axis.within_node + plan.costs.shard_axis.across_nodes - (2 * p + a * 4 * p) / 4 * 3;
     const auto sent = halves.costs.shard_axis.within_node + halves.costs.shard_axis.across_nodes;
     EXPECT_EQ(sent, (2 * p + a * 2 * p) / 4 * 3 + norm);
     EXPECT_LT(norm, 20000u);  // a few hundred words to three peers

@@ -103,7 +103,8 @@ TEST(Counts, PeakByFormula) {
     in.policy.reduce = Reduce::last;  // sums of several micro-batches wait whole
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? blocks : std::min(blocks, 2)));
   });
-  sweep("1", [&](ScheduleInput& in, int blocks, int, int) { EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks)); });
+  sweep("1",
+        [&](ScheduleInput& in, int blocks, int, int) { EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks)); });
   sweep("0", [&](ScheduleInput& in, int blocks, int num_micro, int) {
     EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? std::min(blocks, 2) : blocks));

@@ -1,4 +1,5 @@
-// Schedules of inference: what stays resident is gathered once, before; what does not, for every pass; and nothing is ever updated.
+// Schedules of inference: what stays resident is gathered once, before; what does not, for every
+// pass; and nothing is ever updated.
 
 #include <gtest/gtest.h>
 

@@ -262,7 +262,8 @@ class Machine {
       for (int q = 0; q < shards_; ++q) {
         const ParamMemory& part = memory(rank_, found->second)[at(q)];
         reads(part);
-        if (part.unit != unit || part.version != version(unit, step_)) wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)]);
+        if (part.unit != unit || part.version != version(unit, step_))
+          wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)]);
       }
     }
     activations(r, in);
@@ -277,7 +278,8 @@ class Machine {
   /// All on one stream: what each buffer of activations holds, checked and set at once.
   void activations(Rank& r, const Instruction& in) {
     const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1}, above{step_, in.micro, in.module + 1};
-    const bool last = in.module + 1 == static_cast<int>(s_.modules.size()), again = s_.recompute && s_.modules[at(in.module)].recomputable;
+    const bool last = in.module + 1 == static_cast<int>(s_.modules.size()),
+               again = s_.recompute && s_.modules[at(in.module)].recomputable;
     if (in.module > 0 && r.output[at(in.module - 1)] != below) wrong(rank_, in, "has no input");
     if (in.op == Op::forward) {
       r.output[at(in.module)] = here;
@@ -305,7 +307,8 @@ class Machine {
   void begin_reduce(Rank& r, const Instruction& in) {
     if (!slot_fits(in.slot, in.unit, Slot::Kind::grad)) wrong(rank_, in, "runs over its slot");
     Gradient& slot = r.grads[at(in.slot)];
-    if (slot.unit != in.unit || slot.step != step_ || slot.reduced || slot.writers > 0) wrong(rank_, in, "reads another gradient");
+    if (slot.unit != in.unit || slot.step != step_ || slot.reduced || slot.writers > 0)
+      wrong(rank_, in, "reads another gradient");
     if (s_.num_partials == 0) return writes(slot);
     reads(slot);
     for (const int p : in.fold.fold) {
@@ -336,7 +339,8 @@ class Machine {
     if (r.norm.step != step_) wrong(rank_, in, "there is no norm yet");
     const Gradient& gradient = reduced(r, in);
     reads(gradient);
-    if (gradient.unit != in.unit || gradient.step != step_ || gradient.sum != full_[at(in.unit)]) wrong(rank_, in, "its gradient is not complete");
+    if (gradient.unit != in.unit || gradient.step != step_ || gradient.sum != full_[at(in.unit)])
+      wrong(rank_, in, "its gradient is not complete");
     writes(r.masters[at(in.unit)]);
     for (std::size_t k = 0; s_.params_resident && k < s_.slots.size(); ++k) {
       if (s_.slots[k].kind != Slot::Kind::param || s_.slots[k].units.front() != in.unit) continue;

@@ -1,7 +1,7 @@
 #pragma once
-// An interpreter of schedules that knows nothing of proofs: it runs a list on simulated ranks and streams, keeps a generation tag on
-// every buffer, and sees what a real run would see: wrong contents, torn contents, buffers that change while they are read. It
-// shares no code with the verifier, which it judges.
+// An interpreter of schedules that knows nothing of proofs: it runs a list on simulated ranks and streams, keeps a generation
+// tag on every buffer, and sees what a real run would see: wrong contents, torn contents, buffers that change while they are
+// read. It shares no code with the verifier, which it judges.
 
 #include <cstdint>
 #include <string>
@@ -26,8 +26,9 @@ struct Choice {
 /// Runs two steps. Returns what went wrong first, or "".
 [[nodiscard]] std::string interpret(const shard::Schedule& schedule, const Mesh& mesh, const Choice& choice);
 
-/// Looks for an interleaving that goes wrong: streams run ahead and held back in every order, every instruction held back in turn
-/// (those in `suspects` first), and `num_random` random ones. Returns what went wrong, or "".
-[[nodiscard]] std::string find_fault(const shard::Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random);
+/// Looks for an interleaving that goes wrong: streams run ahead and held back in every order, every instruction held back in
+/// turn (those in `suspects` first), and `num_random` random ones. Returns what went wrong, or "".
+[[nodiscard]] std::string find_fault(const shard::Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects,
+                                     int num_random);
 
 }  // namespace tessera::test

@@ -46,7 +46,8 @@ std::vector<Mesh> meshes(int world) {
 
 void expect_partition(const ShardLayout& layout, const Model& model) {
   std::map<int, std::vector<int>> owners;  // parameter → by element
-  for (std::size_t p = 0; p < model.params.size(); ++p) owners[static_cast<int>(p)].assign(static_cast<std::size_t>(model.params[p].numel()), 0);
+  for (std::size_t p = 0; p < model.params.size(); ++p)
+    owners[static_cast<int>(p)].assign(static_cast<std::size_t>(model.params[p].numel()), 0);
   for (int u = 0; u < layout.num_units(); ++u) {
     std::vector<Segment> pieces;
     for (int s = 0; s < layout.num_shards(); ++s) {
@@ -61,7 +62,8 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
     }
   }
   for (const auto& [p, count] : owners) {
-    for (std::size_t e = 0; e < count.size(); ++e) ASSERT_EQ(count[e], 1) << model.params[static_cast<std::size_t>(p)].name << " element " << e;
+    for (std::size_t e = 0; e < count.size(); ++e)
+      ASSERT_EQ(count[e], 1) << model.params[static_cast<std::size_t>(p)].name << " element " << e;
   }
 }
 

@@ -1,5 +1,5 @@
-// Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the verifier must refuse
-// the mutant. Built twice: a sample (quick), and with TESSERA_ALL_MUTANTS every mutant of every schedule (full).
+// Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the verifier must
+// refuse the mutant. Built twice: a sample (quick), and with TESSERA_ALL_MUTANTS every mutant of every schedule (full).
 
 #include <gtest/gtest.h>
 
@@ -73,12 +73,16 @@ class Mutants {
   void edges(int i) {
     const auto& after = s_.list[at(i)].after;
     for (std::size_t d = 0; d < after.size(); ++d) {
-      auto& deleted = add("deleted wait", "no wait of " + describe(s_, i) + " for " + describe(s_, after[d]), {after[d], i}).schedule.list[at(i)].after;
+      auto& deleted = add("deleted wait", "no wait of " + describe(s_, i) + " for " + describe(s_, after[d]), {after[d], i})
+                          .schedule.list[at(i)]
+                          .after;
       deleted.erase(deleted.begin() + static_cast<std::ptrdiff_t>(d));
       for (int k = 0; k < 3; ++k) {
         const int target = static_cast<int>(random_() % s_.list.size());
         if (target == i) continue;
-        add("other wait", describe(s_, i) + " waits for " + describe(s_, target) + " instead", {after[d], i, target}).schedule.list[at(i)].after[d] = target;
+        add("other wait", describe(s_, i) + " waits for " + describe(s_, target) + " instead", {after[d], i, target})
+            .schedule.list[at(i)]
+            .after[d] = target;
       }
     }
   }
@@ -125,7 +129,8 @@ class Mutants {
     bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
     flag = !flag;
     for (int p = 0; p < s_.num_partials; ++p) {
-      if (p != in.fold.target) add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
+      if (p != in.fold.target)
+        add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
       auto& fold = add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.fold;
       if (std::erase(fold, p) == 0) fold.push_back(p);
     }
@@ -193,8 +198,9 @@ struct Score {
 };
 
 void print(const std::string& of, const Score& score) {
-  std::printf("%-14s %6d mutants: %6d unsafe, %6d refused, %d missed; %d refused and not broken (%.1f %%)\n", of.c_str(), score.mutants, score.unsafe,
-              score.refused, score.missed, score.unproven, 100.0 * score.unproven / std::max(score.refused, 1));
+  std::printf("%-14s %6d mutants: %6d unsafe, %6d refused, %d missed; %d refused and not broken (%.1f %%)\n", of.c_str(),
+              score.mutants, score.unsafe, score.refused, score.missed, score.unproven,
+              100.0 * score.unproven / std::max(score.refused, 1));
 }
 
 void judge(const Subject& subject, const Mutant& mutant, Score& score, Score& of_kind) {
@@ -211,7 +217,8 @@ void judge(const Subject& subject, const Mutant& mutant, Score& score, Score& of
     ADD_FAILURE() << subject.name << "\n  " << mutant.what << "\n  goes wrong: " << fault << "\n  and is accepted";
   }
   if (fault.empty() && refused && std::getenv("TESSERA_SHOW_UNPROVEN") != nullptr) {
-    std::printf("unproven: %s: %s: %s\n", subject.name.c_str(), mutant.what.c_str(), verify(mutant.schedule, subject.mesh)[0].what.c_str());
+    std::printf("unproven: %s: %s: %s\n", subject.name.c_str(), mutant.what.c_str(),
+                verify(mutant.schedule, subject.mesh)[0].what.c_str());
   }
 }
 

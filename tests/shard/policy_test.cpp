@@ -26,9 +26,11 @@ void expect_row(const char* word, int group, const char* name, const Mesh& mesh,
 }
 
 TEST(Strategies, TheTable) {
-  for (const char* word : {"0", "zero0", "ZeRO0", "NO_SHARD", "no_shard", "ZeRO-0"}) expect_row(word, 0, "ZeRO-0", Mesh(8, 1), false, false);
+  for (const char* word : {"0", "zero0", "ZeRO0", "NO_SHARD", "no_shard", "ZeRO-0"})
+    expect_row(word, 0, "ZeRO-0", Mesh(8, 1), false, false);
   for (const char* word : {"1", "zero1", "ZERO1", "ZeRO-1"}) expect_row(word, 0, "ZeRO-1", Mesh(1, 8), false, false);
-  for (const char* word : {"2", "zero2", "SHARD_GRAD_OP", "Shard_Grad_Op"}) expect_row(word, 0, "ZeRO-2", Mesh(1, 8), true, false);
+  for (const char* word : {"2", "zero2", "SHARD_GRAD_OP", "Shard_Grad_Op"})
+    expect_row(word, 0, "ZeRO-2", Mesh(1, 8), true, false);
   for (const char* word : {"3", "zero3", "FULL_SHARD", "full_shard"}) expect_row(word, 0, "ZeRO-3", Mesh(1, 8), true, true);
   for (const char* word : {"HYBRID_SHARD", "hybrid_shard"}) expect_row(word, 0, "HYBRID_SHARD", Mesh(2, 4), true, true);
   expect_row("HYBRID_SHARD_ZERO2", 0, "hybrid ZeRO-2", Mesh(2, 4), true, false);
@@ -78,7 +80,8 @@ TEST(Strategies, SideBySide) {
     for (const Strategy& s : all) out.push_back(s.name);
     return out;
   };
-  EXPECT_THAT(names(all_strategies(8, 4)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HYBRID_SHARD", "hybrid ZeRO-2"));
+  EXPECT_THAT(names(all_strategies(8, 4)),
+              testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "HYBRID_SHARD", "hybrid ZeRO-2"));
   EXPECT_THAT(names(all_strategies(4, 4)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3"));
   EXPECT_THAT(names(all_strategies(5, 2)), testing::ElementsAre("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3"));
 }

@@ -90,7 +90,8 @@ TEST(Verify, PeersAreReadersInPlace) {
   ASSERT_EQ(after.size(), 1u) << text(s);  // the embedding's backward, which no reduce waits for
   after.clear();
   bool found = false;
-  for (const Violation& v : verify(s, sharded)) found |= v.what.find("backward embed m0 of a peer, which uses its interval") != std::string::npos;
+  for (const Violation& v : verify(s, sharded))
+    found |= v.what.find("backward embed m0 of a peer, which uses its interval") != std::string::npos;
   EXPECT_TRUE(found);
   s.params_in_place = false;  // its own copy each: the peers do not matter
   for (const Violation& v : verify(s, sharded)) EXPECT_EQ(v.what.find("of a peer"), std::string::npos) << v.what;

@@ -21,7 +21,8 @@ namespace tessera {
 namespace simulated {
 namespace {
 
-/// Time is counted in kernels and copies, a microsecond each; a queue has a time of its own, and so has each thread of the host.
+/// Time is counted in kernels and copies, a microsecond each; a queue has a time of its own, and
+/// so has each thread of the host.
 using Time = std::int64_t;
 thread_local Time host_time = 0;
 
@@ -78,7 +79,8 @@ struct Machine {
   void push(Queue& queue, Task task) {
     queue.waiting.push_back(std::move(task));
     ++queue.issued;
-    static const bool eager = std::getenv("TESSERA_SIMULATED") != nullptr && std::strcmp(std::getenv("TESSERA_SIMULATED"), "eager") == 0;
+    static const bool eager =
+        std::getenv("TESSERA_SIMULATED") != nullptr && std::strcmp(std::getenv("TESSERA_SIMULATED"), "eager") == 0;
     if (eager) run_to(queue, queue.issued);
   }
 };
@@ -170,13 +172,16 @@ void copy(const RowCopy& c, StreamView stream) {
   const bool at_once = !known(c.to, c.to_pitch) || !known(c.from, c.from_pitch);  // memory that is not pinned: the host waits
   simulated::launch(stream, [c] {
     for (std::size_t row = 0; row < c.rows; ++row)
-      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
+      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch,
+                   c.width);
   });
   if (!at_once) return;
   const std::lock_guard lock(machine().mutex);
   machine().finish(queue_of(stream.handle), queue_of(stream.handle).issued);
 }
-void copy(void* to, const void* from, std::size_t bytes, StreamView stream) { copy({to, bytes, from, bytes, bytes, 1}, stream); }
+void copy(void* to, const void* from, std::size_t bytes, StreamView stream) {
+  copy({to, bytes, from, bytes, bytes, 1}, stream);
+}
 void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
   TESSERA_ASSERT(bytes == 0 || simulated::on_device(to, bytes), "a fill of the host's memory");
   simulated::launch(stream, [=] { std::memset(to, value, bytes); });
@@ -254,9 +259,16 @@ Graph& Graph::operator=(Graph&&) noexcept { return *this; }
 void Graph::launch(StreamView) const {}
 
 const Survey& survey() {
-  static const Survey found{.devices = {{.index = 0, .name = "simulated device", .bus_id = "none", .major = 9, .minor = 0, .multiprocessors = 1,
+  static const Survey found{.devices = {{.index = 0,
+                                         .name = "simulated device",
+                                         .bus_id = "none",
+                                         .major = 9,
+                                         .minor = 0,
+                                         .multiprocessors = 1,
                                          .memory = std::size_t{1} << 33}},
-                            .driver = 13000, .runtime = 13000, .why_none = ""};
+                            .driver = 13000,
+                            .runtime = 13000,
+                            .why_none = ""};
   return found;
 }
 std::string why_no_device(int) { return "simulated"; }
@@ -264,7 +276,8 @@ void use(Device) {}
 const char* architectures() { return "none (simulated)"; }
 std::string toolkit() { return "0.0"; }
 
-Library::Library(std::string soname, std::string package) : soname_(std::move(soname)), package_(std::move(package)), why_not_("simulated") {}
+Library::Library(std::string soname, std::string package)
+    : soname_(std::move(soname)), package_(std::move(package)), why_not_("simulated") {}
 bool Library::there() { return false; }
 std::string Library::path() { return {}; }
 void* Library::symbol(const char*) { throw Error(ExitCode::usage, soname_ + " is not simulated"); }

@@ -1,7 +1,7 @@
 #pragma once
-// A simulated device: what stands behind runtime/base/cuda and kernels/cuda where tests run the product without one. Its memory can be touched by
-// nobody but its own kernels and copies, and its queues run as late as they may, so that a missing wait, an early read and a host kernel
-// on device memory fail. The product is compiled as for CUDA, and knows nothing of it.
+// A simulated device: what stands behind runtime/base/cuda and kernels/cuda where tests run the product without one. Its memory
+// can be touched by nobody but its own kernels and copies, and its queues run as late as they may, so that a missing wait, an
+// early read and a host kernel on device memory fail. The product is compiled as for CUDA, and knows nothing of it.
 
 #include <cstddef>
 #include <functional>

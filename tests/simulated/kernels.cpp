@@ -1,4 +1,5 @@
-// The simulated device's kernels: the host's, run when their queue comes to them. Whatever a kernel is handed must lie on the device.
+// The simulated device's kernels: the host's, run when their queue comes to them. Whatever a kernel
+// is handed must lie on the device.
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -33,7 +34,8 @@ namespace tessera::kernels::cuda {
 namespace {
 
 void require(const void* data, std::size_t bytes) {
-  TESSERA_ASSERT(data == nullptr || bytes == 0 || simulated::on_device(data, bytes), "%zu bytes of host memory for a device's kernel", bytes);
+  TESSERA_ASSERT(data == nullptr || bytes == 0 || simulated::on_device(data, bytes),
+                 "%zu bytes of host memory for a device's kernel", bytes);
 }
 
 /// The view as the host's kernel is to have it.
@@ -76,9 +78,11 @@ SIMULATED(rms_norm_apply, RmsNormApplyArgs, &A::x, &A::weight, &A::rstd, &A::y)
 SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight, &A::workspace)
 SIMULATED(layer_norm_forward, LayerNormForwardArgs, &A::x, &A::weight, &A::bias, &A::y, &A::mean, &A::rstd)
 SIMULATED(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)
-SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight, &A::dbias, &A::workspace)
+SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight,
+          &A::dbias, &A::workspace)
 SIMULATED(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)
-SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace, &A::positions)
+SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace,
+          &A::positions)
 
 #undef SIMULATED
 
@@ -107,7 +111,8 @@ void gemm(const GemmArgs& given, StreamView stream) {
     const GemmPlan plan = plan_gemm(given);
     if (own.noting) own.noted.try_emplace(plan, Products::Call{given.c, plan.result_pitch, stream});
   }
-  simulated::launch(stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
+  simulated::launch(stream,
+                    [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
 }
 
 void note_products() {
@@ -181,7 +186,9 @@ void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
 }
 
 static TokenWords taken_words(const TokenWords& words) { return taken(words, &TokenWords::positions, &TokenWords::targets); }
-static Dispatch taken_dispatch(const Dispatch& dispatch) { return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets); }
+static Dispatch taken_dispatch(const Dispatch& dispatch) {
+  return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets);
+}
 
 void route(const RouteArgs& given, StreamView stream) {
   using A = RouteArgs;
@@ -277,7 +284,9 @@ void add_balance_losses(const BalanceSumsArgs& given, StreamView stream) {
 
 void sum_tree(const SumTreeArgs& args, StreamView stream) {
   std::vector<const float*> parts(args.parts.begin(), args.parts.end());
-  simulated::launch(stream, [parts, out = args.out, count = args.count] { kernels::sum_tree({.parts = parts, .out = out, .count = count}, host_stream); });
+  simulated::launch(stream, [parts, out = args.out, count = args.count] {
+    kernels::sum_tree({.parts = parts, .out = out, .count = count}, host_stream);
+  });
 }
 void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
   std::vector<const void*> parts(args.parts.begin(), args.parts.end());
@@ -327,8 +336,14 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) { cu
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) { cuda::attention_backward(args, stream); }
 }  // namespace cudnn
 
-std::size_t attention_forward_workspace(const AttentionShape& shape) { return kernels::attention_forward_workspace(shape, DType::f32); }
-std::size_t attention_backward_workspace(const AttentionShape& shape) { return kernels::attention_backward_workspace(shape, DType::f32); }
-std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) { return kernels::head_loss_workspace(rows, vocab, DType::f32); }
+std::size_t attention_forward_workspace(const AttentionShape& shape) {
+  return kernels::attention_forward_workspace(shape, DType::f32);
+}
+std::size_t attention_backward_workspace(const AttentionShape& shape) {
+  return kernels::attention_backward_workspace(shape, DType::f32);
+}
+std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) {
+  return kernels::head_loss_workspace(rows, vocab, DType::f32);
+}
 
 }  // namespace tessera::kernels::cuda

@@ -43,7 +43,12 @@ TEST(Allocation, NoneInAStep) {
     for (const bool copies : {false, true})
       for (const std::int64_t accumulation : {1, 3})
         for (const bool recompute : {false, true}) {
-          const Variant v{.world = 2, .strategy = strategy, .global_batch = 2 * accumulation, .recompute = recompute, .reproducible = accumulation == 3, .copies = copies};
+          const Variant v{.world = 2,
+                          .strategy = strategy,
+                          .global_batch = 2 * accumulation,
+                          .recompute = recompute,
+                          .reproducible = accumulation == 3,
+                          .copies = copies};
           EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
         }
 }
@@ -52,7 +57,13 @@ TEST(Allocation, NoneInAStepOfTwoBytes) {
   for (const char* strategy : {"0", "2", "3"})
     for (const bool copies : {false, true})
       for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
-        const Variant v{.world = 2, .strategy = strategy, .global_batch = 6, .reproducible = copies, .copies = copies, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
+        const Variant v{.world = 2,
+                        .strategy = strategy,
+                        .global_batch = 6,
+                        .reproducible = copies,
+                        .copies = copies,
+                        .dtype = DType::bf16,
+                        .reduce_dtype = reduce_dtype};
         EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
       }
   EXPECT_EQ(allocations_in_steps({.world = 2, .dtype = DType::f16, .loss_scale = {.initial = 0x1p40}}), 0);  // skipped steps
@@ -68,7 +79,8 @@ TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
 
 TEST(Allocation, NoneInAStepOfPackedSamples) {
   for (const std::string& config : {config_json({}), std::string(experts_config)})
-    EXPECT_EQ(allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config, /*packed=*/true), 0);
+    EXPECT_EQ(
+        allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config, /*packed=*/true), 0);
 }
 
 TEST(Allocation, NoneInAPassOfGeneration) {
@@ -91,7 +103,8 @@ TEST(Allocation, NoneInAPassOfGeneration) {
             }
             const train::GenerationShape shape = train::generation_shape(request, 2);
             train::InferenceOptions options;
-            options.run = {.purpose = plan::Purpose::generate, .model = &model, .strategy = shard::make_strategy(strategy, 2, 0, 2)};
+            options.run = {
+                .purpose = plan::Purpose::generate, .model = &model, .strategy = shard::make_strategy(strategy, 2, 0, 2)};
             options.run.batch = {.global_batch = 4, .micro_batch = 2, .world = 2, .accumulation = 1};
             options.run.tokens = shape.tokens;
             options.run.cache_tokens = shape.cache_tokens;

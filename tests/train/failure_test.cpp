@@ -22,7 +22,8 @@ TEST(Failure, NonFiniteLossStopsEveryRankBeforeTheUpdate) {
       trainer.initialise();
       const io::Sampler sampler(30, true, 1);
       (void)trainer.step(tokens, sampler, 0, 6);
-      if (world.rank() == 1) trainer.shards()[1].data[0] = std::numeric_limits<float>::quiet_NaN();  // a weight of h.0, on one rank
+      if (world.rank() == 1)
+        trainer.shards()[1].data[0] = std::numeric_limits<float>::quiet_NaN();  // a weight of h.0, on one rank
       trainer.parameters_changed();
       const auto before = trainer.state_hash();
       try {
@@ -55,7 +56,9 @@ TEST(Failure, RanksThatDisagreeAreRefusedBeforeTheFirstStep) {
 class BrokenTokens : public MadeTokens {
  public:
   using MadeTokens::MadeTokens;
-  void read(std::int64_t, std::int64_t, std::int32_t*) const override { throw Error(ExitCode::data, "the disk is gone", "token 17"); }
+  void read(std::int64_t, std::int64_t, std::int32_t*) const override {
+    throw Error(ExitCode::data, "the disk is gone", "token 17");
+  }
 };
 
 TEST(Failure, ARankThatThrowsEndsAllOthers) {

@@ -1,4 +1,5 @@
-// Greedy tokens are those of transformers' generate, on every golden model, at 1, 2 and 3 ranks; with a penalty, and with stop tokens.
+// Greedy tokens are those of transformers' generate, on every golden model, at 1, 2 and 3 ranks; with
+// a penalty, and with stop tokens.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ train::GenerateRequest request_of(const nlohmann::json& golden) {
 }
 
 /// What the model in `directory` makes of the request in micro-batches of two, on ranks that are threads.
-std::vector<train::Completion> generate(const models::Model& model, const std::string& directory, const train::GenerateRequest& request, int ranks) {
+std::vector<train::Completion> generate(const models::Model& model, const std::string& directory,
+                                        const train::GenerateRequest& request, int ranks) {
   kernels::set_threads(1);
   std::vector<train::Completion> made;
   run_local(

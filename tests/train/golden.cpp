@@ -20,7 +20,10 @@ Golden load_golden(const std::string& shape) {
 }
 
 Variant golden_stage(const Golden& g, int world, const char* stage) {
-  Variant v{.world = world, .strategy = stage, .global_batch = g.expected["samples_per_step"], .tokens = g.expected["tokens_per_sample"]};
+  Variant v{.world = world,
+            .strategy = stage,
+            .global_batch = g.expected["samples_per_step"],
+            .tokens = g.expected["tokens_per_sample"]};
   v.micro_batch = world == 1 ? 4 : 1 + world % 2;
   v.copies = world == 4;
   v.recompute = world == 3;
@@ -28,7 +31,10 @@ Variant golden_stage(const Golden& g, int world, const char* stage) {
 }
 
 Variant golden_family(const Golden& g, int world) {
-  Variant v{.world = world, .strategy = "3", .global_batch = g.expected["samples_per_step"], .micro_batch = g.expected["micro_batch"],
+  Variant v{.world = world,
+            .strategy = "3",
+            .global_batch = g.expected["samples_per_step"],
+            .micro_batch = g.expected["micro_batch"],
             .tokens = g.expected["tokens_per_sample"]};
   v.recompute = world == 2;
   v.copies = world == 3;
@@ -47,7 +53,8 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   return options;
 }
 
-/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full size: left out of what weights say.
+/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full
+/// size: left out of what weights say.
 enum class KeyBiases : bool { count, left_out };
 
 /// Σ x² of one rank's elements, by parameter.
@@ -85,7 +92,8 @@ class Squares {
   [[nodiscard]] bool counts(int param, std::int64_t element) const {
     const auto& p = (*params_)[static_cast<std::size_t>(param)];
     const std::int64_t third = p.numel() / 3;
-    return biases_ == KeyBiases::count || p.name.find("c_attn.bias") == std::string::npos || element < third || element >= 2 * third;
+    return biases_ == KeyBiases::count || p.name.find("c_attn.bias") == std::string::npos || element < third ||
+           element >= 2 * third;
   }
   const std::vector<ParamSpec>* params_;
   KeyBiases biases_;
@@ -112,7 +120,8 @@ class Judge {
     near("balance loss", report.aux_loss, e["aux_loss"][s], 5e-5, at);
     const auto of_layers = e["aux_loss_layers"][s].get<std::vector<double>>();
     near("number of balance losses", static_cast<double>(layers.size()), static_cast<double>(of_layers.size()), 0, at);
-    for (std::size_t l = 0; l < std::min(layers.size(), of_layers.size()); ++l) near("balance loss", layers[l], of_layers[l], 5e-5, at + strfmt(" layer %zu", l));
+    for (std::size_t l = 0; l < std::min(layers.size(), of_layers.size()); ++l)
+      near("balance loss", layers[l], of_layers[l], 5e-5, at + strfmt(" layer %zu", l));
   }
   void norms(const char* what, const std::vector<double>& of_params, const json& golden, double relative) {
     for (std::size_t i = 0; i < of_params.size(); ++i) {
@@ -137,11 +146,13 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   train::Trainer trainer(world, options(g, v));
   const auto& layout = trainer.plan().layout;
   const auto shards = trainer.shards();
-  io::read_model(world, g.directory, g.model.params, layout, shards, [&](const std::string& name) { return models::tensor_use(g.model, name); });
+  io::read_model(world, g.directory, g.model.params, layout, shards,
+                 [&](const std::string& name) { return models::tensor_use(g.model, name); });
   trainer.parameters_changed();
   const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
   for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
-    judge.step(s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch), trainer.layer_aux_losses());
+    judge.step(s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
+               trainer.layer_aux_losses());
     if (s > 0 || !trainer.writes_shards()) continue;
     for (const auto& shard : shards) gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
   }

@@ -23,10 +23,12 @@ struct Golden {
 [[nodiscard]] Variant golden_family(const Golden& golden, int world);
 
 struct GoldenRun {
-  std::vector<std::string> wrong;  // a line for each figure beyond its tolerance; those of whole gradients and weights on rank 0 alone
+  std::vector<std::string>
+      wrong;  // a line for each figure beyond its tolerance; those of whole gradients and weights on rank 0 alone
   std::vector<double> curve;       // loss and norm of each step
 };
-/// Collective. Loss and norm of each step within 2e-5 of PyTorch's, gradients of the first step within 5e-5 and final weights within 1e-4, by parameter.
+/// Collective. Loss and norm of each step within 2e-5 of PyTorch's, gradients of the first step within 5e-5 and final
+/// weights within 1e-4, by parameter.
 [[nodiscard]] GoldenRun run_golden(World& world, const Golden& golden, const Variant& variant);
 
 }  // namespace tessera::test

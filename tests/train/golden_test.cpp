@@ -25,7 +25,8 @@ TEST_P(GoldenShape, TenStepsOfPyTorch) {
   const Golden golden = load_golden(GetParam());
   for (const int world : {1, 2, 3, 4}) {
     const auto first = check(golden, golden_stage(golden, world, "0"));
-    for (const char* stage : {"1", "2", "3"}) EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
+    for (const char* stage : {"1", "2", "3"})
+      EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
   }
 }
 
@@ -35,11 +36,13 @@ class GoldenFamily : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenFamily, StepsOfTransformersOnAnyRanks) {
   const Golden golden = load_golden(GetParam());
-  for (const int world : {1, 2, 3}) (void)check(golden, golden_family(golden, world));  // on 2 ranks the last micro-batch is empty
+  for (const int world : {1, 2, 3})
+    (void)check(golden, golden_family(golden, world));  // on 2 ranks the last micro-batch is empty
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenFamily, ::testing::Values("llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
-                                                                             "qwen3-moe-fused", "mixtral"));
+INSTANTIATE_TEST_SUITE_P(Families, GoldenFamily,
+                         ::testing::Values("llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe",
+                                           "qwen3-moe-fused", "mixtral"));
 
 }  // namespace
 }  // namespace tessera::test

@@ -20,7 +20,8 @@ struct Where {
   bool copies = false, reshard = true;
   Stream::Mode streams = Stream::Mode::threaded;
   [[nodiscard]] std::string str() const {
-    return strfmt("world %d strategy %s group %d copies %d reshard %d streams %d", world, strategy.c_str(), group, copies, reshard, static_cast<int>(streams));
+    return strfmt("world %d strategy %s group %d copies %d reshard %d streams %d", world, strategy.c_str(), group, copies,
+                  reshard, static_cast<int>(streams));
   }
 };
 
@@ -177,7 +178,8 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
             EXPECT_EQ(costs.memory[static_cast<int>(Category::optimizer)], 0U);
             std::int64_t padded = 0;
             for (int u = 0; u < inference.plan().layout.num_units(); ++u) padded += inference.plan().layout.padded_numel(u);
-            const bool cut = inference.plan().layout.num_shards() > 1 && (!inference.plan().main().params_resident || !where.copies);
+            const bool cut =
+                inference.plan().layout.num_shards() > 1 && (!inference.plan().main().params_resident || !where.copies);
             EXPECT_EQ(costs.memory[static_cast<int>(Category::params)],
                       static_cast<std::size_t>(4 * padded / (cut ? inference.plan().layout.num_shards() : 1))) << where.str();
             EXPECT_EQ(inference.arena().broken_canary(), "");
@@ -187,7 +189,8 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
               EXPECT_LE(touched, slot.bytes) << slot.name;
               const std::size_t rows_here = world.rank() < 3 ? 1 : 0;  // ranks beyond the third have no prompt
               if (rows_here == 0 || purpose == plan::Purpose::generate) continue;
-              EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes) << slot.name << " in " << where.str();
+              EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes)
+                  << slot.name << " in " << where.str();
             }
           },
           where.copies);
@@ -208,9 +211,11 @@ TEST(Inference, WhatIsGatheredForGoodIsGatheredOnce) {
           const auto before = inference.traffic(Axis::shard);
           const auto report = inference.generate(request);
           const auto counted = inference.traffic(Axis::shard).within_node - before.within_node;
-          EXPECT_EQ(counted, static_cast<std::uint64_t>(report.prompt.passes + report.next.passes) * plan.costs.shard_axis.within_node);
+          EXPECT_EQ(counted,
+                    static_cast<std::uint64_t>(report.prompt.passes + report.next.passes) * plan.costs.shard_axis.within_node);
           EXPECT_EQ(plan.load.list.size(), strategy[0] == '1' ? plan.units.size() : 0U);
-          const auto gathers = std::count_if(plan.logits.list.begin(), plan.logits.list.end(), [](const auto& i) { return i.op == shard::Op::gather; });
+          const auto gathers = std::count_if(plan.logits.list.begin(), plan.logits.list.end(),
+                                             [](const auto& i) { return i.op == shard::Op::gather; });
           EXPECT_EQ(gathers > 0, strategy[0] == '3');
         },
         /*copies=*/true);

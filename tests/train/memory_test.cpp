@@ -32,11 +32,13 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
         EXPECT_EQ(total, trainer.plan().costs.total);
         EXPECT_EQ(trainer.broken_canary(), "");
         for (const auto& slot : trainer.plan().slots) {
-          if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm) continue;
+          if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm)
+            continue;
           const std::size_t touched = trainer.arena().touched(slot.name);
           EXPECT_LE(touched, slot.bytes) << slot.name;
           // Less would be planned in vain; workspaces are sized for the tiles of the widest instruction set.
-          EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes) << slot.name << " in " << v.str();
+          EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes)
+              << slot.name << " in " << v.str();
         }
       },
       v.copies);
@@ -48,8 +50,13 @@ TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
     for (const bool copies : {false, true})
       for (const bool recompute : {false, true})
         for (const std::int64_t accumulation : {1, 3})
-          expect_measured_is_planned(model, {.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0,
-                                             .global_batch = 8 * accumulation, .micro_batch = 2, .recompute = recompute, .copies = copies});
+          expect_measured_is_planned(model, {.world = 4,
+                                             .strategy = strategy,
+                                             .group = strategy[0] == 'H' ? 2 : 0,
+                                             .global_batch = 8 * accumulation,
+                                             .micro_batch = 2,
+                                             .recompute = recompute,
+                                             .copies = copies});
 }
 
 TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
@@ -58,8 +65,13 @@ TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
     for (const char* strategy : {"0", "3"})
       for (const bool recompute : {false, true})
         for (const auto experts : {shard::ExpertUnits::own, shard::ExpertUnits::block})
-          expect_measured_is_planned(model, {.world = 3, .strategy = strategy, .global_batch = 6, .micro_batch = 2, .recompute = recompute,
-                                             .copies = recompute, .experts = experts});
+          expect_measured_is_planned(model, {.world = 3,
+                                             .strategy = strategy,
+                                             .global_batch = 6,
+                                             .micro_batch = 2,
+                                             .recompute = recompute,
+                                             .copies = recompute,
+                                             .experts = experts});
   }
 }
 
@@ -69,9 +81,17 @@ TEST(Memory, MeasuredIsPlannedInTwoBytes) {
     for (const char* strategy : strategies)
       for (const bool copies : {false, true})
         for (const DType reduce_dtype : {DType::f32, dtype})
-          for (const auto& [accumulation, reduce] : {std::pair{1, shard::Reduce::each}, {3, shard::Reduce::each}, {3, shard::Reduce::last}})
-            expect_measured_is_planned(model, {.world = 4, .strategy = strategy, .group = strategy[0] == 'H' ? 2 : 0, .global_batch = 8 * accumulation,
-                                               .micro_batch = 2, .reduce = reduce, .copies = copies, .dtype = dtype, .reduce_dtype = reduce_dtype});
+          for (const auto& [accumulation, reduce] :
+               {std::pair{1, shard::Reduce::each}, {3, shard::Reduce::each}, {3, shard::Reduce::last}})
+            expect_measured_is_planned(model, {.world = 4,
+                                               .strategy = strategy,
+                                               .group = strategy[0] == 'H' ? 2 : 0,
+                                               .global_batch = 8 * accumulation,
+                                               .micro_batch = 2,
+                                               .reduce = reduce,
+                                               .copies = copies,
+                                               .dtype = dtype,
+                                               .reduce_dtype = reduce_dtype});
   }
 }
 
@@ -90,9 +110,11 @@ TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
       }, copies);
       int cut = 0;
       for (const auto& slot : slots) {
-        if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name || slot.name == plan::workspace_name)
+        if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name ||
+            slot.name == plan::workspace_name)
           continue;
-        // The tail of a unit is padding, which nobody writes but the clearing of gaps: of state, real elements must reach the end.
+        // The tail of a unit is padding, which nobody writes but the clearing of gaps: of state, real
+        // elements must reach the end.
         if (slot.category == Category::params || slot.category == Category::optimizer) continue;
         ++cut;
         run_local(2, [&](World& world) {

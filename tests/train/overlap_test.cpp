@@ -1,6 +1,6 @@
-// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the two, and the ends that
-// nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several counts, and a case may be tried again; the
-// overlap itself is read from the trace as well.
+// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the two, and
+// the ends that nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several counts, and a case
+// may be tried again; the overlap itself is read from the trace as well.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,8 @@ double overlap_of(const std::vector<train::TraceSpan>& spans) {
 }
 
 Timing measure(const Delay& delay, const char* strategy) {
-  models::Model model = models::make(config_json({.layers = 6, .hidden = 192, .heads = 4, .vocab = 256, .positions = 96}), "test");
+  models::Model model =
+      models::make(config_json({.layers = 6, .hidden = 192, .heads = 4, .vocab = 256, .positions = 96}), "test");
   MadeTokens tokens(4000, 256);
   Timing timing;
   run_local(2, [&](World& world) {
@@ -63,8 +64,9 @@ bool keeps_bound(const char* strategy, double share) {
   const Timing slow = measure({.gather_s = each, .reduce_s = each}, strategy);
   const double communication = each * (slow.gathers + slow.reduces);
   const double bound = 1.10 * std::max(compute, communication) + 2 * each;  // the first gather and the last reduce
-  std::printf("ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n",
-              strategy, 1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
+  std::printf(
+      "ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n",
+      strategy, 1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
   return slow.step <= bound && slow.hidden > (share < 1 ? 0.4 : 0.05);
 }
 

@@ -68,15 +68,18 @@ TEST_P(Packed, WorldAndSplitChangeNothingButRounding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Packed, ::testing::Combine(::testing::Values(config_json({}), std::string(qwen3_config), std::string(experts_config)),
-                                                              ::testing::Values(DType::f32, DType::bf16, DType::f16)));
+INSTANTIATE_TEST_SUITE_P(Families, Packed,
+                         ::testing::Combine(::testing::Values(config_json({}), std::string(qwen3_config),
+                                                              std::string(experts_config)),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
 /// Lengths of 8 to 13: alone in samples of 13, two or three together in samples of 39.
 TEST(PackedRuns, AStepIsThatOfEveryDocumentAloneInEveryType) {
   std::vector<std::int64_t> ends;
   for (std::int64_t at = 0, i = 0; i < 12; ++i) ends.push_back(at += 8 + i * i % 6);
   const auto tokens = std::make_shared<MadeTokens>(ends.back(), 37);
-  const io::PackedStream alone(tokens, {0, ends}, 13, io::Packing::sequential), together(tokens, {0, ends}, 39, io::Packing::binpack);
+  const io::PackedStream alone(tokens, {0, ends}, 13, io::Packing::sequential),
+      together(tokens, {0, ends}, 39, io::Packing::binpack);
   ASSERT_EQ(alone.count().samples, 12);
   ASSERT_LE(together.count().samples, 5);
   std::string qwen3 = qwen3_config;
@@ -85,7 +88,11 @@ TEST(PackedRuns, AStepIsThatOfEveryDocumentAloneInEveryType) {
     for (const auto& [dtype, rounding] : {std::pair{DType::f32, 2e-6}, {DType::bf16, 4e-3}, {DType::f16, 5e-4}}) {
       const models::Model model = models::make(config, "test", dtype);
       const auto step = [&](const io::PackedStream& stream, int world) {
-        const Variant v{.world = world, .global_batch = stream.count().samples, .micro_batch = 2, .tokens = stream.tokens(), .dtype = dtype};
+        const Variant v{.world = world,
+                        .global_batch = stream.count().samples,
+                        .micro_batch = 2,
+                        .tokens = stream.tokens(),
+                        .dtype = dtype};
         return run({&model, &stream, 1, "", false, {}}, v);
       };
       const Outcome a = step(alone, 1), b = step(together, 2);
@@ -112,7 +119,8 @@ TEST(PackedRuns, AStepCostsWhatItsDocumentsCostAndTheIndexIsInThePlan) {
     train::Trainer trainer(world, options);
     plan::RunSpec without = trainer.plan().spec;
     without.index_bytes = 0;
-    EXPECT_EQ(trainer.plan().costs.total, plan::make_plan(without).costs.total + 4 * 16 + (static_cast<std::size_t>(stream.count().samples) + 1) * 8);
+    EXPECT_EQ(trainer.plan().costs.total,
+              plan::make_plan(without).costs.total + 4 * 16 + (static_cast<std::size_t>(stream.count().samples) + 1) * 8);
     for (int c = 0; c < num_categories; ++c) EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]);
     EXPECT_TRUE(trainer.room("no such slot").empty());
     stream.move_index(trainer.room(plan::index_name));

@@ -1,5 +1,5 @@
-// Mixed precision: what fp32 runs promise about bits holds in bf16 as well; what is gathered is the master, rounded; training comes out
-// about where it does in fp32.
+// Mixed precision: what fp32 runs promise about bits holds in bf16 as well; what is gathered is the master, rounded; training
+// comes out about where it does in fp32.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,12 @@ TEST_F(Bf16, SameBitsAtEveryStageAndTransport) {
   for (const int world : {1, 2, 3, 4})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
       for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
-        const Variant base{.world = world, .strategy = "0", .global_batch = 7, .reduce = reduce, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
+        const Variant base{.world = world,
+                           .strategy = "0",
+                           .global_batch = 7,
+                           .reduce = reduce,
+                           .dtype = DType::bf16,
+                           .reduce_dtype = reduce_dtype};
         const Outcome first = outcome(base);
         for (const double loss : first.losses) EXPECT_GT(loss, 1.0);
         for (const char* stage : {"1", "2", "3"})
@@ -39,7 +44,12 @@ TEST_F(Bf16, SameBitsAtEveryStageAndTransport) {
 TEST_F(Bf16, SchedulingKnobsChangeNoBit) {
   for (const char* stage : {"0", "2", "3"})
     for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
-      const Variant base{.world = 4, .strategy = stage, .global_batch = 10, .copies = true, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
+      const Variant base{.world = 4,
+                         .strategy = stage,
+                         .global_batch = 10,
+                         .copies = true,
+                         .dtype = DType::bf16,
+                         .reduce_dtype = reduce_dtype};
       const Outcome first = outcome(base);
       const auto same = [&](const Variant& v) { EXPECT_EQ(difference(first, outcome(v)), "") << v.str(); };
       Variant v = base;
@@ -107,7 +117,8 @@ TEST_F(Bf16, TrainsAsFp32DoesToThreeDigits) {
   for (const Variant& variant : {half, quarter}) {
     const Outcome b = run({&model_, &pattern, 40, "", false, {}}, variant);
     EXPECT_LT(a.losses.back(), 0.6 * a.losses.front());
-    for (std::size_t s = 0; s < a.losses.size(); ++s) EXPECT_NEAR(b.losses[s], a.losses[s], 0.02 * a.losses[s]) << variant.str() << " step " << s;
+    for (std::size_t s = 0; s < a.losses.size(); ++s)
+      EXPECT_NEAR(b.losses[s], a.losses[s], 0.02 * a.losses[s]) << variant.str() << " step " << s;
   }
 }
 

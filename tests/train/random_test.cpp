@@ -11,7 +11,9 @@ namespace {
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : key_(seed) {}
-  int from(int low, int high) { return low + static_cast<int>(philox(key_, counter_++)[0] % static_cast<std::uint32_t>(high - low + 1)); }
+  int from(int low, int high) {
+    return low + static_cast<int>(philox(key_, counter_++)[0] % static_cast<std::uint32_t>(high - low + 1));
+  }
   bool coin() { return from(0, 1) == 1; }
 
  private:
@@ -53,7 +55,8 @@ TEST(Random, AgreesWithTheUnshardedRun) {
     }
     double largest = 0;
     for (const float g : a.grads) largest = std::max(largest, std::abs(static_cast<double>(g)));
-    for (std::size_t i = 0; i < a.grads.size(); ++i) ASSERT_NEAR(a.grads[i], b.grads[i], 5e-3 * largest) << seed << ": " << v.str();
+    for (std::size_t i = 0; i < a.grads.size(); ++i)
+      ASSERT_NEAR(a.grads[i], b.grads[i], 5e-3 * largest) << seed << ": " << v.str();
   }
 }
 

@@ -1,4 +1,5 @@
-// Run by mpirun: trains on real MPI ranks and compares, bit for bit, with the same run on ranks that are threads; bytes sent with the plan's.
+// Run by mpirun: trains on real MPI ranks and compares, bit for bit, with the same run on ranks that are
+// threads; bytes sent with the plan's.
 //   train_ranks TRANSPORT RANKS_PER_NODE      TRANSPORT: mpi | node;  RANKS_PER_NODE 0: as the hosts are
 // Exits 0 if all is equal, else says what differs.
 
@@ -28,9 +29,13 @@ std::string one_rank(World& world, const models::Model& model, const MadeTokens&
       const auto counted = trainer.traffic(axis);
       const auto& planned = axis == Axis::shard ? trainer.plan().costs.shard_axis : trainer.plan().costs.replicate_axis;
       if (counted.within_node != 3 * planned.within_node || counted.across_nodes != 3 * planned.across_nodes)
-        world.abort(Error(ExitCode::internal, strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis), static_cast<unsigned long long>(counted.within_node),
-                                                     static_cast<unsigned long long>(counted.across_nodes), static_cast<unsigned long long>(3 * planned.within_node),
-                                                     static_cast<unsigned long long>(3 * planned.across_nodes)), v.str()));
+        world.abort(Error(
+            ExitCode::internal,
+            strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis),
+                   static_cast<unsigned long long>(counted.within_node), static_cast<unsigned long long>(counted.across_nodes),
+                   static_cast<unsigned long long>(3 * planned.within_node),
+                   static_cast<unsigned long long>(3 * planned.across_nodes)),
+            v.str()));
     }
   const std::string broken = trainer.broken_canary();
   if (!broken.empty()) world.abort(Error(ExitCode::internal, "canary of slot " + broken + " is broken", v.str()));
@@ -50,7 +55,11 @@ std::vector<Variant> variants(int world) {
         all.push_back({.world = world, .strategy = strategy, .group = group, .global_batch = 2 * world - 1});
   for (const char* strategy : {"0", "2", "3"})
     for (const DType reduce_dtype : {DType::f32, DType::bf16})
-      all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .dtype = DType::bf16, .reduce_dtype = reduce_dtype});
+      all.push_back({.world = world,
+                     .strategy = strategy,
+                     .global_batch = 2 * world - 1,
+                     .dtype = DType::bf16,
+                     .reduce_dtype = reduce_dtype});
   return all;
 }
 
@@ -67,13 +76,16 @@ int compare(World& world, const MadeTokens& tokens) {
       });
       for (std::size_t r = 0; r < said.size(); ++r)
         if (said[r] != expected[r]) {
-          std::printf("rank %zu differs, %s\n  mpi   %s\n  local %s\n", r, v.str().c_str(), said[r].c_str(), expected[r].c_str());
+          std::printf("rank %zu differs, %s\n  mpi   %s\n  local %s\n", r, v.str().c_str(), said[r].c_str(),
+                      expected[r].c_str());
           ++wrong;
         }
     }
     world.barrier();
   }
-  if (world.rank() == 0) std::printf("%zu variants on %d ranks, transport %s: %d differences\n", variants(world.size()).size(), world.size(), name_of(world.topology().transport), wrong);
+  if (world.rank() == 0)
+    std::printf("%zu variants on %d ranks, transport %s: %d differences\n", variants(world.size()).size(), world.size(),
+                name_of(world.topology().transport), wrong);
   return static_cast<int>(world.max(wrong));
 }
 

@@ -15,7 +15,8 @@ TEST(Reproducible, WorldsMeshesAndStages) {
     const Variant base{.world = 1, .strategy = "3", .global_batch = 13, .micro_batch = micro, .reproducible = true};
     const Outcome first = run({&model, &tokens, 3, "", true, {}}, base);
     for (const int world : {1, 2, 4, 8, 16})
-      for (const auto& [strategy, group] : {std::pair{"0", 0}, {"1", 0}, {"2", 0}, {"3", 0}, {"HYBRID_SHARD", 2}, {"HYBRID_SHARD_ZERO2", 4}, {"1", 2}}) {
+      for (const auto& [strategy, group] :
+           {std::pair{"0", 0}, {"1", 0}, {"2", 0}, {"3", 0}, {"HYBRID_SHARD", 2}, {"HYBRID_SHARD_ZERO2", 4}, {"1", 2}}) {
         if (group >= world) continue;
         for (const bool copies : {false, true}) {
           Variant v = base;

@@ -1,5 +1,5 @@
-// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is loaded; at equal world, or
-// with `reproducible` at any power of two, the run goes on as if it had never stopped.
+// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is loaded;
+// at equal world, or with `reproducible` at any power of two, the run goes on as if it had never stopped.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ struct Record {
   std::optional<train::LossScaleState> loss_scale;
 };
 const models::Model& model(DType dtype = DType::f32) {
-  static const models::Model made[] = {models::make(config_json({}), "test"), models::make(config_json({}), "test", DType::bf16),
+  static const models::Model made[] = {models::make(config_json({}), "test"),
+                                       models::make(config_json({}), "test", DType::bf16),
                                        models::make(config_json({}), "test", DType::f16)};
   return made[dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2];
 }
@@ -38,11 +39,14 @@ std::string difference(const Record& a, const Record& b, std::size_t skip_number
   const auto bits = [](const char* what, const auto& x, const auto& y) -> std::string {
     if (x.size() != y.size()) return strfmt("%s: %zu and %zu of them", what, x.size(), y.size());
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (std::memcmp(&x[i], &y[i], sizeof x[i]) != 0) return strfmt("%s %zu: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
+      if (std::memcmp(&x[i], &y[i], sizeof x[i]) != 0)
+        return strfmt("%s %zu: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
     return {};
   };
-  std::string text = bits("number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
-  for (int k = 0; k < io::num_state_kinds && text.empty(); ++k) text = bits(io::group_of(static_cast<io::StateKind>(k)), a.state[k], b.state[k]);
+  std::string text =
+      bits("number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
+  for (int k = 0; k < io::num_state_kinds && text.empty(); ++k)
+    text = bits(io::group_of(static_cast<io::StateKind>(k)), a.state[k], b.state[k]);
   return text;
 }
 
@@ -55,7 +59,8 @@ void collect(train::Trainer& trainer, Record& run) {
     for (int k = 0; k < io::num_state_kinds; ++k)
       for (const auto& s : layout.segments(view.unit, view.shard))
         std::memcpy(run.state[k].data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset,
-                    view.data[k] + (s.unit_offset - view.shard * layout.shard_numel(view.unit)), static_cast<std::size_t>(s.length) * sizeof(float));
+                    view.data[k] + (s.unit_offset - view.shard * layout.shard_numel(view.unit)),
+                    static_cast<std::size_t>(s.length) * sizeof(float));
 }
 
 io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory, std::int64_t step) {
@@ -113,7 +118,8 @@ Record train_part(Variant v, const Part& part) {
     for (int s = part.first; s < part.last; ++s) {
       const auto report = trainer.step(tokens(), sampler, s * batch, batch);
       if (world.rank() == 0)
-        for (const double x : {report.loss, report.grad_norm, report.learning_rate, static_cast<double>(report.step), static_cast<double>(report.tokens)})
+        for (const double x : {report.loss, report.grad_norm, report.learning_rate, static_cast<double>(report.step),
+                               static_cast<double>(report.tokens)})
           run.numbers.push_back(x);
       if (part.in_background && s + 1 == half) {
         auto request = request_of(trainer, part.to, half);
@@ -152,8 +158,9 @@ constexpr std::size_t numbers_of_half = 5 * half;
 TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
   const Folder folder(Folder::Place::memory);
   const std::string there = folder / "checkpoint-3";
-  for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"}, Variant{.world = 2, .strategy = "2"},
-                           Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (const Variant& v :
+       {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"}, Variant{.world = 2, .strategy = "2"},
+        Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
     const Record whole = train_part(v, {});
     (void)train_part(v, {.to = there, .last = half});
@@ -167,10 +174,12 @@ TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
 TEST(Resume, InTwoBytesTheRunGoesOnBitForBitToo) {
   const Folder folder(Folder::Place::memory);
   const std::string there = folder / "checkpoint-3";
-  for (Variant v : {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16}, Variant{.world = 3, .strategy = "3", .dtype = DType::bf16},
-                    Variant{.world = 2, .strategy = "2", .copies = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16},
-                    Variant{.world = 2, .strategy = "3", .dtype = DType::f16}}) {
-    if (v.dtype == DType::f16) v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and it doubles again
+  for (Variant v :
+       {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16}, Variant{.world = 3, .strategy = "3", .dtype = DType::bf16},
+        Variant{.world = 2, .strategy = "2", .copies = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16},
+        Variant{.world = 2, .strategy = "3", .dtype = DType::f16}}) {
+    if (v.dtype == DType::f16)
+      v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and it doubles again
     SCOPED_TRACE(v.str());
     const Record whole = train_part(v, {});
     const Record before = train_part(v, {.to = there, .last = half});
@@ -209,8 +218,10 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
   const Variant four{.world = 4, .strategy = "3"};
   const Record saved = train_part(four, {.to = first, .last = half});
   const Record whole = train_part(four, {});
-  for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
-                           Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (const Variant& v :
+       {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"},
+        Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1}, Variant{.world = 2, .strategy = "0"},
+        Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
     const Record loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
     EXPECT_EQ(difference(saved, loaded, saved.numbers.size()), "");
@@ -221,7 +232,8 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
     // And it trains on: the same data, the same learning rate, sums in another order.
     const Record rest = train_part(v, {.from = first, .first = half});
     for (std::size_t i = 0; i < rest.numbers.size(); ++i)
-      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i], 1e-4 * std::abs(whole.numbers[numbers_of_half + i])) << i;
+      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i], 1e-4 * std::abs(whole.numbers[numbers_of_half + i]))
+          << i;
     for (std::size_t i = 2; i < rest.numbers.size(); i += 5)  // learning rate, step and tokens exactly
       for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(rest.numbers[i + k], whole.numbers[numbers_of_half + i + k]);
   }
@@ -232,8 +244,8 @@ TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
   const std::string there = folder / "checkpoint-3";
   const Record whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
   (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
-  for (Variant v : {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"}, Variant{.world = 4, .strategy = "0"},
-                    Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (Variant v : {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"},
+                    Variant{.world = 4, .strategy = "0"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     v.reproducible = true;
     SCOPED_TRACE(v.str());
     EXPECT_EQ(difference(whole, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
@@ -243,7 +255,8 @@ TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
 TEST(Resume, ASaveInTheBackgroundHasTheStateOfItsStepAndChangesNothing) {
   const Folder folder(Folder::Place::memory);
   const std::string waited = folder / "checkpoint-3", behind = folder / "behind";
-  for (const Variant& v : {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 2, .strategy = "0"}}) {
+  for (const Variant& v : {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},
+                           Variant{.world = 2, .strategy = "0"}}) {
     SCOPED_TRACE(v.str());
     (void)train_part(v, {.to = waited, .last = half});
     const Record whole = train_part(v, {});

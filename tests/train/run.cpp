@@ -10,7 +10,8 @@ namespace tessera::test {
 
 MadeTokens::MadeTokens(std::int64_t size, std::int32_t vocab) : ids_(static_cast<std::size_t>(size)) {
   for (std::int64_t i = 0; i < size; ++i)
-    ids_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] % static_cast<std::uint32_t>(vocab));
+    ids_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
+        philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] % static_cast<std::uint32_t>(vocab));
 }
 
 void MadeTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out) const {
@@ -24,10 +25,12 @@ std::string config_json(const ModelShape& s) {
 }
 
 std::string Variant::str() const {
-  return strfmt("world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies %d node %d streams %d %s/%s", world,
-                strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch), static_cast<long long>(tokens),
-                reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute, reproducible, reshard, copies, ranks_per_node,
-                static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
+  return strfmt(
+      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies "
+      "%d node %d streams %d %s/%s",
+      world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
+      static_cast<long long>(tokens), reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute, reproducible,
+      reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
@@ -47,7 +50,8 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);
   options.run.tokens = v.tokens;
   options.adamw.weight_decay = v.weight_decay;
-  options.lr = {.kind = train::LrSchedule::Kind::cosine, .learning_rate = v.learning_rate, .warmup_steps = 1, .total_steps = steps + 1};
+  options.lr = {
+      .kind = train::LrSchedule::Kind::cosine, .learning_rate = v.learning_rate, .warmup_steps = 1, .total_steps = steps + 1};
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
@@ -57,7 +61,8 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
 
 namespace {
 /// Copies this rank's intervals of every unit to where they lie in the whole parameters.
-void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from, const std::vector<std::int64_t>& offsets, std::vector<float>& to) {
+void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from, const std::vector<std::int64_t>& offsets,
+             std::vector<float>& to) {
   const std::int64_t begin = shard * layout.shard_numel(unit);
   for (const auto& s : layout.segments(unit, shard))
     std::memcpy(to.data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset, from + (s.unit_offset - begin),
@@ -104,7 +109,8 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (trainer.writes_shards())
           for (const auto& view : trainer.shards()) {
             collect(trainer.plan().layout, view.unit, view.shard, view.data, outcome.param_offsets, outcome.params);
-            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(), outcome.param_offsets, outcome.grads);
+            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
+                    outcome.param_offsets, outcome.grads);
           }
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);
@@ -128,9 +134,10 @@ std::string difference(const Outcome& a, const Outcome& b) {
         return strfmt("%s[%zu]: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
     return {};
   };
-  for (const auto& text : {bits("loss", a.losses, b.losses), bits("grad_norm", a.norms, b.norms), bits("gradient", a.grads, b.grads),
-                           bits("parameter", a.params, b.params), bits("token", a.generated, b.generated),
-                           bits("eval", std::vector{a.eval_loss}, std::vector{b.eval_loss})})
+  for (const auto& text :
+       {bits("loss", a.losses, b.losses), bits("grad_norm", a.norms, b.norms), bits("gradient", a.grads, b.grads),
+        bits("parameter", a.params, b.params), bits("token", a.generated, b.generated),
+        bits("eval", std::vector{a.eval_loss}, std::vector{b.eval_loss})})
     if (!text.empty()) return text;
   return {};
 }

@@ -61,7 +61,8 @@ TEST(Sampling, TopKKeepsTheKLargestAndEqualsOfTheLast) {
 
 TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
   // In order: 0.4, 0.25, 0.2, 0.1, 0.05.
-  const std::pair<double, std::size_t> cases[] = {{0.01, 1}, {0.39, 1}, {0.41, 2}, {0.64, 2}, {0.66, 3}, {0.84, 3}, {0.86, 4}, {0.96, 5}, {1.0, 5}};
+  const std::pair<double, std::size_t> cases[] = {{0.01, 1}, {0.39, 1}, {0.41, 2}, {0.64, 2}, {0.66, 3},
+                                                  {0.84, 3}, {0.86, 4}, {0.96, 5}, {1.0, 5}};
   for (const auto& [p, kept] : cases) EXPECT_EQ(draw({.temperature = 1, .top_p = p}, five, 6000).size(), kept) << p;
   // After top_k: shares are of what it left (0.4, 0.25 -> 0.615, 0.385).
   EXPECT_EQ(draw({.temperature = 1, .top_k = 2, .top_p = 0.6}, five, 3000).size(), 1U);
@@ -71,14 +72,16 @@ TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
 TEST(Sampling, TheSmallAreDroppedAsIfSorted) {
   // Many tokens of little weight: what the shortcut drops is what sorting all of them would drop.
   Logits many(5000);
-  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(-0.002 * static_cast<double>((i * 2654435761U) % 5000));
+  for (std::size_t i = 0; i < many.size(); ++i)
+    many[i] = static_cast<float>(-0.002 * static_cast<double>((i * 2654435761U) % 5000));
   std::vector<float> sorted = many;
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   double total = 0, mass = 0;
   for (const float x : sorted) total += std::exp(x);
   std::size_t kept = 0;
   while (mass < 0.9 * total) mass += std::exp(sorted[kept++]);
-  for (const auto& [id, n] : draw({.temperature = 1, .top_p = 0.9}, many, 20000)) EXPECT_GE(many[static_cast<std::size_t>(id)], sorted[kept - 1]);
+  for (const auto& [id, n] : draw({.temperature = 1, .top_p = 0.9}, many, 20000))
+    EXPECT_GE(many[static_cast<std::size_t>(id)], sorted[kept - 1]);
 }
 
 TEST(Sampling, ARepeatedTokenIsPenalisedOnceAndTheOthersAreNot) {

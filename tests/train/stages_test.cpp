@@ -38,13 +38,18 @@ TEST_F(Stages, ReplicasAgreeWithTheUnshardedRun) {
   for (const auto& [world, group] : {std::pair{4, 2}, {6, 3}, {6, 2}, {8, 4}, {8, 2}, {5, 5}, {5, 1}})
     for (const char* stage : {"1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
       if (group == world && stage[0] == 'H') continue;
-      Variant v{.world = world, .strategy = group == 1 ? "0" : stage, .group = group == 1 ? 0 : group, .global_batch = 8, .micro_batch = 1};
+      Variant v{.world = world,
+                .strategy = group == 1 ? "0" : stage,
+                .group = group == 1 ? 0 : group,
+                .global_batch = 8,
+                .micro_batch = 1};
       const Outcome o = outcome(v);
       for (std::size_t s = 0; s < o.losses.size(); ++s) {
         EXPECT_NEAR(o.losses[s], whole.losses[s], 2e-5 * whole.losses[s]) << v.str();
         EXPECT_NEAR(o.norms[s], whole.norms[s], 2e-5 * whole.norms[s]) << v.str();
       }
-      for (std::size_t i = 0; i < o.params.size(); ++i) ASSERT_NEAR(o.params[i], whole.params[i], 2e-3) << v.str() << " at " << i;
+      for (std::size_t i = 0; i < o.params.size(); ++i)
+        ASSERT_NEAR(o.params[i], whole.params[i], 2e-3) << v.str() << " at " << i;
     }
 }
 
@@ -78,7 +83,8 @@ TEST_F(Stages, SchedulingKnobsChangeNoBit) {
 TEST_F(Stages, DelaysChangeNoBit) {
   const Variant base{.world = 3, .global_batch = 6, .copies = true};
   const Outcome first = outcome(base, 2);
-  for (const Delay& delay : {Delay{.gather_s = 3e-3}, Delay{.reduce_s = 3e-3}, Delay{.norm_s = 5e-3}, Delay{.gather_s = 1e-3, .reduce_s = 2e-3, .norm_s = 1e-3}}) {
+  for (const Delay& delay : {Delay{.gather_s = 3e-3}, Delay{.reduce_s = 3e-3}, Delay{.norm_s = 5e-3},
+                             Delay{.gather_s = 1e-3, .reduce_s = 2e-3, .norm_s = 1e-3}}) {
     Variant v = base;
     v.delay = delay;
     EXPECT_EQ(difference(first, outcome(v, 2)), "") << v.str();

@@ -23,12 +23,14 @@ namespace {
 enum class Direction : unsigned char { forward, backward };
 
 std::string about(const AttentionShape& s, DType dtype, Direction direction) {
-  return strfmt("attention's %s, %lld x %lld tokens, %lld heads on %lld of %lld, %s", direction == Direction::forward ? "forward" : "backward",
-                static_cast<long long>(s.batch), static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.kv_heads),
+  return strfmt("attention's %s, %lld x %lld tokens, %lld heads on %lld of %lld, %s",
+                direction == Direction::forward ? "forward" : "backward", static_cast<long long>(s.batch),
+                static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.kv_heads),
                 static_cast<long long>(s.head_dim), name_of(dtype));
 }
 
-/// What an execution is told: memory by number, and the scratch behind. Kept by its pointers, which are the same in every step of a run.
+/// What an execution is told: memory by number, and the scratch behind. Kept by its pointers, which are
+/// the same in every step of a run.
 using Pointers = std::array<void*, 14>;
 
 /// A graph with its kernels.
@@ -39,7 +41,8 @@ class Plan {
         graph_(direction == Direction::forward ? forward_graph(shape, dtype) : backward_graph(shape, dtype)),
         config_(graph_.configure(device, about_)),
         plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.config.get()).set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.get());
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.config.get())
+        .set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.get());
     plan_.finalize(about_);
     workspace_ = static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
   }
@@ -47,14 +50,16 @@ class Plan {
   /// `pointers` belong to `numbers`, one each; `scratch` is what the plan of the run has for it.
   void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers, const TensorView& scratch) {
     if (workspace_ > scratch.nbytes())
-      throw Error(ExitCode::usage, strfmt("cuDNN wants %zu bytes of scratch, and %zu are planned", workspace_, scratch.nbytes()), about_,
+      throw Error(ExitCode::usage,
+                  strfmt("cuDNN wants %zu bytes of scratch, and %zu are planned", workspace_, scratch.nbytes()), about_,
                   "Use --attention own: this version of the library is not known here");
     pointers.back() = scratch.data;
     auto& pack = packs_[pointers];
     if (!pack) {
       auto made = std::make_unique<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
       made->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, numbers);
-      made->set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::span<void* const>(pointers.data(), numbers.size()));
+      made->set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                std::span<void* const>(pointers.data(), numbers.size()));
       made->set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, scratch.data).finalize();
       pack = std::move(made);
     }
@@ -99,7 +104,8 @@ DevicePlans& plans_on(StreamView stream) {
     made->description = std::make_unique<Descriptor>(describe(made->handle));
     own = std::move(made);
   }
-  check(library().set_stream(own->handle, static_cast<cudaStream_t>(stream.handle)), "cudnnSetStream", strfmt("device %d", device));
+  check(library().set_stream(own->handle, static_cast<cudaStream_t>(stream.handle)), "cudnnSetStream",
+        strfmt("device %d", device));
   return *own;
 }
 
@@ -123,7 +129,9 @@ struct Parts {
     const std::int64_t at = (row * shape.tokens * width + head) * shape.head_dim;
     return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * element;
   }
-  [[nodiscard]] void* in_qkv(const TensorView& view, std::int64_t head) const { return heads(view, shape.heads + 2 * shape.kv_heads, head); }
+  [[nodiscard]] void* in_qkv(const TensorView& view, std::int64_t head) const {
+    return heads(view, shape.heads + 2 * shape.kv_heads, head);
+  }
   [[nodiscard]] void* statistics(const TensorView& view) const {
     return static_cast<float*>(view.data) + row * shape.heads * shape.tokens;
   }
@@ -145,7 +153,8 @@ void each_chunk(const AttentionShape& whole, std::int64_t rows, const F& f) {
 /// What of the workspace lies behind `front` bytes, from the next 256 on.
 TensorView behind(const TensorView& workspace, std::size_t front) {
   const std::size_t begin = front + (256 - (reinterpret_cast<std::uintptr_t>(workspace.data) + front) % 256) % 256;
-  return {static_cast<std::byte*>(workspace.data) + begin, DType::u8, Shape{static_cast<std::int64_t>(workspace.nbytes() - begin)}, workspace.device};
+  return {static_cast<std::byte*>(workspace.data) + begin, DType::u8,
+          Shape{static_cast<std::int64_t>(workspace.nbytes() - begin)}, workspace.device};
 }
 
 }  // namespace
@@ -153,8 +162,9 @@ TensorView behind(const TensorView& workspace, std::size_t front) {
 void require(Device device) {
   const auto& facts = ::tessera::cuda::survey().devices.at(static_cast<std::size_t>(device.index));
   if (facts.major != 9)
-    throw Error(ExitCode::usage, strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor), "--attention cudnn",
-                "Use --attention own");
+    throw Error(ExitCode::usage,
+                strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor),
+                "--attention cudnn", "Use --attention own");
   (void)library();
 }
 
@@ -168,14 +178,15 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
     const Parts at(s, dtype, first);
     plan_of(own, chunk, dtype, Direction::forward)
         .execute(own.handle, numbers,
-                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
-                  at.statistics(args.lse), scale_of(own, args.scale), &mask_and_one[0]},
+                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
+                  at.heads(args.out, s.heads, 0), at.statistics(args.lse), scale_of(own, args.scale), &mask_and_one[0]},
                  behind(args.workspace, 0));
   });
 }
 
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
-  constexpr std::int64_t numbers[] = {query, key, value, output, doutput, lse, delta, dquery, dkey, dvalue, scale, minus_infinity, one};
+  constexpr std::int64_t numbers[] = {query,  key,  value,  output, doutput,        lse, delta,
+                                      dquery, dkey, dvalue, scale,  minus_infinity, one};
   const DType dtype = args.qkv.dtype;
   const AttentionShape& s = args.shape;
   const TensorView scratch = behind(args.workspace, fused_delta_bytes(s));
@@ -185,9 +196,10 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
     const Parts at(s, dtype, first);
     plan_of(own, chunk, dtype, Direction::backward)
         .execute(own.handle, numbers,
-                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads), at.heads(args.out, s.heads, 0),
-                  at.heads(args.dout, s.heads, 0), at.statistics(args.lse), at.statistics(args.workspace), at.in_qkv(args.dqkv, 0),
-                  at.in_qkv(args.dqkv, s.heads), at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
+                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
+                  at.heads(args.out, s.heads, 0), at.heads(args.dout, s.heads, 0), at.statistics(args.lse),
+                  at.statistics(args.workspace), at.in_qkv(args.dqkv, 0), at.in_qkv(args.dqkv, s.heads),
+                  at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
                  scratch);
   });
 }

@@ -1,4 +1,5 @@
-// The operations of attention. K is read as K transposed, and in backward V too: those are the forms that the library recognises.
+// The operations of attention. K is read as K transposed, and in backward V too: those are the
+// forms that the library recognises.
 #include <cudnn.h>
 
 #include "kernels/cuda/cudnn/attention_graph.hpp"
@@ -14,12 +15,19 @@ class Tensors {
       : graph_(graph), s_(shape), type_(dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF) {}
 
   /// Heads of `count` in the columns of qkv: (B, count, T, d), or (B, count, d, T).
-  [[nodiscard]] Node of_qkv(std::int64_t uid, std::int64_t count) { return graph_.memory(uid, type_, {s_.batch, count, s_.tokens, s_.head_dim}, heads(width())); }
-  [[nodiscard]] Node of_qkv_transposed(std::int64_t uid) {
-    return graph_.memory(uid, type_, {s_.batch, s_.kv_heads, s_.head_dim, s_.tokens}, {s_.tokens * width(), s_.head_dim, 1, width()});
+  [[nodiscard]] Node of_qkv(std::int64_t uid, std::int64_t count) {
+    return graph_.memory(uid, type_, {s_.batch, count, s_.tokens, s_.head_dim}, heads(width()));
   }
-  [[nodiscard]] Node of_out(std::int64_t uid) { return graph_.memory(uid, type_, {s_.batch, s_.heads, s_.tokens, s_.head_dim}, heads(s_.heads * s_.head_dim)); }
-  [[nodiscard]] Node row_memory(std::int64_t uid) { return graph_.memory(uid, CUDNN_DATA_FLOAT, row_dims(), {s_.heads * s_.tokens, s_.tokens, 1, 1}); }
+  [[nodiscard]] Node of_qkv_transposed(std::int64_t uid) {
+    return graph_.memory(uid, type_, {s_.batch, s_.kv_heads, s_.head_dim, s_.tokens},
+                         {s_.tokens * width(), s_.head_dim, 1, width()});
+  }
+  [[nodiscard]] Node of_out(std::int64_t uid) {
+    return graph_.memory(uid, type_, {s_.batch, s_.heads, s_.tokens, s_.head_dim}, heads(s_.heads * s_.head_dim));
+  }
+  [[nodiscard]] Node row_memory(std::int64_t uid) {
+    return graph_.memory(uid, CUDNN_DATA_FLOAT, row_dims(), {s_.heads * s_.tokens, s_.tokens, 1, 1});
+  }
 
   [[nodiscard]] Node scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) { return graph_.value(type, score_dims()); }
   [[nodiscard]] Node probabilities() { return scores(type_); }
@@ -36,7 +44,8 @@ class Tensors {
 
   /// Scores of later keys become minus infinity.
   [[nodiscard]] Node causal(Node scores_in) {
-    const Node rows = graph_.index(scores_in, 2, scores(CUDNN_DATA_INT32)), columns = graph_.index(scores_in, 3, scores(CUDNN_DATA_INT32));
+    const Node rows = graph_.index(scores_in, 2, scores(CUDNN_DATA_INT32)),
+               columns = graph_.index(scores_in, 3, scores(CUDNN_DATA_INT32));
     const Node seen = graph_.pointwise(CUDNN_POINTWISE_CMP_GE, {rows, columns}, scores(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
     return graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores_in, graph_.number(minus_infinity), seen}, scores());
   }
@@ -66,7 +75,8 @@ Graph forward_graph(const AttentionShape& shape, DType dtype) {
   const Node scaled = g.pointwise(CUDNN_POINTWISE_MUL, {g.matmul(q, k, t.scores()), g.number(scale)}, t.scores());
   const Node masked = t.causal(scaled);
   const Node most = g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked, t.row());
-  const Node powers = g.pointwise(CUDNN_POINTWISE_EXP, {g.pointwise(CUDNN_POINTWISE_SUB, {masked, most}, t.scores())}, t.scores());
+  const Node powers =
+      g.pointwise(CUDNN_POINTWISE_EXP, {g.pointwise(CUDNN_POINTWISE_SUB, {masked, most}, t.scores())}, t.scores());
   const Node sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, powers, t.row());
   const Node log = g.pointwise(CUDNN_POINTWISE_LOG, {sum}, t.row());
   (void)g.pointwise(CUDNN_POINTWISE_ADD, {most, log}, t.row_memory(lse));

@@ -11,7 +11,8 @@ Dims packed(const Dims& d) { return {d[1] * d[2] * d[3], d[2] * d[3], d[3], 1}; 
 
 }  // namespace
 
-Node Graph::tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides, bool is_virtual, bool by_value) {
+Node Graph::tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides, bool is_virtual,
+                   bool by_value) {
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const std::int64_t alignment = type == CUDNN_DATA_FLOAT ? 4 : 16;
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
@@ -25,7 +26,9 @@ Node Graph::tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, con
   return {nodes_.size() - 1};
 }
 
-Node Graph::memory(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides) { return tensor(uid, type, dims, strides, false, false); }
+Node Graph::memory(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides) {
+  return tensor(uid, type, dims, strides, false, false);
+}
 Node Graph::number(std::int64_t uid) { return tensor(uid, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true); }
 Node Graph::value(cudnnDataType_t type, const Dims& dims, std::optional<Dims> strides) {
   return tensor(next_uid_++, type, dims, strides.value_or(packed(dims)), true, false);
@@ -35,7 +38,9 @@ Node Graph::matmul(Node a, Node b, Node to) {
   Descriptor how(CUDNN_BACKEND_MATMUL_DESCRIPTOR), d(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   d.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, keep(std::move(how)));
-  d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a)).set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b)).set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(to));
+  d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(to));
   operations_.push_back(keep(std::move(d)));
   return to;
 }
@@ -44,7 +49,8 @@ Node Graph::pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Node> inp
   constexpr cudnnBackendAttributeName_t names[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
                                                    CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, arithmetic);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, arithmetic);
   d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(how)));
   std::size_t i = 0;
   for (const Node input : inputs) d.set(names[i++], at(input));
@@ -56,7 +62,8 @@ Node Graph::pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Node> inp
 Node Graph::index(Node like, std::int64_t axis, Node to) {
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_GEN_INDEX);
-  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_INT32).set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis);
+  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_INT32)
+      .set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis);
   d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(how)));
   d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(like)).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(to));
   operations_.push_back(keep(std::move(d)));
@@ -87,8 +94,10 @@ cudnnBackendDescriptor_t Graph::keep(Descriptor descriptor) {
 
 Graph::Config Graph::configure(const Descriptor& device, const std::string& about) {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::span<const cudnnBackendDescriptor_t>(operations_));
-  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, keep(std::move(graph))).set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device.get());
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+            std::span<const cudnnBackendDescriptor_t>(operations_));
+  heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, keep(std::move(graph)))
+      .set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device.get());
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A).finalize();
   Config first{Descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)};
   if (!heuristic.fetch(CUDNN_ATTR_ENGINEHEUR_RESULTS, first.config))

@@ -9,7 +9,9 @@ CudnnLibrary::CudnnLibrary() {
   auto& library = ::tessera::cuda::Library::cudnn();
   const std::size_t version = TESSERA_SYMBOL(library, cudnnGetVersion)();
   if (version < 91000)  // older ones want the lowest finite number for what is masked, not minus infinity
-    throw Error(ExitCode::usage, strfmt("%s is cuDNN %s, and attention needs 9.10 or newer", library.path().c_str(), ::tessera::cuda::cudnn_version().c_str()),
+    throw Error(ExitCode::usage,
+                strfmt("%s is cuDNN %s, and attention needs 9.10 or newer", library.path().c_str(),
+                       ::tessera::cuda::cudnn_version().c_str()),
                 "--attention cudnn", "Install a newer one, or use --attention own");
   create = TESSERA_SYMBOL(library, cudnnCreate);
   set_stream = TESSERA_SYMBOL(library, cudnnSetStream);
@@ -36,19 +38,23 @@ std::string last_words() {
 
 void check(cudnnStatus_t status, const char* call, const std::string& about) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(ExitCode::internal, strfmt("%s: %s: ", call, library().error_string(status)) + last_words(), about, "Use --attention own, or another version of cuDNN");
+  throw Error(ExitCode::internal, strfmt("%s: %s: ", call, library().error_string(status)) + last_words(), about,
+              "Use --attention own, or another version of cuDNN");
 }
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
-  check(library().create_descriptor(type, &handle_), "cudnnBackendCreateDescriptor", strfmt("descriptor %d", static_cast<int>(type)));
+  check(library().create_descriptor(type, &handle_), "cudnnBackendCreateDescriptor",
+        strfmt("descriptor %d", static_cast<int>(type)));
 }
 
 Descriptor::~Descriptor() {
   if (handle_ != nullptr) (void)library().destroy_descriptor(handle_);
 }
 
-Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
-  check(library().set_attribute(handle_, name, type, count, values), "cudnnBackendSetAttribute", strfmt("attribute %d", static_cast<int>(name)));
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                            const void* values) {
+  check(library().set_attribute(handle_, name, type, count, values), "cudnnBackendSetAttribute",
+        strfmt("attribute %d", static_cast<int>(name)));
   return *this;
 }
 
@@ -59,14 +65,15 @@ Descriptor& Descriptor::finalize(const std::string& about) {
 
 bool Descriptor::fetch(cudnnBackendAttributeName_t name, Descriptor& other) const {
   std::int64_t count = 0;
-  check(library().get_attribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &other.handle_), "cudnnBackendGetAttribute",
-        strfmt("attribute %d", static_cast<int>(name)));
+  check(library().get_attribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &other.handle_),
+        "cudnnBackendGetAttribute", strfmt("attribute %d", static_cast<int>(name)));
   return count > 0;
 }
 
 std::int64_t Descriptor::integer(cudnnBackendAttributeName_t name) const {
   std::int64_t value = 0, count = 0;
-  check(library().get_attribute(handle_, name, CUDNN_TYPE_INT64, 1, &count, &value), "cudnnBackendGetAttribute", strfmt("attribute %d", static_cast<int>(name)));
+  check(library().get_attribute(handle_, name, CUDNN_TYPE_INT64, 1, &count, &value), "cudnnBackendGetAttribute",
+        strfmt("attribute %d", static_cast<int>(name)));
   return value;
 }
 

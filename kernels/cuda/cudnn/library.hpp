@@ -1,5 +1,6 @@
 #pragma once
-// cuDNN's graph interface as this floor uses it: functions opened by name, and descriptors that own themselves. cudnn.h is in the including source file.
+// cuDNN's graph interface as this floor uses it: functions opened by name, and descriptors that own themselves. cudnn.h
+// is in the including source file.
 
 #include <cstdint>
 #include <span>
@@ -48,7 +49,9 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const Value& value) {
     return set(name, type, 1, &value);
   }
-  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t other) { return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other); }
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t other) {
+    return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other);
+  }
   Descriptor& finalize(const std::string& about = "attention");
   /// Fills `other` with the first descriptor of an attribute; false if there is none.
   [[nodiscard]] bool fetch(cudnnBackendAttributeName_t name, Descriptor& other) const;

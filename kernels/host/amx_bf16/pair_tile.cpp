@@ -1,5 +1,6 @@
-// The instructions of AMX. Written out, not the compiler's intrinsics: GCC's take no template's number for a tile, and its loads do
-// not say what memory they read. Compiled by itself and called only where the CPU has them; AVX2 is enough for the rest.
+// The instructions of AMX. Written out, not the compiler's intrinsics: GCC's take no template's number for a
+// tile, and its loads do not say what memory they read. Compiled by itself and called only where the CPU has
+// them; AVX2 is enough for the rest.
 #include "kernels/host/amx_bf16/tile_product.hpp"
 
 namespace tessera::kernels::host::amx_bf16 {

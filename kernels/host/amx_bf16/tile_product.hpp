@@ -1,5 +1,6 @@
 #pragma once
-// 32×32 of C in four AMX tiles: 32 k are two tiles of A, two of B and four products. `Tiles`: the instructions, or a model of them.
+// 32×32 of C in four AMX tiles: 32 k are two tiles of A, two of B and four products. `Tiles`: the
+// instructions, or a model of them.
 
 #include "kernels/host/pair_tile.hpp"
 

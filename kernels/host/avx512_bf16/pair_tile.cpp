@@ -1,5 +1,5 @@
-// 12×32 of C in 24 registers: per pair of k, two registers of B and twelve broadcasts of A feed 24 vdpbf16ps. Compiled for AVX512-BF16
-// by itself and called only where the CPU has it.
+// 12×32 of C in 24 registers: per pair of k, two registers of B and twelve broadcasts of A feed 24 vdpbf16ps. Compiled for
+// AVX512-BF16 by itself and called only where the CPU has it.
 #include "kernels/host/pair_tile.hpp"
 
 #include <immintrin.h>
@@ -14,7 +14,8 @@ void pair_tile(const PairTile& tile) {
   for (int r = 0; r < rows; ++r) low[r] = high[r] = _mm512_setzero_ps();
   const std::uint32_t *a = tile.a, *b = tile.b;
   for (std::int64_t p = 0; p < tile.pairs; ++p, a += rows, b += columns) {
-    const auto b_low = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)), b_high = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + 16));
+    const auto b_low = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)),
+               b_high = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + 16));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r])));

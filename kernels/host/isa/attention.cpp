@@ -1,6 +1,7 @@
 // Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles. Keys and
-// values are packed once per task; the upper triangle is skipped by register tiles, so little more than the causal half is computed.
-// Of halves, P and dS are rounded before they are multiplied, as tensor cores need it; everything else is fp32 up to the outputs.
+// values are packed once per task; the upper triangle is skipped by register tiles, so little more than the causal
+// half is computed. Of halves, P and dS are rounded before they are multiplied, as tensor cores need it;
+// everything else is fp32 up to the outputs.
 
 #include "kernels/host/attention.hpp"
 #include "kernels/host/isa/attention_tiles.hpp"
@@ -69,7 +70,8 @@ inline T largest_of_tile(const T* x, std::int64_t n) {  // n: whole registers
 
 /// S -> exp(S - running max), the running maxima and sums, and the output so far brought to the new maximum.
 template <class T>
-[[gnu::noinline]] inline void online_softmax(const CausalTile& tile, Acc<T>* s, Acc<T>* max, Acc<T>* sum, Acc<T>* o, std::int64_t width) {
+[[gnu::noinline]] inline void online_softmax(const CausalTile& tile, Acc<T>* s, Acc<T>* max, Acc<T>* sum, Acc<T>* o,
+                                             std::int64_t width) {
   using A = Acc<T>;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     A* const x = s + r * score_stride<T>;
@@ -94,7 +96,8 @@ template <class T>
 }
 
 template <class T>
-void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Acc<T>* keys, const Acc<T>* values, Pieces<Acc<T>> pieces) {
+void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Acc<T>* keys, const Acc<T>* values,
+                   Pieces<Acc<T>> pieces) {
   using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
@@ -148,7 +151,8 @@ struct KeySide {
 
 /// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
 template <class T>
-[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta, Acc<T>* s, Acc<T>* dp) {
+[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta, Acc<T>* s,
+                                               Acc<T>* dp) {
   using A = Acc<T>;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     A* const x = s + r * score_stride<T>;

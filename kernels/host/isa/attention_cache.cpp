@@ -1,4 +1,5 @@
-// Online softmax over tiles of cached keys: keys, then values, are read once for all queries of the group. Bound by that reading.
+// Online softmax over tiles of cached keys: keys, then values, are read once for all queries of
+// the group. Bound by that reading.
 
 #include "kernels/host/attention_cache.hpp"
 #include "kernels/host/isa/math.hpp"

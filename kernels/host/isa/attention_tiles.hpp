@@ -1,9 +1,9 @@
 #pragma once
 // Packing and blocked products for attention, on register tiles. Only for sources under host/isa.
 //
-// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of tile_cols columns:
-// panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c. Both are padded with zeros to
-// whole strips and panels. Halves are widened when they are packed: products are of floats.
+// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of tile_cols
+// columns: panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c. Both are padded
+// with zeros to whole strips and panels. Halves are widened when they are packed: products are of floats.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -65,7 +65,8 @@ template <class T>
       for (int r = 0; r < w; ++r) store<Acc<T>>(out + (c + r) * n, square[r]);
     }
     for (std::int64_t c = whole; c < x.columns; ++c) {
-      for (std::int64_t r = 0; r < w; ++r) out[c * n + r] = first + r < x.rows ? widen(x.data[(first + r) * x.ld + c]) : Acc<T>(0);
+      for (std::int64_t r = 0; r < w; ++r)
+        out[c * n + r] = first + r < x.rows ? widen(x.data[(first + r) * x.ld + c]) : Acc<T>(0);
     }
   }
 }
@@ -92,15 +93,16 @@ template <class T>
   for (std::int64_t c = 0; c < end; c += tile_cols<T>) {
     for (std::int64_t i = tile.first_strip(c); i < strips; ++i) {
       const std::int64_t row = i * tile_rows;
-      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth, s + row * lds + c, lds);
+      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth, s + row * lds + c,
+                              lds);
     }
   }
 }
 
 /// C (queries, width) = P·B or += P·B, B panels of keys: depth runs over the keys that a strip sees.
 template <bool Add, class T>
-[[gnu::noinline]] inline void multiply_rows(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, std::int64_t panel_rows,
-                                            T* c, std::int64_t width) {
+[[gnu::noinline]] inline void multiply_rows(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b,
+                                            std::int64_t panel_rows, T* c, std::int64_t width) {
   for (std::int64_t n = 0; n < width; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
     for (std::int64_t i = 0; i < tile.strips(); ++i) {
       const std::int64_t row = i * tile_rows;
@@ -111,12 +113,14 @@ template <bool Add, class T>
 
 /// C (keys, width) += Pᵀ·B, B (queries, width): depth runs over the queries that see a strip of keys.
 template <class T>
-[[gnu::noinline]] inline void multiply_columns(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c, std::int64_t width) {
+[[gnu::noinline]] inline void multiply_columns(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c,
+                                               std::int64_t width) {
   const std::int64_t end = tile.strip_columns(tile.strips() - 1);
   for (std::int64_t n = 0; n < width; n += tile_cols<T>) {
     for (std::int64_t i = 0; i < end; i += tile_rows) {
       const std::int64_t first = tile.first_strip(i) * tile_rows;
-      multiply_tile<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first, c + i * width + n, width);
+      multiply_tile<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first,
+                             c + i * width + n, width);
     }
   }
 }

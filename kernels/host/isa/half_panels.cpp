@@ -1,4 +1,5 @@
-// Products of halves on register tiles: a panel of B stays in the inner cache while all panels of A pass, which the outer cache holds.
+// Products of halves on register tiles: a panel of B stays in the inner cache while all panels of A
+// pass, which the outer cache holds.
 #include "kernels/host/half_panels.hpp"
 
 #include "kernels/host/isa/vec.hpp"
@@ -6,7 +7,8 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr int lanes_f32 = static_cast<int>(vec_width<float>), a_rows = tile_rows, b_columns = static_cast<int>(tile_cols<float>);
+constexpr int lanes_f32 = static_cast<int>(vec_width<float>), a_rows = tile_rows,
+              b_columns = static_cast<int>(tile_cols<float>);
 static_assert(a_rows <= most_panel_rows && b_columns <= most_panel_columns && lanes_f32 <= panel_slack);
 
 /// Registers that hold the `Width` lines of a panel at one k.
@@ -20,7 +22,8 @@ template <int Width>
   for (int i = 0; g * lanes_f32 + i < Width; ++i) to[g * lanes_f32 + i] = v[i];
 }
 
-/// One whole panel from lines whose k's follow one another; `next`: whether another follows, which is then on its way to the cache.
+/// One whole panel from lines whose k's follow one another; `next`: whether another follows, which
+/// is then on its way to the cache.
 template <int Width, class T>
 void pack_along(const PanelSource<T>& s, const T* from, bool next, float* to) {
   std::int64_t k = 0;
@@ -48,7 +51,8 @@ void pack_across(const PanelSource<T>& s, std::int64_t whole, float* to) {
   for (std::int64_t k = 0; k < s.depth; ++k) {
     const T* const from = s.data + k * s.ld;
     if (k + 4 < s.depth)
-      for (std::int64_t r = 0; r < s.lines; r += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(from + 4 * s.ld + r);
+      for (std::int64_t r = 0; r < s.lines; r += 64 / static_cast<std::int64_t>(sizeof(T)))
+        __builtin_prefetch(from + 4 * s.ld + r);
     float* out = to + k * Width;
     for (std::int64_t r = 0; r < whole; r += Width, out += Width * s.depth) {
       if ((k + 1 < s.depth || Width % lanes_f32 == 0) && r + groups_of<Width> * lanes_f32 <= s.lines) {
@@ -68,13 +72,15 @@ void pack_panels_of(const PanelSource<T>& s, float* to) {
   if (s.order == KOrder::across) {
     pack_across<Width>(s, whole, to);
   } else {
-    for (std::int64_t r = 0; r < whole; r += Width) pack_along<Width>(s, s.data + r * s.ld, r + 2 * Width <= whole, to + r * s.depth);
+    for (std::int64_t r = 0; r < whole; r += Width)
+      pack_along<Width>(s, s.data + r * s.ld, r + 2 * Width <= whole, to + r * s.depth);
   }
   if (whole == s.lines) return;
   const std::int64_t along = s.order == KOrder::along ? 1 : s.ld, across = s.order == KOrder::along ? s.ld : 1;
   to += whole * s.depth;
   for (std::int64_t k = 0; k < s.depth; ++k)
-    for (int r = 0; r < Width; ++r) to[k * Width + r] = whole + r < s.lines ? widen(s.data[(whole + r) * across + k * along]) : 0;
+    for (int r = 0; r < Width; ++r)
+      to[k * Width + r] = whole + r < s.lines ? widen(s.data[(whole + r) * across + k * along]) : 0;
 }
 
 /// tile (a_rows, b_columns) = a·b, of one panel each. Not inlined: among other loops its sums would not all stay in registers.
@@ -138,13 +144,17 @@ template <class G>
 
 /// What becomes of the products of a tile at (i, j).
 template <class T, class G>
-void finish(const PanelBlock<T, G>& p, std::int64_t i, std::int64_t j, std::int64_t rows, std::int64_t columns, float (&tile)[a_rows][b_columns]) {
+void finish(const PanelBlock<T, G>& p, std::int64_t i, std::int64_t j, std::int64_t rows, std::int64_t columns,
+            float (&tile)[a_rows][b_columns]) {
   float* const sums = p.sums + i * p.sums_ld + j;
   G* const c = p.c + i * p.ldc + j;
   if (p.alpha != 1) each(tile, rows, columns, [&](auto& v, std::int64_t, std::int64_t) { v *= p.alpha; });
-  if (!p.is_first) each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += numbers(v, sums + r * p.sums_ld + x); });
-  if (!p.is_last) return each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { round_to(sums + r * p.sums_ld + x, v); });
-  if (p.beta != 0) each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += p.beta * numbers(v, c + r * p.ldc + x); });
+  if (!p.is_first)
+    each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += numbers(v, sums + r * p.sums_ld + x); });
+  if (!p.is_last)
+    return each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { round_to(sums + r * p.sums_ld + x, v); });
+  if (p.beta != 0)
+    each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += p.beta * numbers(v, c + r * p.ldc + x); });
   if (p.bias) each(tile, rows, columns, [&](auto& v, std::int64_t, std::int64_t x) { v += numbers(v, p.bias + j + x); });
   each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { round_to(c + r * p.ldc + x, v); });
 }
@@ -154,7 +164,8 @@ void multiply_block(const PanelBlock<T, G>& p) {
   alignas(64) float tile[a_rows][b_columns];
   for (std::int64_t j = 0; j < p.columns; j += b_columns)
     for (std::int64_t i = 0; i < p.rows; i += a_rows) {
-      const std::int64_t rows = a_rows < p.rows - i ? a_rows : p.rows - i, columns = b_columns < p.columns - j ? b_columns : p.columns - j;
+      const std::int64_t rows = a_rows < p.rows - i ? a_rows : p.rows - i,
+                         columns = b_columns < p.columns - j ? b_columns : p.columns - j;
       for (std::int64_t r = 0; r < rows; ++r) {  // both ends: rows of C may begin anywhere
         if (!p.is_first || !p.is_last) __builtin_prefetch(p.sums + (i + r) * p.sums_ld + j, 1);
         if (!p.is_last) continue;
@@ -169,7 +180,9 @@ void multiply_block(const PanelBlock<T, G>& p) {
 
 }  // namespace
 
-const HalfPanels<bf16> half_panels_bf16 = {pack_panels_of<a_rows, bf16>, pack_panels_of<b_columns, bf16>, multiply_block<bf16, bf16>, multiply_block<bf16, float>};
-const HalfPanels<f16> half_panels_f16 = {pack_panels_of<a_rows, f16>, pack_panels_of<b_columns, f16>, multiply_block<f16, f16>, multiply_block<f16, float>};
+const HalfPanels<bf16> half_panels_bf16 = {pack_panels_of<a_rows, bf16>, pack_panels_of<b_columns, bf16>,
+                                           multiply_block<bf16, bf16>, multiply_block<bf16, float>};
+const HalfPanels<f16> half_panels_f16 = {pack_panels_of<a_rows, f16>, pack_panels_of<b_columns, f16>, multiply_block<f16, f16>,
+                                         multiply_block<f16, float>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,5 +1,5 @@
-// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorise. Products and sums are not fused:
-// the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
+// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorise. Products and sums are not
+// fused: the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
 #include "kernels/host/init.hpp"
 
 #include "kernels/host/isa/math.hpp"
@@ -106,7 +106,8 @@ inline void normal_block(std::uint64_t key, std::uint64_t first, double std, flo
 
 void normal(std::uint64_t key, std::uint64_t first, std::int64_t groups, double std, float* out) {
   std::int64_t g = 0;
-  for (; g + block_groups <= groups; g += block_groups) normal_block(key, first + static_cast<std::uint64_t>(g), std, out + 4 * g);
+  for (; g + block_groups <= groups; g += block_groups)
+    normal_block(key, first + static_cast<std::uint64_t>(g), std, out + 4 * g);
   if (g == groups) return;
   float rest[4 * block_groups];
   normal_block(key, first + static_cast<std::uint64_t>(g), std, rest);

@@ -1,5 +1,6 @@
 #pragma once
-// Sums over a register and a row, and the square root that norms take of them. Only for sources under host/isa; internal linkage throughout.
+// Sums over a register and a row, and the square root that norms take of them. Only for sources under
+// host/isa; internal linkage throughout.
 
 #include "kernels/host/isa/vec.hpp"
 

@@ -1,5 +1,6 @@
-// Thin products. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added, eight at a time, into a
-// stretch of C that stays in the inner cache. The sums of one element have one order, whatever m and the cut of columns.
+// Thin products. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
+// eight at a time, into a stretch of C that stays in the inner cache. The sums of one element have one order,
+// whatever m and the cut of columns.
 
 #include "kernels/host/thin_gemm.hpp"
 

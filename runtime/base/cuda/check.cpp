@@ -16,9 +16,11 @@ void check(int status, const char* call, const char* file, int line) {
   const std::string what = strfmt("%s: %s (%s, %d)", call, cudaGetErrorString(error), cudaGetErrorName(error), status);
   const std::string where = strfmt("%s:%d", file, line);
   if (error == cudaErrorMemoryAllocation)
-    throw Error(ExitCode::does_not_fit, what, where, "`tessera plan` shows what takes the memory; nvidia-smi shows who else uses the device");
+    throw Error(ExitCode::does_not_fit, what, where,
+                "`tessera plan` shows what takes the memory; nvidia-smi shows who else uses the device");
   if (error == cudaErrorNoKernelImageForDevice)
-    throw Error(ExitCode::usage, what, where, "This build has no code for the card: build with -DCMAKE_CUDA_ARCHITECTURES for it (docs/cuda.md)");
+    throw Error(ExitCode::usage, what, where,
+                "This build has no code for the card: build with -DCMAKE_CUDA_ARCHITECTURES for it (docs/cuda.md)");
   throw Error(ExitCode::internal, what, where);
 }
 

@@ -16,8 +16,9 @@ namespace tessera::cuda {
 #define TESSERA_TEXT(x) TESSERA_TEXT_OF(x)
 
 Library& Library::cublaslt() {
-  static Library library("libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR),
-                         "cuBLAS of CUDA " TESSERA_TEXT(CUBLAS_VER_MAJOR) " (Debian, Ubuntu: libcublas-" TESSERA_TEXT(CUBLAS_VER_MAJOR) "-0)");
+  static Library library(
+      "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR),
+      "cuBLAS of CUDA " TESSERA_TEXT(CUBLAS_VER_MAJOR) " (Debian, Ubuntu: libcublas-" TESSERA_TEXT(CUBLAS_VER_MAJOR) "-0)");
   return library;
 }
 
@@ -55,9 +56,13 @@ std::string Library::path() {
 }
 
 void* Library::symbol(const char* name) {
-  if (!there()) throw Error(ExitCode::usage, "cannot open " + soname_ + " (" + why_not_ + ")", "CUDA backend", "Install " + package_ + ", or put its folder into LD_LIBRARY_PATH");
+  if (!there())
+    throw Error(ExitCode::usage, "cannot open " + soname_ + " (" + why_not_ + ")", "CUDA backend",
+                "Install " + package_ + ", or put its folder into LD_LIBRARY_PATH");
   void* const found = ::dlsym(handle_, name);
-  if (found == nullptr) throw Error(ExitCode::usage, strfmt("%s has no %s", path().c_str(), name), "CUDA backend", "It is too old: install " + package_);
+  if (found == nullptr)
+    throw Error(ExitCode::usage, strfmt("%s has no %s", path().c_str(), name), "CUDA backend",
+                "It is too old: install " + package_);
   return found;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// CUDA's large libraries, opened by name when they are first asked for, which is when a device has been found: linked, cuBLASLt alone
-// would cost every run on the host 92 MiB and a tenth of a second.
+// CUDA's large libraries, opened by name when they are first asked for, which is when a device has been found: linked, cuBLASLt
+// alone would cost every run on the host 92 MiB and a tenth of a second.
 
 #include <mutex>
 #include <string>
@@ -14,7 +14,8 @@ class Library {
   [[nodiscard]] static Library& nccl();
   [[nodiscard]] static Library& cudnn();
 
-  /// `soname` is what the loader looks for; then the lib64 and lib folders of $CUDA_HOME and /usr/local/cuda. `package`: what to install.
+  /// `soname` is what the loader looks for; then the lib64 and lib folders of $CUDA_HOME and
+  /// /usr/local/cuda. `package`: what to install.
   Library(std::string soname, std::string package);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -41,5 +42,6 @@ class Library {
 
 }  // namespace tessera::cuda
 
-/// A typed pointer to `function`, declared by the library's header, which the including source file has read: tables are made of these.
+/// A typed pointer to `function`, declared by the library's header, which the including source file has
+/// read: tables are made of these.
 #define TESSERA_SYMBOL(library, function) reinterpret_cast<decltype(&function)>((library).symbol(#function))

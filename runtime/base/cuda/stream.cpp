@@ -28,7 +28,8 @@ void destroy_stream(void* stream) noexcept { TESSERA_CUDA_QUIETLY(cudaStreamDest
 void* make_event(Device device, EventKind kind) {
   use(device);
   cudaEvent_t event = nullptr;
-  TESSERA_CUDA(cudaEventCreateWithFlags(&event, kind == EventKind::timed ? cudaEventBlockingSync : cudaEventBlockingSync | cudaEventDisableTiming));
+  TESSERA_CUDA(cudaEventCreateWithFlags(
+      &event, kind == EventKind::timed ? cudaEventBlockingSync : cudaEventBlockingSync | cudaEventDisableTiming));
   return event;
 }
 
@@ -36,7 +37,9 @@ void destroy_event(void* event) noexcept { TESSERA_CUDA_QUIETLY(cudaEventDestroy
 
 void record(void* event, void* stream) { TESSERA_CUDA(cudaEventRecord(event_of(event), stream_of(stream))); }
 
-void wait(void* stream, void* event) { TESSERA_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event), cudaEventWaitDefault)); }
+void wait(void* stream, void* event) {
+  TESSERA_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event), cudaEventWaitDefault));
+}
 
 void synchronize(void* event) { TESSERA_CUDA(cudaEventSynchronize(event_of(event))); }
 

@@ -8,7 +8,8 @@
 
 namespace tessera::cuda {
 
-/// A stream that does not wait for the default stream. Communication runs at high priority. Destroying it lets queued work finish.
+/// A stream that does not wait for the default stream. Communication runs at high priority.
+/// Destroying it lets queued work finish.
 [[nodiscard]] void* make_stream(Device device, Priority priority);
 void destroy_stream(void* stream) noexcept;
 
@@ -26,13 +27,13 @@ void synchronize(void* event);
 /// Milliseconds between two timed events that have passed.
 [[nodiscard]] double milliseconds(void* from, void* to);
 
-/// Work of one stream, captured once and launched again and again: arena pointers do not change, and what changes from step to step lies in
-/// memory. While capturing, nothing may be allocated, loaded or waited for: run the work once before.
+/// Work of one stream, captured once and launched again and again: arena pointers do not change, and what changes from step to
+/// step lies in memory. While capturing, nothing may be allocated, loaded or waited for: run the work once before.
 class Graph {
  public:
   Graph() = default;
-  /// What `issue(context)` puts on `stream` (and on streams that join it by events); none of it runs now. Other threads may call CUDA
-  /// meanwhile.
+  /// What `issue(context)` puts on `stream` (and on streams that join it by events); none of it runs now. Other
+  /// threads may call CUDA meanwhile.
   Graph(StreamView stream, void (*issue)(void* context), void* context);
   ~Graph();
   Graph(Graph&& other) noexcept : graph_(other.graph_) { other.graph_ = nullptr; }

@@ -11,8 +11,8 @@ namespace {
 
 void copy_on_host(const RowCopy& block) {
   for (std::size_t row = 0; row < block.rows; ++row)
-    std::memmove(static_cast<std::byte*>(block.to) + row * block.to_pitch, static_cast<const std::byte*>(block.from) + row * block.from_pitch,
-                 block.width);
+    std::memmove(static_cast<std::byte*>(block.to) + row * block.to_pitch,
+                 static_cast<const std::byte*>(block.from) + row * block.from_pitch, block.width);
 }
 
 }  // namespace
@@ -22,7 +22,8 @@ Copies::Copies(Device device) : device_(device) {
   if constexpr (cuda_built) {
     if (!on_device()) return;
     down_ = cuda::make_stream(device_, Priority::high);
-    for (void** event : {&given_, &arrived_[0], &arrived_[1], &left_[0], &left_[1]}) *event = cuda::make_event(device_, cuda::EventKind::order);
+    for (void** event : {&given_, &arrived_[0], &arrived_[1], &left_[0], &left_[1]})
+      *event = cuda::make_event(device_, cuda::EventKind::order);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Copies: a buffer's way between a device and pinned memory of the host, both directions at once, in two turns. On the host the same with plain copies.
+// Copies: a buffer's way between a device and pinned memory of the host, both directions at once, in two turns. On the
+// host the same with plain copies.
 
 #include <cstddef>
 

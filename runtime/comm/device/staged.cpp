@@ -1,5 +1,5 @@
-// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the exchange of this one, and the copy up of
-// the one before.
+// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the exchange of
+// this one, and the copy up of the one before.
 #include "runtime/comm/device/staged.hpp"
 
 #include <algorithm>
@@ -16,7 +16,10 @@ namespace {
 class Staged final : public Communicator {
  public:
   Staged(std::unique_ptr<Communicator> inner, const StagedOptions& options)
-      : inner_(std::move(inner)), options_(options), copies_(options.device), members_(static_cast<std::size_t>(inner_->size())),
+      : inner_(std::move(inner)),
+        options_(options),
+        copies_(options.device),
+        members_(static_cast<std::size_t>(inner_->size())),
         piece_(options.piece_bytes > 0 ? options.piece_bytes : staged_piece(inner_->size())) {}
 
   int rank() const override { return inner_->rank(); }
@@ -41,10 +44,14 @@ class Staged final : public Communicator {
       copies_.settle();
       return inner_->all_gather(label, full + me, full, chunk);
     }
-    const auto own = [&](std::size_t turn, std::size_t width) { return slots_[turn].data() + static_cast<std::size_t>(rank()) * width; };
+    const auto own = [&](std::size_t turn, std::size_t width) {
+      return slots_[turn].data() + static_cast<std::size_t>(rank()) * width;
+    };
     pieces(
         chunk, piece_,
-        [&](std::size_t turn, std::size_t first, std::size_t width) { return RowCopy{own(turn, width), width, mine + first, width, width, 1}; },
+        [&](std::size_t turn, std::size_t first, std::size_t width) {
+          return RowCopy{own(turn, width), width, mine + first, width, width, 1};
+        },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           std::byte* const host = slots_[turn].data();
           inner_->all_gather(label, own(turn, width), host, width);
@@ -59,12 +66,14 @@ class Staged final : public Communicator {
     pieces(
         chunk, piece_ / sizeof(float),
         [&](std::size_t turn, std::size_t first, std::size_t width) {
-          return RowCopy{slots_[turn].data(), width * element, from + first * element, chunk * element, width * element, members_};
+          return RowCopy{slots_[turn].data(), width * element, from + first * element,
+                         chunk * element,     width * element, members_};
         },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           std::byte* const sum = slots_[turn].data() + members_ * piece_;
           inner_->reduce_scatter(label, Terms(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum), width);
-          return RowCopy{to + first * sizeof(float), width * sizeof(float), sum, width * sizeof(float), width * sizeof(float), 1};
+          return RowCopy{to + first * sizeof(float), width * sizeof(float), sum,
+                         width * sizeof(float),      width * sizeof(float), 1};
         });
   }
 

@@ -67,7 +67,8 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
   const auto n = static_cast<std::size_t>(world.size()), r = static_cast<std::size_t>(world.rank());
   const Mesh mesh(1, world.size());
   auto comm = world.communicator(mesh, Axis::shard);
-  const std::size_t chunk = std::max<std::size_t>(1, bytes / sizeof(float) / n / 128) * 128, count = chunk * n, part = chunk * sizeof(float);
+  const std::size_t chunk = std::max<std::size_t>(1, bytes / sizeof(float) / n / 128) * 128, count = chunk * n,
+                    part = chunk * sizeof(float);
   CollectiveBench bench{.bytes = count * sizeof(float), .rounds = 9};
   std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), bench.bytes));
   comm->set_staging(staging);
@@ -96,18 +97,26 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
       sink = read(own_full, bench.bytes);
     }));
     note(mpi_gather, timed(world, [&] {
-      in_mpi([&] { return MPI_Allgather(mine.data(), static_cast<int>(chunk), MPI_FLOAT, full.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_COMM_WORLD); });
-      sink = read(full.data(), bench.bytes);
-    }));
+           in_mpi([&] {
+             return MPI_Allgather(mine.data(), static_cast<int>(chunk), MPI_FLOAT, full.data(), static_cast<int>(chunk),
+                                  MPI_FLOAT, MPI_COMM_WORLD);
+           });
+           sink = read(full.data(), bench.bytes);
+         }));
     note(reduce, timed(world, [&] {
       comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
       sink = read(result.data(), part);
     }));
     note(mpi_reduce, timed(world, [&] {
-      in_mpi([&] { return MPI_Reduce_scatter_block(full.data(), result.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
-      sink = read(result.data(), part);
-    }));
-    note(copy, timed(world, [&] { std::memcpy(full.data(), own_grads == full.data() ? full.data() + count / 2 : own_grads, bench.bytes / 2); }));
+           in_mpi([&] {
+             return MPI_Reduce_scatter_block(full.data(), result.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_SUM,
+                                             MPI_COMM_WORLD);
+           });
+           sink = read(result.data(), part);
+         }));
+    note(copy, timed(world, [&] {
+           std::memcpy(full.data(), own_grads == full.data() ? full.data() + count / 2 : own_grads, bench.bytes / 2);
+         }));
   }
   bench.waiting_share = waiting_share(world, *comm);
   bench.gather_s = median(gather);

@@ -21,8 +21,12 @@ struct MpiWatch::Reply {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-MpiWatch::MpiWatch(int rank, int world, double timeout_s, int communicator, int ranks_per_node, std::function<void(const Error&)> end)
-    : Watch(rank, world, timeout_s), communicator_(communicator), ranks_per_node_(ranks_per_node), node_(rank / ranks_per_node),
+MpiWatch::MpiWatch(int rank, int world, double timeout_s, int communicator, int ranks_per_node,
+                   std::function<void(const Error&)> end)
+    : Watch(rank, world, timeout_s),
+      communicator_(communicator),
+      ranks_per_node_(ranks_per_node),
+      node_(rank / ranks_per_node),
       end_(std::move(end)) {}
 
 MpiWatch::~MpiWatch() { stop(); }

@@ -45,7 +45,8 @@ Hosts find_hosts() {
   TESSERA_MPI(MPI_Comm_free(&host));
   std::vector<int> leaders(static_cast<std::size_t>(hosts.size));
   TESSERA_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) + hosts.host_rank;
+  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) +
+               hosts.host_rank;
   std::sort(leaders.begin(), leaders.end());
   for (std::size_t i = 0; i < leaders.size(); ++i) {
     if (i == 0 || leaders[i] != leaders[i - 1]) hosts.sizes.push_back(0);
@@ -59,7 +60,9 @@ Hosts find_hosts() {
 int width_of_nodes(const Hosts& hosts, const WorldOptions& options) {
   const int first = hosts.sizes.front();
   const bool even = std::all_of(hosts.sizes.begin(), hosts.sizes.end() - 1, [&](int n) { return n == first; });
-  const int natural = even && hosts.sizes.back() <= first ? first : std::accumulate(hosts.sizes.begin(), hosts.sizes.end(), 0, [](int a, int b) { return std::gcd(a, b); });
+  const int natural = even && hosts.sizes.back() <= first ? first
+                                                          : std::accumulate(hosts.sizes.begin(), hosts.sizes.end(), 0,
+                                                                            [](int a, int b) { return std::gcd(a, b); });
   if (options.ranks_per_node <= 0) return natural;
   int begin = 0;
   for (const int n : hosts.sizes) {
@@ -145,7 +148,8 @@ class MpiWorld final : public CommonWorld {
   Transport choose(const WorldOptions& options) {
     if (options.backend == WorldOptions::Backend::cuda) return choose_on_devices(options);
     if (options.comm == WorldOptions::Comm::nccl)
-      throw Error(ExitCode::usage, "--comm nccl moves the memory of devices, and the run is on the CPU", "--backend", "Use --comm auto");
+      throw Error(ExitCode::usage, "--comm nccl moves the memory of devices, and the run is on the CPU", "--backend",
+                  "Use --comm auto");
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
     // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own /dev/shm.
     unsigned long long room = size_ > 1 ? shared_memory_room() : ~0ULL;
@@ -160,11 +164,15 @@ class MpiWorld final : public CommonWorld {
   }
 
   static Transport choose_on_devices(const WorldOptions& options) {
-    if (!cuda_built) throw Error(ExitCode::usage, "this program was built without CUDA", "--backend cuda", "Build it where nvcc is (docs/cuda.md)");
+    if (!cuda_built)
+      throw Error(ExitCode::usage, "this program was built without CUDA", "--backend cuda",
+                  "Build it where nvcc is (docs/cuda.md)");
     if (options.comm == WorldOptions::Comm::node)
-      throw Error(ExitCode::usage, "--comm node shares host memory, and the run is on devices", "--backend cuda", "Use --comm auto");
+      throw Error(ExitCode::usage, "--comm node shares host memory, and the run is on devices", "--backend cuda",
+                  "Use --comm auto");
     if (options.comm == WorldOptions::Comm::nccl && !nccl_built)
-      throw Error(ExitCode::usage, "this program was built without NCCL", "--comm nccl", "Build it where nccl.h is, or use --comm mpi");
+      throw Error(ExitCode::usage, "this program was built without NCCL", "--comm nccl",
+                  "Build it where nccl.h is, or use --comm mpi");
     return nccl_built && options.comm != WorldOptions::Comm::mpi ? Transport::nccl : Transport::mpi;
   }
 
@@ -174,7 +182,8 @@ class MpiWorld final : public CommonWorld {
       topology_.staged = topology_.transport != Transport::nccl;
       together([&] {
         const int on_host = ranks_on_host(hosts);
-        device_ = cuda::choose(cuda::survey(), hosts.host_rank, on_host, topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
+        device_ = cuda::choose(cuda::survey(), hosts.host_rank, on_host,
+                               topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
         cuda::use(device_);
       });
     }
@@ -214,7 +223,9 @@ class MpiWorld final : public CommonWorld {
     }
     int refusals = refused ? 1 : 0;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, world_));
-    if (refusals > 0) throw refused.value_or(Error(ExitCode::data, "/dev/shm has no room left on another node", "the ranks' board", "Free some of it"));
+    if (refusals > 0)
+      throw refused.value_or(
+          Error(ExitCode::data, "/dev/shm has no room left on another node", "the ranks' board", "Free some of it"));
     watch_->attach(reinterpret_cast<Board*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
     auto& mine = watch_->mine();
     struct stat space {};
@@ -286,8 +297,10 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
   }
   if (size == 1 && launched > 1) {
     MPI_Finalize();
-    throw Error(ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched), strfmt("%s=%d", variable, launched),
-                "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun --mpi=pmix");
+    throw Error(ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched),
+                strfmt("%s=%d", variable, launched),
+                "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun "
+                "--mpi=pmix");
   }
   TESSERA_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   set_mpi_usable(true);

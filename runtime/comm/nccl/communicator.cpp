@@ -122,7 +122,8 @@ class NcclCommunicator final : public BaseCommunicator {
       handle_.reduce_scatter(full.data, mine, chunk, full.dtype, stream_);
     } else if (chunk > 0) {
       const Shape shape{static_cast<std::int64_t>(chunk)};
-      std::byte* const own = static_cast<std::byte*>(const_cast<void*>(full.data)) + static_cast<std::size_t>(rank()) * chunk * size_of(full.dtype);
+      std::byte* const own = static_cast<std::byte*>(const_cast<void*>(full.data)) +
+                             static_cast<std::size_t>(rank()) * chunk * size_of(full.dtype);
       handle_.reduce_scatter(full.data, own, chunk, full.dtype, stream_);
       kernels::convert_serial({.from = {own, full.dtype, shape, device_}, .to = {mine, shape, device_}}, stream_);
     }

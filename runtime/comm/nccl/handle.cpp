@@ -44,8 +44,8 @@ cudaStream_t stream_of(StreamView stream) { return static_cast<cudaStream_t>(str
 [[noreturn]] void refuse(int result, const char* call, void* comm) {
   const char* const more = nccl().last_error(comm_of(comm));
   throw Error(ExitCode::communication,
-              strfmt("%s: %s%s%s", call, nccl().error_string(static_cast<ncclResult_t>(result)), more != nullptr && *more != '\0' ? ": " : "",
-                     more != nullptr ? more : ""),
+              strfmt("%s: %s%s%s", call, nccl().error_string(static_cast<ncclResult_t>(result)),
+                     more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : ""),
               "nccl", "NCCL_DEBUG=WARN says more; --comm mpi does without NCCL");
 }
 
@@ -54,13 +54,15 @@ cudaStream_t stream_of(StreamView stream) { return static_cast<cudaStream_t>(str
 NcclId make_nccl_id() {
   static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
   ncclUniqueId made;
-  if (const ncclResult_t result = nccl().get_unique_id(&made); result != ncclSuccess) refuse(result, "ncclGetUniqueId", nullptr);
+  if (const ncclResult_t result = nccl().get_unique_id(&made); result != ncclSuccess)
+    refuse(result, "ncclGetUniqueId", nullptr);
   NcclId id;
   std::memcpy(id.data(), &made, sizeof made);
   return id;
 }
 
-NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll poll) : poll_(std::move(poll)), device_(device) {
+NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll poll)
+    : poll_(std::move(poll)), device_(device) {
   cuda::use(device_);
   ncclUniqueId common;
   std::memcpy(&common, id.data(), sizeof common);

@@ -1,5 +1,6 @@
 #pragma once
-// NcclHandle: one communicator of NCCL's, made and used without ever blocking in NCCL, so that a late or dead peer is ours to name.
+// NcclHandle: one communicator of NCCL's, made and used without ever blocking in NCCL, so that a
+// late or dead peer is ours to name.
 
 #include <array>
 #include <atomic>
@@ -18,13 +19,14 @@ using NcclId = std::array<std::byte, 128>;
 /// Throws Error (usage) where libnccl cannot be opened.
 [[nodiscard]] NcclId make_nccl_id();
 
-/// Calls come from one thread; check() and abort() from any. Every call that NCCL has not taken up at once is waited for under `poll`, which
-/// throws when the run has failed or the wait has lasted too long.
+/// Calls come from one thread; check() and abort() from any. Every call that NCCL has not taken up at once is waited for under
+/// `poll`, which throws when the run has failed or the wait has lasted too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;
 
-  /// Collective over the group: returns when all have come. Throws Error (communication) with NCCL's own words, and aborts, if it cannot be.
+  /// Collective over the group: returns when all have come. Throws Error (communication) with NCCL's own
+  /// words, and aborts, if it cannot be.
   NcclHandle(const NcclId& id, int size, int rank, Device device, Poll poll);
   /// Ends it with the others, for two seconds at most; alone after a failure.
   ~NcclHandle();

@@ -91,7 +91,8 @@ class NodeCommunicator final : public BaseCommunicator {
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     // Where the result is a whole region that every member names, only its owners write.
     const Spot spot = find(full, chunk * parts_.size());
-    const bool whole_region = spot && spot.offset == 0 && regions_[static_cast<std::size_t>(spot.region)].bytes == chunk * parts_.size();
+    const bool whole_region =
+        spot && spot.offset == 0 && regions_[static_cast<std::size_t>(spot.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
     group_.post(find(own, chunk), whole_region ? spot : Spot{});
@@ -136,7 +137,8 @@ class NodeCommunicator final : public BaseCommunicator {
     if (readable) {
       for (std::size_t first = 0; first < chunk; first += block) {
         for (int peer = 0; peer < size(); ++peer)
-          parts_[static_cast<std::size_t>(peer)] = at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
+          parts_[static_cast<std::size_t>(peer)] =
+              at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
         sum_terms(parts_, full.dtype, mine + first, std::min(block, chunk - first));
       }
       group_.meet(*this, 101);  // nobody reads my buffer any more

@@ -1,6 +1,7 @@
 // Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in pieces that
 // the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other every member's term, so
-// that the bits are those of every other transport. Terms are widened to fp32 on their way into the scratch, since their sums are.
+// that the bits are those of every other transport. Terms are widened to fp32 on their way into
+// the scratch, since their sums are.
 #include <algorithm>
 #include <cstring>
 
@@ -96,7 +97,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   void exchange(std::size_t piece) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece), of(runs_[from].count) * piece, tag());
+      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece), of(runs_[from].count) * piece,
+                        tag());
       leaders_->send(0, static_cast<int>(to), scratch(of(here().first) * piece), local_ * piece, tag());
       count_across(local_ * piece);
     }
@@ -107,7 +109,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   /// as [term][destination][piece].
   void reduce(Terms full, float* mine, std::size_t chunk) override {
     phase_ = 0;
-    // Where they lie does not depend on the piece: the last one is short, and is laid out while a peer still adds the one before.
+    // Where they lie does not depend on the piece: the last one is short, and is laid out while a
+    // peer still adds the one before.
     const std::size_t home = 0, out = local_ * local_ * reduce_piece_, in = out + local_ * widest_ * reduce_piece_;
     for (std::size_t first = 0; first < chunk; first += reduce_piece_) {
       const std::size_t piece = std::min(reduce_piece_, chunk - first);
@@ -177,7 +180,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         }
         count_within((local_ - 1) * piece * sizeof(float));
       } else {
-        for (int t = 0; t < runs_[n].terms(); ++t) push({floats(in + (term++ * local_ + me_) * piece), runs_[n].level()}, piece);
+        for (int t = 0; t < runs_[n].terms(); ++t)
+          push({floats(in + (term++ * local_ + me_) * piece), runs_[n].level()}, piece);
         if (!leaders_) count_within(of(runs_[n].terms()) * piece * sizeof(float));
       }
     }

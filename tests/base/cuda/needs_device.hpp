@@ -1,5 +1,6 @@
 #pragma once
-// What a test that needs a CUDA device says first: skips with its reason where there is none, or none that this build has code for.
+// What a test that needs a CUDA device says first: skips with its reason where there is none, or
+// none that this build has code for.
 
 #include <gtest/gtest.h>
 

@@ -63,7 +63,8 @@ TEST_P(CudaStream, does_its_work_in_order) {
 TEST_P(CudaStream, waits_for_an_event_of_another) {
   TESSERA_NEEDS_DEVICE();
   const OnDevice from(large), to(large);
-  Stream first("first", GetParam(), test_device(), Priority::normal), second("second", GetParam(), test_device(), Priority::high);
+  Stream first("first", GetParam(), test_device(), Priority::normal),
+      second("second", GetParam(), test_device(), Priority::high);
   Fill fill{&first, from.data, large};
   struct Copy {
     Stream* stream;
@@ -108,7 +109,12 @@ TEST_P(CudaStream, is_waited_for_by_a_stream_of_the_host) {
   Event done;
   device.record(done);
   reader.wait(done);
-  reader.enqueue([](void* context, std::int64_t) { auto& w = *static_cast<Work*>(context); w.seen = w.host[large - 1]; }, &work, 0);
+  reader.enqueue(
+      [](void* context, std::int64_t) {
+        auto& w = *static_cast<Work*>(context);
+        w.seen = w.host[large - 1];
+      },
+      &work, 0);
   reader.synchronize();
   EXPECT_EQ(work.seen, std::byte{7});
 }
@@ -125,9 +131,10 @@ TEST_P(CudaStream, keeps_what_a_task_threw) {
       Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, CudaStream, testing::Values(Mode::immediate, Mode::threaded, Mode::deferred), [](const auto& test) {
-  return std::string(test.param == Mode::immediate ? "immediate" : test.param == Mode::threaded ? "threaded" : "deferred");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Modes, CudaStream, testing::Values(Mode::immediate, Mode::threaded, Mode::deferred), [](const auto& test) {
+      return std::string(test.param == Mode::immediate ? "immediate" : test.param == Mode::threaded ? "threaded" : "deferred");
+    });
 
 TEST(CudaEvent, times_what_lies_between) {
   TESSERA_NEEDS_DEVICE();
@@ -213,7 +220,8 @@ TEST(CudaArena, lies_where_its_slots_say_and_knows_a_broken_canary) {
                {.name = "more", .bytes = 4097, .memory = Memory::device}},
               nullptr, test_device());
   EXPECT_EQ(arena.broken_canary(), "");
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data("more")) % Arena::alignment, reinterpret_cast<std::uintptr_t>(arena.data("device")) % Arena::alignment);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data("more")) % Arena::alignment,
+            reinterpret_cast<std::uintptr_t>(arena.data("device")) % Arena::alignment);
   EXPECT_EQ(first_of(arena.data("more")), std::byte{0});
   arena.paint();
   EXPECT_EQ(arena.touched("device"), 0u);

@@ -1,4 +1,5 @@
-// What can be known of the CUDA backend on a machine without a device: answers of a driver that is not there, refusals, libraries.
+// What can be known of the CUDA backend on a machine without a device: answers of a driver that
+// is not there, refusals, libraries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,8 @@ std::string refused(ExitCode code, const F& f) {
 cuda::Survey machine(std::initializer_list<int> majors) {
   cuda::Survey survey;
   for (const int major : majors)
-    survey.devices.push_back({.index = static_cast<int>(survey.devices.size()), .name = "Card", .bus_id = "0", .major = major, .memory = 1});
+    survey.devices.push_back(
+        {.index = static_cast<int>(survey.devices.size()), .name = "Card", .bus_id = "0", .major = major, .memory = 1});
   if (survey.devices.empty()) survey.why_none = cuda::why_no_device(35);
   return survey;
 }
@@ -61,11 +63,16 @@ TEST(CudaChoice, is_the_place_among_the_ranks_of_the_node) {
 }
 
 TEST(CudaChoice, refuses_what_cannot_be) {
-  EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({}), 0, 1, cuda::Sharing::shared); }), HasSubstr("no NVIDIA driver"));
+  EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({}), 0, 1, cuda::Sharing::shared); }),
+              HasSubstr("no NVIDIA driver"));
   const std::string crowd = refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), 0, 2, cuda::Sharing::one_each); });
   EXPECT_THAT(crowd, HasSubstr("2 ranks on this node, but 1 GPU ["));
   EXPECT_THAT(crowd, HasSubstr("--comm mpi"));
-  EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({9, 7}), 1, 2, cuda::Sharing::one_each); }), HasSubstr("GPU 1 (Card)"));
+  EXPECT_THAT(refused(ExitCode::usage,
+                      [] {
+                        (void)cuda::choose(machine({9, 7}), 1, 2, cuda::Sharing::one_each);
+                      }),
+              HasSubstr("GPU 1 (Card)"));
 }
 
 TEST(CudaCheck, names_the_call_the_place_and_the_error) {
@@ -73,7 +80,8 @@ TEST(CudaCheck, names_the_call_the_place_and_the_error) {
   const std::string line = refused(ExitCode::internal, [] { cuda::check(700, "cudaStreamSynchronize(s)", "x.cpp", 12); });
   EXPECT_THAT(line, HasSubstr("cudaStreamSynchronize(s): "));
   EXPECT_THAT(line, HasSubstr("(cudaErrorIllegalAddress, 700) [x.cpp:12]"));
-  EXPECT_THAT(refused(ExitCode::does_not_fit, [] { cuda::check(2, "cudaMalloc(&p, n)", "x.cpp", 1); }), HasSubstr("tessera plan"));
+  EXPECT_THAT(refused(ExitCode::does_not_fit, [] { cuda::check(2, "cudaMalloc(&p, n)", "x.cpp", 1); }),
+              HasSubstr("tessera plan"));
   EXPECT_THAT(refused(ExitCode::usage, [] { cuda::check(209, "launch", "x.cpp", 1); }), HasSubstr("CMAKE_CUDA_ARCHITECTURES"));
 }
 
@@ -91,7 +99,8 @@ TEST(CudaLibrary, that_lacks_a_function_is_too_old) {
   cuda::Library library("libm.so.6", "a newer libm");
   ASSERT_TRUE(library.there());
   EXPECT_NE(library.symbol("cos"), nullptr);
-  EXPECT_THAT(refused(ExitCode::usage, [&] { (void)library.symbol("no_such_function"); }), HasSubstr("has no no_such_function"));
+  EXPECT_THAT(refused(ExitCode::usage, [&] { (void)library.symbol("no_such_function"); }),
+              HasSubstr("has no no_such_function"));
 }
 
 }  // namespace

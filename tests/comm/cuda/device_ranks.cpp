@@ -1,5 +1,6 @@
-// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there are, and the sums are those of the
-// documented order, bit for bit; over nccl each has its own. Ends 0 if all is right, 77 with a reason where the devices are not there.
+// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there are, and
+// the sums are those of the documented order, bit for bit; over nccl each has its own. Ends 0 if all is right, 77 with a reason
+// where the devices are not there.
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -86,8 +87,8 @@ class Check {
 
     const OnDevice<float> full(device, all[me_]), gathered(device, Floats(chunk * n_, -1));
     comm_->reduce_scatter({"reduce", "u", 0}, full.data(), full.data() + me_ * chunk, chunk);
-    comm_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(full.data() + me_ * chunk), reinterpret_cast<std::byte*>(gathered.data()),
-                      chunk * sizeof(float));
+    comm_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(full.data() + me_ * chunk),
+                      reinterpret_cast<std::byte*>(gathered.data()), chunk * sizeof(float));
     stream_.synchronize();
     compare(gathered.read(), sums, "reduce and gather", chunk);
 
@@ -102,7 +103,8 @@ class Check {
     const OnDevice<std::int64_t> device_words(device, words);
     comm_->all_reduce({"norm"}, std::span(device_words.data(), words.size()));
     const OnDevice<std::int64_t> told(device, words);
-    comm_->broadcast({"broadcast", "w", -1}, std::as_writable_bytes(std::span(told.data(), words.size())), static_cast<int>(n_) - 1);
+    comm_->broadcast({"broadcast", "w", -1}, std::as_writable_bytes(std::span(told.data(), words.size())),
+                     static_cast<int>(n_) - 1);
     comm_->barrier({"barrier", "w", -1});
     stream_.synchronize();
     std::int64_t total = 0;
@@ -128,13 +130,15 @@ class Check {
     stream_.synchronize();
     const Floats got = whole.read();
     for (std::size_t k = 0; k < sums.size(); ++k)
-      require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]), static_cast<double>(sums[k])));
+      require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]),
+                                        static_cast<double>(sums[k])));
   }
   void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
     const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own
     for (std::size_t k = 0; k < wanted.size(); ++k) {
       const bool good = exact ? std::memcmp(&got[k], &wanted[k], 4) == 0 : std::abs(got[k] - wanted[k]) <= 1e-6F * 0x1p20F;
-      require(good, strfmt("%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]), static_cast<double>(wanted[k])));
+      require(good, strfmt("%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]),
+                           static_cast<double>(wanted[k])));
     }
   }
 
@@ -152,7 +156,8 @@ void check(World& world) {
     if (world.size() % shard != 0) continue;
     for (const Axis axis : {Axis::shard, Axis::replicate}) {
       Check one(world, Mesh(world.size() / shard, shard), axis);
-      for (const std::size_t chunk : {std::size_t{1}, std::size_t{0}, std::size_t{1001}, std::size_t{3'000'001}}) one.run(chunk);
+      for (const std::size_t chunk : {std::size_t{1}, std::size_t{0}, std::size_t{1001}, std::size_t{3'000'001}})
+        one.run(chunk);
     }
   }
 }
@@ -180,7 +185,8 @@ int main(int argc, char** argv) {
     } catch (const std::exception& error) {
       world->abort(Error(ExitCode::internal, error.what()));
     }
-    log::info(strfmt("%d ranks over %s on %zu devices: all as it should be", world->size(), name_of(world->topology().transport), survey.devices.size()));
+    log::info(strfmt("%d ranks over %s on %zu devices: all as it should be", world->size(),
+                     name_of(world->topology().transport), survey.devices.size()));
   } catch (const Error& error) {
     log::error(error.line());
     return static_cast<int>(error.code());

@@ -1,5 +1,5 @@
-// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no kernel of NCCL's: rings, their
-// order and their overlap stay unproven here.
+// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no kernel of
+// NCCL's: rings, their order and their overlap stay unproven here.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -49,7 +49,8 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   comm->run_on(stream.view());
   const OnDevice<float> from({1, 2, 3}), to({0, 0, 0});
   const OnDevice<std::int64_t> words({5, -6});
-  comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data), reinterpret_cast<std::byte*>(to.data), 12);
+  comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data), reinterpret_cast<std::byte*>(to.data),
+                   12);
   stream.synchronize();
   EXPECT_EQ(to.read(), from.read());
   cuda::fill_now(test_device(), to.data, 0, 12);
@@ -93,7 +94,8 @@ TEST(Nccl, widens_terms_of_two_bytes) {
 TEST(Nccl, two_axes_live_side_by_side) {
   TESSERA_NEEDS_DEVICE();
   Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
-  const auto shard = world().communicator(Mesh(1, 1), Axis::shard), replicate = world().communicator(Mesh(1, 1), Axis::replicate);
+  const auto shard = world().communicator(Mesh(1, 1), Axis::shard),
+             replicate = world().communicator(Mesh(1, 1), Axis::replicate);
   shard->run_on(stream.view());
   replicate->run_on(stream.view());
   const OnDevice<float> buffer({1, 2, 3, 4});

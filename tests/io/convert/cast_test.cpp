@@ -28,7 +28,8 @@ std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t
   }
   const double below = static_cast<double>(widen(low));
   // Where infinity stands in for what would be the next value.
-  const double above = high == infinite ? below + (below - static_cast<double>(widen(static_cast<std::uint16_t>(low - 1)))) : static_cast<double>(widen(high));
+  const double above = high == infinite ? below + (below - static_cast<double>(widen(static_cast<std::uint16_t>(low - 1))))
+                                        : static_cast<double>(widen(high));
   const double to_below = magnitude - below, to_above = above - magnitude;
   const std::uint16_t chosen = to_below < to_above || (to_below == to_above && low % 2 == 0) ? low : high;
   return static_cast<std::uint16_t>(chosen | (std::signbit(value) ? 0x8000 : 0));
@@ -36,8 +37,24 @@ std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t
 
 TEST(Cast, ToSixteenBitsRoundsToNearestEven) {
   std::mt19937 random(7);
-  std::vector<float> values = {0.0F, -0.0F, 1.0F, 65504.0F, 65519.996F, 65520.0F, -65520.0F, 65536.0F, 0x1p-24F, 0x1p-25F, 0x1.000002p-25F, 0x1p-14F,
-                               0x1.ffcp-15F, 0x1.ffep-15F, std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(), 3.3895314e38F, 0x1.ffp127F};
+  std::vector<float> values = {0.0F,
+                               -0.0F,
+                               1.0F,
+                               65504.0F,
+                               65519.996F,
+                               65520.0F,
+                               -65520.0F,
+                               65536.0F,
+                               0x1p-24F,
+                               0x1p-25F,
+                               0x1.000002p-25F,
+                               0x1p-14F,
+                               0x1.ffcp-15F,
+                               0x1.ffep-15F,
+                               std::numeric_limits<float>::max(),
+                               std::numeric_limits<float>::denorm_min(),
+                               3.3895314e38F,
+                               0x1.ffp127F};
   for (int i = 0; i < 200000; ++i) {
     const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
     if (std::isfinite(value)) values.push_back(value);
@@ -75,7 +92,9 @@ TEST(Cast, DoublesAreRoundedOnce) {
 template <class From, class To>
 std::vector<To> all(const std::vector<From>& from, DType source, DType target, std::int64_t done) {
   std::vector<To> to(from.size());
-  EXPECT_EQ(cast(reinterpret_cast<const std::byte*>(from.data()), source, reinterpret_cast<std::byte*>(to.data()), target, static_cast<std::int64_t>(from.size())), done);
+  EXPECT_EQ(cast(reinterpret_cast<const std::byte*>(from.data()), source, reinterpret_cast<std::byte*>(to.data()), target,
+                 static_cast<std::int64_t>(from.size())),
+            done);
   return to;
 }
 

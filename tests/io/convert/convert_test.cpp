@@ -1,4 +1,5 @@
-// Conversions by ranks that are threads: the same bytes for any number of them, back to where they came from, and nothing left after a failure.
+// Conversions by ranks that are threads: the same bytes for any number of them, back to where they came from,
+// and nothing left after a failure.
 
 #include "io/convert/convert.hpp"
 
@@ -24,7 +25,12 @@ void to_native(int ranks, const std::string& in, const std::string& out, bool re
   run_local(ranks, [&](World& world) {
     const StoredTensors stored = stored_safetensors(in);
     (void)convert_to_checkpoint(world, stored, as_they_are(stored, DType::f32),
-                                {.directory = out, .attachments = read_model_attachments(in), .replace = replace, .verify = true, .max_file_bytes = state_bytes}, {});
+                                {.directory = out,
+                                 .attachments = read_model_attachments(in),
+                                 .replace = replace,
+                                 .verify = true,
+                                 .max_file_bytes = state_bytes},
+                                {});
   });
 }
 
@@ -35,7 +41,8 @@ void to_hf(int ranks, const std::string& in, const std::string& out, DType dtype
     std::vector<AttachmentText> attachments;
     for (const auto& a : checkpoint.manifest().attachments) attachments.push_back({a.name, checkpoint.attachment(a.name)});
     (void)convert_to_safetensors(world, stored, as_they_are(stored, dtype, "/model/"),
-                                 {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes}, {});
+                                 {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes},
+                                 {});
   });
 }
 
@@ -74,12 +81,16 @@ TEST(Convert, SlicesOfATensorBecomeTensorsAndBack) {
     const StoredTensors fused = stored_safetensors(folder / "hf");
     const int from = static_cast<int>(fused.find("fused") - fused.tensors.data());
     std::vector<ConvertTensor> tensors;
-    for (int i = 0; i < 3; ++i) tensors.push_back({"part" + std::to_string(i), DType::f32, {700, 1000}, {{from, 700000 * i, 700000}}});
-    (void)convert_to_safetensors(world, fused, tensors, {.directory = folder / "parts", .verify = true, .max_file_bytes = 3'000'000}, {});
+    for (int i = 0; i < 3; ++i)
+      tensors.push_back({"part" + std::to_string(i), DType::f32, {700, 1000}, {{from, 700000 * i, 700000}}});
+    (void)convert_to_safetensors(world, fused, tensors,
+                                 {.directory = folder / "parts", .verify = true, .max_file_bytes = 3'000'000}, {});
     const StoredTensors parts = stored_safetensors(folder / "parts");
     ConvertTensor joined{"fused", DType::bf16, {3, 700, 1000}, {}};
-    for (int i = 0; i < 3; ++i) joined.slices.push_back({static_cast<int>(parts.find("part" + std::to_string(i)) - parts.tensors.data()), 0, 700000});
-    (void)convert_to_safetensors(world, parts, {joined}, {.directory = folder / "joined", .verify = true, .max_file_bytes = ~std::uint64_t{0} >> 1}, {});
+    for (int i = 0; i < 3; ++i)
+      joined.slices.push_back({static_cast<int>(parts.find("part" + std::to_string(i)) - parts.tensors.data()), 0, 700000});
+    (void)convert_to_safetensors(
+        world, parts, {joined}, {.directory = folder / "joined", .verify = true, .max_file_bytes = ~std::uint64_t{0} >> 1}, {});
   });
   const SafetensorsFile a(folder / "hf/model.safetensors"), b(folder / "joined/model.safetensors");
   const auto bytes = [](const SafetensorsFile& f) { return bytes_of(f.path()).substr(f.find("fused")->begin, 4'200'000); };
@@ -96,7 +107,8 @@ TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
   const auto convert = [&](DType dtype) {
     run_local(2, [&](World& world) {
       const StoredTensors stored = stored_safetensors(folder / "hf");
-      (void)convert_to_safetensors(world, stored, as_they_are(stored, dtype), {.directory = folder / "out", .max_file_bytes = 1'000'000}, {});
+      (void)convert_to_safetensors(world, stored, as_they_are(stored, dtype),
+                                   {.directory = folder / "out", .max_file_bytes = 1'000'000}, {});
     });
   };
   expect_error(ExitCode::data, "E143 element 2 of tensor \"a.b\" is -70000, too large for fp16", [&] { convert(DType::f16); });
@@ -162,7 +174,8 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
   fs::remove(folder / "out.tmp/precious");
   folder.file("out.tmp/model.safetensors", "left by a dead run");
   EXPECT_NO_THROW(check_output(folder / "in", folder / "out", false));
-  expect_error(ExitCode::data, "E140 no space: need 9000000000.0 GB", [&] { check_space(folder / "out", 9'000'000'000'000'000'000u); });
+  expect_error(ExitCode::data, "E140 no space: need 9000000000.0 GB",
+               [&] { check_space(folder / "out", 9'000'000'000'000'000'000u); });
   EXPECT_NO_THROW(check_space(folder / "out", 1));
 }
 

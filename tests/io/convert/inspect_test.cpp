@@ -71,8 +71,9 @@ void make_checkpoint(const Folder& folder, const std::string& name) {
   test::write_model(folder / "hf", test::usual_tensors(), DType::f16);
   run_local(2, [&](World& world) {
     const StoredTensors stored = stored_safetensors(folder / "hf");
-    (void)convert_to_checkpoint(world, stored, test::as_they_are(stored, DType::f32),
-                                {.directory = folder / name, .attachments = read_model_attachments(folder / "hf"), .max_file_bytes = 5'000'000}, {});
+    (void)convert_to_checkpoint(
+        world, stored, test::as_they_are(stored, DType::f32),
+        {.directory = folder / name, .attachments = read_model_attachments(folder / "hf"), .max_file_bytes = 5'000'000}, {});
   });
 }
 
@@ -113,13 +114,15 @@ TEST(Verify, NamesEveryDamagedPlace) {
   for (const int ranks : {1, 3}) {
     const auto damage = damage_of(folder / "bad", ranks);
     EXPECT_EQ(damage.size(), expected) << testing::PrintToString(damage);
-    EXPECT_THAT(damage, testing::Contains(testing::AllOf(testing::HasSubstr("block 2"), testing::HasSubstr("/model/wte.weight"))));
+    EXPECT_THAT(damage,
+                testing::Contains(testing::AllOf(testing::HasSubstr("block 2"), testing::HasSubstr("/model/wte.weight"))));
     EXPECT_THAT(damage, testing::Contains(testing::AllOf(testing::HasSubstr("tokenizer.json"), testing::HasSubstr("E123"))));
     EXPECT_THAT(damage, testing::Contains(testing::HasSubstr("of another checkpoint")));
   }
   fs::resize_file(folder / ("bad/" + manifest.files.back().name), 70000);
   fs::remove(folder / ("bad/" + manifest.files.front().name));
-  EXPECT_THAT(damage_of(folder / "bad", 2), testing::IsSupersetOf({testing::HasSubstr("is missing"), testing::HasSubstr("cut off is")}));
+  EXPECT_THAT(damage_of(folder / "bad", 2),
+              testing::IsSupersetOf({testing::HasSubstr("is missing"), testing::HasSubstr("cut off is")}));
   folder.file("bad/manifest.json", bytes_of(folder / "good/manifest.json") + " ");
   expect_error(ExitCode::data, "E131", [&] { (void)damage_of(folder / "bad", 2); });
   fs::remove(folder / "bad/manifest.json");
@@ -180,13 +183,16 @@ TEST(Recognise, ByNamesAndFirstBytes) {
   fs::create_directories(folder / "run/v10-20260101-000000");
   fs::copy(folder / "run/v2-20260101-000000/checkpoint-9", folder / "run/v10-20260101-000000/checkpoint-7");
   fs::create_directories(folder / "run/v10-20260101-000000/checkpoint-8");  // a save that did not end
-  const auto is = [&](const std::string& path, StoredKind kind) { EXPECT_EQ(static_cast<int>(recognise(folder / path).kind), static_cast<int>(kind)) << path; };
+  const auto is = [&](const std::string& path, StoredKind kind) {
+    EXPECT_EQ(static_cast<int>(recognise(folder / path).kind), static_cast<int>(kind)) << path;
+  };
   EXPECT_EQ(recognise(folder / "run").path, folder / "run/v10-20260101-000000/checkpoint-7");
   is("run/v2-20260101-000000", StoredKind::checkpoint);
   is("hf", StoredKind::model);
   is("hf/model.safetensors", StoredKind::safetensors);
   is("run/v10-20260101-000000/checkpoint-7/manifest.json", StoredKind::checkpoint);
-  is("run/v10-20260101-000000/checkpoint-7/" + read_manifest(folder / "run/v10-20260101-000000/checkpoint-7").files[0].name, StoredKind::hdf5);
+  is("run/v10-20260101-000000/checkpoint-7/" + read_manifest(folder / "run/v10-20260101-000000/checkpoint-7").files[0].name,
+     StoredKind::hdf5);
   folder.file("tokens.bin", test::token_file_of(20240520, 1, 2, "abcd"));
   is("tokens.bin", StoredKind::tokens);
   folder.file("other", bytes_of(folder / "hf/model.safetensors"));

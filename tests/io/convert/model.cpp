@@ -35,7 +35,9 @@ void write_model(const std::string& directory, const std::vector<NamedShape>& te
       while (tensors[index].name != e.name) ++index;
       std::vector<float> values(static_cast<std::size_t>(e.numel()));
       for (std::int64_t i = 0; i < e.numel(); ++i) values[static_cast<std::size_t>(i)] = value(index, i);
-      EXPECT_EQ(io::cast(reinterpret_cast<const std::byte*>(values.data()), DType::f32, reinterpret_cast<std::byte*>(bytes.data() + e.begin), dtype, e.numel()), e.numel());
+      EXPECT_EQ(io::cast(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
+                         reinterpret_cast<std::byte*>(bytes.data() + e.begin), dtype, e.numel()),
+                e.numel());
     }
     io::write_text(directory + "/" + file.name, bytes);
   }
@@ -61,7 +63,8 @@ std::vector<std::pair<std::string, std::string>> contents(const std::string& dir
   std::vector<std::pair<std::string, std::string>> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string bytes = bytes_of(entry.path().string());
-    files.emplace_back(entry.path().filename().string(), strfmt("%zu bytes, crc %08x", bytes.size(), io::crc32c(0, std::as_bytes(std::span(bytes)))));
+    files.emplace_back(entry.path().filename().string(),
+                       strfmt("%zu bytes, crc %08x", bytes.size(), io::crc32c(0, std::as_bytes(std::span(bytes)))));
   }
   std::ranges::sort(files);
   return files;

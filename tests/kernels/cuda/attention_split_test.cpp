@@ -20,7 +20,8 @@ TEST(AttentionSplit, ChunksStayWithinTheBound) {
   EXPECT_EQ(split->rows, 8);
   EXPECT_EQ(split->workspace, 240 * mib + fused_extra_bytes);
   EXPECT_EQ(fused_split({4, 4096, 28, 4, 128}, DType::f16)->rows, 1);  // 952 MiB for one
-  for (std::int64_t batch = 1, before = 0; batch < 20; ++batch) {  // a smaller batch never needs more: the plan is made for the largest
+  for (std::int64_t batch = 1, before = 0; batch < 20;
+       ++batch) {  // a smaller batch never needs more: the plan is made for the largest
     const auto now = static_cast<std::int64_t>(fused_split({batch, 1024, 12, 2, 128}, DType::bf16)->workspace);
     EXPECT_GE(now, before);
     before = now;

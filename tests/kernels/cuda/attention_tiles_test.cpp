@@ -1,4 +1,5 @@
-// The maps of attention's tiles, on the CPU: ldmatrix and mma as the PTX manual defines them, fed through our maps, must multiply matrices.
+// The maps of attention's tiles, on the CPU: ldmatrix and mma as the PTX manual defines them, fed through
+// our maps, must multiply matrices.
 #include "kernels/cuda/attention_tiles.hpp"
 
 #include <array>
@@ -25,8 +26,8 @@ Tile tile_of(const std::vector<float>& matrix, int width) {
 
 enum class Form { plain, transposed };
 
-/// ldmatrix.x4: lane l of 8m … 8m + 7 gives the address of row l%8 of matrix m; lane l receives of matrix m the numbers (l/4, 2·(l%4) + {0, 1}), or with
-/// .trans (2·(l%4) + {0, 1}, l/4).
+/// ldmatrix.x4: lane l of 8m … 8m + 7 gives the address of row l%8 of matrix m; lane l receives of matrix m the numbers (l/4,
+/// 2·(l%4) + {0, 1}), or with .trans (2·(l%4) + {0, 1}, l/4).
 Warp load(const Tile& tile, const std::array<int, 32>& address, Form form) {
   Warp warp{};
   for (std::size_t m = 0; m < 4; ++m)
@@ -39,7 +40,8 @@ Warp load(const Tile& tile, const std::array<int, 32>& address, Form form) {
   return warp;
 }
 
-/// mma.m16n8k16: A (row, k): register r holds rows l/4 + 8·(r%2), k 2·(l%4) + {0,1} + 8·(r/2). B (k, n): register r holds k 2·(l%4) + {0,1} + 8·r, n l/4.
+/// mma.m16n8k16: A (row, k): register r holds rows l/4 + 8·(r%2), k 2·(l%4) + {0,1} + 8·(r/2). B (k, n): register r holds
+/// k 2·(l%4) + {0,1} + 8·r, n l/4.
 void multiply(Accumulator& c, const Warp& a, const Warp& b, std::size_t first_b) {
   std::array<std::array<float, 16>, 16> left{};
   std::array<std::array<float, 8>, 16> right{};

@@ -1,4 +1,5 @@
-// What devices compute of one element, on the CPU: the same bits as host kernels where bits are promised, their tolerance elsewhere.
+// What devices compute of one element, on the CPU: the same bits as host kernels where bits are
+// promised, their tolerance elsewhere.
 #include "kernels/cuda/formulas.hpp"
 
 #include <numeric>

@@ -54,7 +54,9 @@ TEST(GemmChoices, OutliveTheProcess) {
   EXPECT_EQ(GemmChoices("x").take(GemmChoices("x").text(), "a test"), 0u);
 }
 
-TEST(GemmChoices, OfAnotherDeviceAreRefused) { EXPECT_EQ(refused(two_choices().text(), "cuBLASLt 2 on this"), ExitCode::usage); }
+TEST(GemmChoices, OfAnotherDeviceAreRefused) {
+  EXPECT_EQ(refused(two_choices().text(), "cuBLASLt 2 on this"), ExitCode::usage);
+}
 
 TEST(GemmChoices, EveryDamagedByteIsRefused) {
   const std::string text = two_choices().text();
@@ -72,8 +74,8 @@ TEST(GemmChoices, WhatIsNotWrittenSoIsRefusedUnderARightSum) {
   EXPECT_EQ(resummed(text), text);
   for (const std::string& other :
        {replaced(text, "ffffffffffffffff", "FFFFFFFFFFFFFFFF"), replaced(text, "ffffffffffffffff", "fffffffffffffff"),
-        replaced(text, "ffffffffffffffff", "-000000000000001"), replaced(text, "sum", "no choice\nsum"), replaced(text, " = ", " == "),
-        replaced(text, "4x6x8", "9x6x8"), replaced(text, "tessera, 1", "tessera, 2")})
+        replaced(text, "ffffffffffffffff", "-000000000000001"), replaced(text, "sum", "no choice\nsum"),
+        replaced(text, " = ", " == "), replaced(text, "4x6x8", "9x6x8"), replaced(text, "tessera, 1", "tessera, 2")})
     EXPECT_EQ(refused(resummed(other)), ExitCode::data) << other;
   EXPECT_EQ(refused(""), ExitCode::data);
   EXPECT_EQ(refused(std::string(1000, '\0')), ExitCode::data);

@@ -1,4 +1,5 @@
-// Products in a column-major library's words: the mapping, its descriptors in the library itself where it is installed (no device needed).
+// Products in a column-major library's words: the mapping, its descriptors in the library itself where it
+// is installed (no device needed).
 #include "kernels/cuda/gemm_plan.hpp"
 
 #include <cublasLt.h>

@@ -53,7 +53,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   }
   const io::Sampler sampler(io::count_samples(stream, v.tokens).samples, true, 11);
   if (choosing != nullptr)
-    choosing->chosen = trainer.choose_products({.rehearsal = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
+    choosing->chosen =
+        trainer.choose_products({.rehearsal = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
   Said said;
   for (int s = files.first; s < files.last; ++s) {
     const auto report = trainer.step(stream, sampler, s * v.global_batch, v.global_batch);
@@ -63,7 +64,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   if (!files.to.empty()) save(world, trainer, model, files.to, files.last);
   const auto refuse = [&](const std::string& what) { world.abort(Error(ExitCode::internal, what, v.str())); };
   for (int c = 0; c < plan::num_categories; ++c)
-    if (trainer.measured_memory()[c] != trainer.plan().costs.memory[c]) refuse(strfmt("%s: measured is not planned", plan::name_of(static_cast<plan::Category>(c))));
+    if (trainer.measured_memory()[c] != trainer.plan().costs.memory[c])
+      refuse(strfmt("%s: measured is not planned", plan::name_of(static_cast<plan::Category>(c))));
   if (const std::string broken = trainer.broken_canary(); !broken.empty()) refuse("canary of slot " + broken + " is broken");
   said.hash = trainer.state_hash();
   said.numbers.push_back(trainer.evaluate(stream, 7).loss);
@@ -101,8 +103,13 @@ std::vector<Variant> variants(int world) {
       all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
   if (world == 4) all.push_back({.world = world, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 2 * world - 1});
   for (const char* strategy : {"0", "2", "3"})
-    all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
-  all.push_back({.world = world, .strategy = "3", .global_batch = 2 * world, .dtype = DType::f16, .loss_scale = {.initial = 0x1p60}});  // overflows at first
+    all.push_back(
+        {.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
+  all.push_back({.world = world,
+                 .strategy = "3",
+                 .global_batch = 2 * world,
+                 .dtype = DType::f16,
+                 .loss_scale = {.initial = 0x1p60}});  // overflows at first
   return all;
 }
 
@@ -115,14 +122,17 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
     const auto body = [&](World& w) { return one_rank(w, model, v, {}); };
     const Said device = body(world), host = on_host(world.size(), world.rank(), body);
     const bool well = agree(device, host, truth, v.dtype);
-    if (!well) std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(), host.str().c_str());
+    if (!well)
+      std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(),
+                  host.str().c_str());
     wrong += well ? 0 : 1;
     // Stages have the same losses, whatever the device's order of sums is; shards, and so hashes, are of different shapes.
     if (v.dtype != DType::f32 || v.reduce != shard::Reduce::each || v.group > 0) continue;
     Said stage = device;
     stage.hash = 0;
     if (first_of_stages.empty()) first_of_stages = stage.str();
-    if (stage.str() != first_of_stages) std::printf("rank %d: ZeRO-%s is not as ZeRO-0\n", world.rank(), v.strategy.c_str()), ++wrong;
+    if (stage.str() != first_of_stages)
+      std::printf("rank %d: ZeRO-%s is not as ZeRO-0\n", world.rank(), v.strategy.c_str()), ++wrong;
   }
   return wrong;
 }
@@ -130,7 +140,8 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
 /// Saved on a device and resumed on the host, and the reverse, against a run without a stop on the side that resumes.
 int cross(World& world, Truth truth, const models::Model& model) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
-  const std::string base = world.from_root((std::filesystem::temp_directory_path() / strfmt("tessera-device-%d", static_cast<int>(::getpid()))).string());
+  const std::string base = world.from_root(
+      (std::filesystem::temp_directory_path() / strfmt("tessera-device-%d", static_cast<int>(::getpid()))).string());
   const auto part = [&](const Files& files) { return [&, files](World& w) { return one_rank(w, model, v, files); }; };
   int wrong = 0;
   const auto same = [&](const char* what, const Said& a, const Said& b) {
@@ -146,13 +157,15 @@ int cross(World& world, Truth truth, const models::Model& model) {
   Said whole = part({})(world);
   whole.numbers.erase(whole.numbers.begin(), whole.numbers.begin() + 4);
   same("saved on the host, resumed on the device", part({base + "/host", "", 2, steps_of_run})(world), whole);
-  same("saved on the device, resumed on the host", on_host(world.size(), world.rank(), part({base + "/device", "", 2, steps_of_run})), whole);
+  same("saved on the device, resumed on the host",
+       on_host(world.size(), world.rank(), part({base + "/device", "", 2, steps_of_run})), whole);
   world.barrier();
   if (world.rank() == 0) std::filesystem::remove_all(base);
   return wrong;
 }
 
-/// Choosing algorithms leaves no trace but the choice: on a simulated device every bit is as without. With kept choices nothing is timed, and bits repeat.
+/// Choosing algorithms leaves no trace but the choice: on a simulated device every bit is as without. With kept choices
+/// nothing is timed, and bits repeat.
 int choose(World& world, Truth truth, const models::Model& whole, const models::Model& half) {
   int wrong = 0;
   for (const models::Model* model : {&whole, &half})
@@ -166,10 +179,13 @@ int choose(World& world, Truth truth, const models::Model& whole, const models::
       second.kept = first.chosen.text;
       const Said again = one_rank(world, *model, v, {}, &second);
       const bool same = agree(with, without, truth, v.dtype);
-      const bool well = same && again.str() == with.str() && second.chosen.kept > 0 && second.chosen.timed == 0 && second.chosen.text == first.chosen.text;
+      const bool well = same && again.str() == with.str() && second.chosen.kept > 0 && second.chosen.timed == 0 &&
+                        second.chosen.text == first.chosen.text;
       if (!well)
-        std::printf("rank %d: choosing shows, %s: %zu timed, then %zu kept and %zu timed\n  without %s\n  with    %s\n  again   %s\n", world.rank(),
-                    v.str().c_str(), first.chosen.timed, second.chosen.kept, second.chosen.timed, without.str().c_str(), with.str().c_str(), again.str().c_str());
+        std::printf(
+            "rank %d: choosing shows, %s: %zu timed, then %zu kept and %zu timed\n  without %s\n  with    %s\n  again   %s\n",
+            world.rank(), v.str().c_str(), first.chosen.timed, second.chosen.kept, second.chosen.timed, without.str().c_str(),
+            with.str().c_str(), again.str().c_str());
       wrong += well ? 0 : 1;
       if (strategy[0] == '3' && !scaled && first.chosen.timed == 0) std::printf("nothing was timed\n"), ++wrong;
     }
@@ -180,7 +196,8 @@ int choose(World& world, Truth truth, const models::Model& whole, const models::
 
 int against_host(World& world, Truth truth) {
   const std::string config = config_json({});
-  const models::Model whole = models::make(config, "test"), bf = models::make(config, "test", DType::bf16), half = models::make(config, "test", DType::f16);
+  const models::Model whole = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
+                      half = models::make(config, "test", DType::f16);
   const int wrong = compare(world, truth, whole, bf, half) + choose(world, truth, whole, half);
   return wrong + cross(world, truth, models::make(qwen3_config, "test"));
 }

@@ -1,6 +1,8 @@
-// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are threads, or with PyTorch's steps.
+// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are
+// threads, or with PyTorch's steps.
 //   device_runs TRANSPORT simulated|real steps|experts|golden      TRANSPORT: mpi | nccl
-// simulated: every bit is the host's. real: losses within a tolerance, and stages bit for bit alike. Exits 0 if all is well, 77 without a device.
+// simulated: every bit is the host's. real: losses within a tolerance, and stages bit for bit alike. Exits 0 if
+// all is well, 77 without a device.
 
 #include <cstdio>
 #include <string>
@@ -26,7 +28,8 @@ int main(int argc, char** argv) {
                                          : test::against_host(*world, truth) + test::library_attention(*world, truth) +
                                                test::save_beside(*world) + test::trace(*world);
     const int wrong = static_cast<int>(world->max(mine));
-    if (world->rank() == 0) std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
+    if (world->rank() == 0)
+      std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
     return wrong == 0 ? 0 : 1;
   } catch (const Error& error) {
     if (std::string(error.what()).find("finds no GPU") != std::string::npos) {

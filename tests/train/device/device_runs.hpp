@@ -32,8 +32,10 @@ struct Choosing {
   std::string kept;
   train::ProductChoices chosen;
 };
-/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken. `choosing` null: nothing is chosen.
-[[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files, Choosing* choosing = nullptr);
+/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken.
+/// `choosing` null: nothing is chosen.
+[[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files,
+                            Choosing* choosing = nullptr);
 /// The same run on the host, by ranks that are threads: rank `rank`'s word of it.
 [[nodiscard]] Said on_host(int size, int rank, const std::function<Said(World&)>& body);
 /// Every bit, or the numbers within a tolerance.
@@ -43,7 +45,8 @@ struct Choosing {
 
 /// Steps of every strategy and type against the host's ranks that are threads, and checkpoints across.
 [[nodiscard]] int against_host(World& world, Truth truth);
-/// Ten steps of PyTorch at every stage, and those of other families at stage 3, to the tolerances of the host's tests; stages bit for bit alike.
+/// Ten steps of PyTorch at every stage, and those of other families at stage 3, to the tolerances of the host's
+/// tests; stages bit for bit alike.
 [[nodiscard]] int golden_curves(World& world, Truth truth);
 /// Mixtures of experts with their balance loss, packed rows and padding, as against_host.
 [[nodiscard]] int experts(World& world, Truth truth);

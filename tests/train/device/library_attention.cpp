@@ -1,5 +1,5 @@
-// Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its calls are counted, and
-// rehearsals may turn from one to the other and back before the first step without a trace.
+// Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its calls are
+// counted, and rehearsals may turn from one to the other and back before the first step without a trace.
 #include <cmath>
 #include <cstdio>
 
@@ -55,11 +55,12 @@ int library_attention(World& world, Truth truth) {
   const std::vector<double> theirs = losses(world, model, {});
   const bool is_called = world.max(kernels::library_attention_calls() - before) > 0;
   kernels::set_device_attention(DeviceAttention::cudnn);  // what is planned has room for either
-  const std::vector<double> turned = losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});
+  const std::vector<double> turned =
+      losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});
   const bool well = is_called && turned == theirs && is_near(theirs, own, truth);
   if (!well)
-    std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(), is_called, theirs[0],
-                theirs[1], turned[0], turned[1], own[0], own[1]);
+    std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(), is_called,
+                theirs[0], theirs[1], turned[0], turned[1], own[0], own[1]);
   return well ? 0 : 1;
 }
 

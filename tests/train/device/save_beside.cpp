@@ -83,7 +83,8 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
 
 int save_beside(World& world) {
   const models::Model model = models::make(config_json({}), "test");
-  const std::string base = world.from_root((fs::temp_directory_path() / strfmt("tessera-beside-%d", static_cast<int>(::getpid()))).string());
+  const std::string base =
+      world.from_root((fs::temp_directory_path() / strfmt("tessera-beside-%d", static_cast<int>(::getpid()))).string());
   int wrong = 0;
   for (const char* strategy : {"0", "3"}) {
     if (world.rank() == 0) fs::create_directories(base);

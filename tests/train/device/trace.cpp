@@ -24,7 +24,8 @@ class Checks {
   int wrong_ = 0;
 };
 
-/// Spans of instructions in list order, by lane; each lane's follow each other, and none begins before what it waits for has ended.
+/// Spans of instructions in list order, by lane; each lane's follow each other, and none begins
+/// before what it waits for has ended.
 void check_order(Checks& checks, const shard::Schedule& schedule, const std::vector<train::TraceSpan>& spans) {
   const auto is_compute = [](const shard::Instruction& in) { return in.stream == shard::StreamId::compute; };
   std::vector<const train::TraceSpan*> of(schedule.list.size());
@@ -33,11 +34,14 @@ void check_order(Checks& checks, const shard::Schedule& schedule, const std::vec
     double end = 0;
     for (const train::TraceSpan& span : spans) {
       if ((span.lane == static_cast<int>(shard::StreamId::compute)) != compute) continue;
-      checks.expect(span.begin_s >= end - tick && span.end_s >= span.begin_s, span.name + " begins before what is ahead of it ends");
+      checks.expect(span.begin_s >= end - tick && span.end_s >= span.begin_s,
+                    span.name + " begins before what is ahead of it ends");
       end = span.end_s;
       if (span.name.rfind("wait ", 0) == 0) continue;
-      while (next < of.size() && (is_compute(schedule.list[next]) != compute || schedule.list[next].op == shard::Op::release)) ++next;
-      checks.expect(next < of.size() && span.name.rfind(shard::name_of(schedule.list[next].op), 0) == 0, span.name + " stands at another's place");
+      while (next < of.size() && (is_compute(schedule.list[next]) != compute || schedule.list[next].op == shard::Op::release))
+        ++next;
+      checks.expect(next < of.size() && span.name.rfind(shard::name_of(schedule.list[next].op), 0) == 0,
+                    span.name + " stands at another's place");
       if (next < of.size()) of[next++] = &span;
     }
   }
@@ -85,7 +89,8 @@ int trace(World& world) {
   const models::Model model = models::make(config_json({}), "test");
   int wrong = 0;
   for (const char* strategy : {"0", "3"})
-    wrong += check(world, model, {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = true});
+    wrong +=
+        check(world, model, {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = true});
   return wrong;
 }
 

@@ -1,4 +1,5 @@
-// Attention on a device against the host: odd lengths, groups of heads, head sizes of every kernel and between, documents, memory off 16 bytes, two runs.
+// Attention on a device against the host: odd lengths, groups of heads, head sizes of every kernel and between,
+// documents, memory off 16 bytes, two runs.
 #include "kernels/attention.hpp"
 
 #include "kernels/cuda/ops.hpp"

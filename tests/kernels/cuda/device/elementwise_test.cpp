@@ -1,4 +1,5 @@
-// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, pointers off 16 bytes, in place, two runs.
+// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, pointers
+// off 16 bytes, in place, two runs.
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/gelu.hpp"

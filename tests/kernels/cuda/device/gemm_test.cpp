@@ -1,4 +1,5 @@
-// Products on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias, gradients in fp32, no depth; two runs.
+// Products on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias,
+// gradients in fp32, no depth; two runs.
 #include "kernels/gemm.hpp"
 
 #include "kernels/gemm_choice.hpp"

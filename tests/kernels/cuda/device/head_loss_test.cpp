@@ -1,4 +1,5 @@
-// The head with its loss on a device against the host: odd vocabularies, ignored rows, sums that are added to, evaluation, accumulation, two runs.
+// The head with its loss on a device against the host: odd vocabularies, ignored rows, sums that are added to,
+// evaluation, accumulation, two runs.
 #include "kernels/cross_entropy.hpp"
 
 #include "kernels/cuda/ops.hpp"

@@ -1,4 +1,5 @@
-// The norms on a device against the host's: a warp's rows and a block's, groups in rows, strides, in place, sums over many rows, two runs.
+// The norms on a device against the host's: a warp's rows and a block's, groups in rows, strides, in
+// place, sums over many rows, two runs.
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
 #include "twin.hpp"

@@ -1,4 +1,5 @@
-// Rows that go elsewhere and come back, on a device against the host: embedding with documents, experts' choice, dealing, weighing.
+// Rows that go elsewhere and come back, on a device against the host: embedding with documents,
+// experts' choice, dealing, weighing.
 #include <numeric>
 
 #include "kernels/balance.hpp"
@@ -180,14 +181,20 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   Twin<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}), experts(Shape{tokens, k}, 0);
   Twin<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}), weights(Shape{tokens, k}, 0.0F);
   Twin<float> dweights(normals_of<float>(tokens * k, 2), Shape{tokens, k}), dlogits(Shape{tokens, num}, 7.0F);
-  Twin<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0), scales(std::vector<double>{4.0 / 700, 4.0}, Shape{2});
+  Twin<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0),
+      scales(std::vector<double>{4.0 / 700, 4.0}, Shape{2});
   Twin<std::int64_t> sums(std::vector<std::int64_t>(layers + 1, 3), Shape{layers + 1});
   const auto run = [&](bool device, StreamView stream) {
     const auto of = [&](auto& twin) { return device ? twin.on_device() : twin.on_host(); };
     const TokenWords words{of(positions), of(targets)};
     const TensorView last = of(router).rows(layers - 1, 1).reshape({2, num});
-    route({.logits = of(logits), .probs = of(logits), .experts = of(experts), .weights = of(weights), .counts = last.rows(0, 1).reshape({num}),
-           .sums = last.rows(1, 1).reshape({num}), .words = words},
+    route({.logits = of(logits),
+           .probs = of(logits),
+           .experts = of(experts),
+           .weights = of(weights),
+           .counts = last.rows(0, 1).reshape({num}),
+           .sums = last.rows(1, 1).reshape({num}),
+           .words = words},
           stream);
     const BalanceArgs balance{of(router), words, static_cast<const double*>(of(scales).data)};
     balance_gradient({.of = balance, .coefficient = 0.25, .out = of(slopes)}, stream);
@@ -196,8 +203,13 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
                         .unit = 0x1p-36,
                         .sums = static_cast<std::int64_t*>(of(sums).data)},
                        stream);
-    route_backward({.dweights = of(dweights), .probs = of(logits), .experts = of(experts), .weights = of(weights), .balance = of(slopes),
-                    .words = words, .dlogits = of(dlogits)},
+    route_backward({.dweights = of(dweights),
+                    .probs = of(logits),
+                    .experts = of(experts),
+                    .weights = of(weights),
+                    .balance = of(slopes),
+                    .words = words,
+                    .dlogits = of(dlogits)},
                    stream);
   };
   DeviceStream stream;
@@ -217,7 +229,8 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   sums.host().assign(sums.host().size(), 3);
   const TokenWords words{positions.on_host(), targets.on_host()};
   const BalanceArgs balance{router.on_host(), words, scales.host().data()};
-  add_balance_losses({.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()}, host_stream);
+  add_balance_losses({.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()},
+                     host_stream);
   balance_gradient({.of = balance, .coefficient = 0.25, .out = slopes.on_host()}, host_stream);
   EXPECT_EQ(again, sums.host());
   EXPECT_EQ(slopes.download(), slopes.host());

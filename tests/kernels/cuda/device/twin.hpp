@@ -1,5 +1,6 @@
 #pragma once
-// One tensor twice: on the host, where the host's kernel is the oracle, and on the device. Numbers of a type are made from fp32 and read back as fp32.
+// One tensor twice: on the host, where the host's kernel is the oracle, and on the device. Numbers of a type are made
+// from fp32 and read back as fp32.
 
 #include <cstring>
 
