@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <mutex>
 
 #include "kernels/cuda/attention_fused.hpp"
 #include "kernels/cuda/ops.hpp"
@@ -21,9 +23,32 @@ constexpr std::size_t alignment = 64;
 std::atomic<DeviceAttention> on_devices{DeviceAttention::own};
 std::atomic<std::int64_t> library_calls{0};
 
+struct Refusal {
+  std::mutex mutex;
+  std::string last;
+};
+Refusal& refusal() {
+  static Refusal one;
+  return one;
+}
+
+/// Whether the library took the call; it throws where that is asked for, before it has written anything that our own would not.
+[[maybe_unused]] bool taken_by_library(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (on_devices != DeviceAttention::tried) throw;
+    const std::lock_guard lock(refusal().mutex);
+    refusal().last = error.what();
+    return false;
+  }
+  ++library_calls;
+  return true;
+}
+
 /// Whether the library's kernels take calls of this shape.
 [[maybe_unused]] bool is_fused([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] DType dtype) {
-  if constexpr (cuda_built) return on_devices == DeviceAttention::cudnn && cuda::fused_split(s, dtype).has_value();
+  if constexpr (cuda_built) return on_devices != DeviceAttention::own && cuda::fused_split(s, dtype).has_value();
   return false;
 }
 
@@ -130,6 +155,10 @@ void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, 
 void set_device_attention(DeviceAttention who) { on_devices = who; }
 DeviceAttention device_attention() { return on_devices; }
 std::int64_t library_attention_calls() { return library_calls; }
+std::string library_attention_refusal() {
+  const std::lock_guard lock(refusal().mutex);
+  return refusal().last;
+}
 
 void require_library_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
@@ -167,7 +196,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) {
       TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out),
                      "attention by the library takes memory aligned to 16 bytes");
-      return ++library_calls, cuda::cudnn::attention_forward(args, stream);
+      if (taken_by_library([&] { cuda::cudnn::attention_forward(args, stream); })) return;
     }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
@@ -217,7 +246,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
       TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
                      "attention by the library takes memory aligned to 16 bytes");
-      return ++library_calls, cuda::cudnn::attention_backward(args, stream);
+      if (taken_by_library([&] { cuda::cudnn::attention_backward(args, stream); })) return;
     }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);

@@ -5,6 +5,7 @@
 // it has when it is a sequence of its own. Nothing is computed outside the documents: the cost is the sum over them, not T².
 
 #include <cstdint>
+#include <string>
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -42,14 +43,16 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 
 /// Who computes attention on devices: our own kernels; or cuDNN's, where they take a call: bf16 or fp16, heads of 64 or 128,
 /// one document a sequence, backward's scratch within a bound, and in forward `lse` wanted. The other calls are our own
-/// kernels'. Workspaces depend on it: set before a run is planned, once.
-enum class DeviceAttention : unsigned char { own, cudnn };
+/// kernels'. tried: as cudnn, but what the library then refuses is our own's too, and counted, where else it throws. Workspaces
+/// are those of own or, larger, of the other two: set before a run is planned; a smaller one may follow.
+enum class DeviceAttention : unsigned char { own, cudnn, tried };
 void set_device_attention(DeviceAttention who);
 [[nodiscard]] DeviceAttention device_attention();
 /// Throws Error (usage), saying what is missing, where cuDNN cannot compute on the device: not built in, no library or an old
 /// one, a device that is no sm_90.
 void require_library_attention(Device device);
-/// Calls that cuDNN's kernels have taken in this process.
+/// Calls that cuDNN's kernels have taken in this process; and, of tried ones, why the last was refused ("": none was).
 [[nodiscard]] std::int64_t library_attention_calls();
+[[nodiscard]] std::string library_attention_refusal();
 
 }  // namespace tessera::kernels

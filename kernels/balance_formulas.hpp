@@ -41,6 +41,10 @@ TESSERA_HD double balance_slope(const RouterTable& table, double factor, double 
   return factor * static_cast<double>(table.experts) * table.total(0, table.layers, 0, e) / rows / rows;
 }
 
-TESSERA_HD std::int64_t balance_units(double loss, double weight, double unit) { return llround(weight * loss / unit); }
+/// 0 where logits were not finite: the step's own loss and norm say so.
+TESSERA_HD std::int64_t balance_units(double loss, double weight, double unit) {
+  const double units = weight * loss / unit;
+  return units > -9e18 && units < 9e18 ? llround(units) : 0;
+}
 
 }  // namespace tessera::kernels

@@ -50,9 +50,12 @@ std::string measure_attention(const RehearsedRun& run) {
     return "our own kernels (" + (reason.empty() ? "other ranks have no cuDNN" : reason) + ")";
   }
   const std::int64_t calls = kernels::library_attention_calls();
-  const double theirs = rehearsed_seconds(run, DeviceAttention::cudnn);
+  const double theirs = rehearsed_seconds(run, DeviceAttention::tried);
+  const std::string refusal = kernels::library_attention_refusal();
   const bool is_taken = run.world->max(kernels::library_attention_calls() - calls) > 0;
+  const bool is_refused = run.world->max(refusal.empty() ? 0 : 1) > 0;
   const double own = rehearsed_seconds(run, DeviceAttention::own);
+  if (is_refused) return "our own kernels (" + (refusal.empty() ? "cuDNN refused on another rank" : refusal) + ")";
   if (!is_taken) return "our own kernels (cuDNN takes none of this model's attention)";
   if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn);
   return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)", theirs < own ? "cuDNN" : "our own kernels",

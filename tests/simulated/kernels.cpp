@@ -332,7 +332,10 @@ void normals(const NormalArgs& args, StreamView stream) {
 std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }
 namespace cudnn {
 void require(Device) {}
-void attention_forward(const AttentionForwardArgs& args, StreamView stream) { cuda::attention_forward(args, stream); }
+void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
+  if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
+  cuda::attention_forward(args, stream);
+}
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) { cuda::attention_backward(args, stream); }
 }  // namespace cudnn
 

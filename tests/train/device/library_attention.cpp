@@ -39,6 +39,20 @@ std::vector<double> losses(World& world, const models::Model& model, const std::
   return all;
 }
 
+/// A library that refuses when it is called (a simulated one does, heads of 128): what is only tried goes to our own.
+int refused(World& world) {
+  kernels::set_device_attention(DeviceAttention::own);
+  const models::Model model = models::make(config_json({.hidden = 256, .heads = 2}), "test", DType::bf16);
+  const std::vector<double> own = losses(world, model, {});
+  const WithLibrary library;
+  const std::vector<double> tried = losses(world, model, {DeviceAttention::tried});
+  const bool is_told = world.max(kernels::library_attention_refusal().empty() ? 0 : 1) > 0;
+  if (is_told && tried == own) return 0;
+  std::printf("rank %d: attention that cuDNN refuses, told %d: %a %a, by ours %a %a\n", world.rank(), is_told, tried[0], tried[1],
+              own[0], own[1]);
+  return 1;
+}
+
 }  // namespace
 
 int library_attention(World& world, Truth truth) {
@@ -61,7 +75,7 @@ int library_attention(World& world, Truth truth) {
   if (!well)
     std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(), is_called,
                 theirs[0], theirs[1], turned[0], turned[1], own[0], own[1]);
-  return well ? 0 : 1;
+  return (well ? 0 : 1) + (truth == Truth::exact ? refused(world) : 0);
 }
 
 }  // namespace tessera::test
