@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "io/checkpoint/blocks.hpp"
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "io/checkpoint/state.hpp"
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 

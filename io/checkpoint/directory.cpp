@@ -13,7 +13,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 
 namespace tessera::io {
 

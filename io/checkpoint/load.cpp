@@ -8,8 +8,8 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/crc32c.hpp"
-#include "io/json_file.hpp"
+#include "io/file/crc32c.hpp"
+#include "io/config/json_file.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "io/crc32c.hpp"
-#include "io/file.hpp"
-#include "io/safetensors.hpp"
+#include "io/file/crc32c.hpp"
+#include "io/file/file.hpp"
+#include "io/model/safetensors.hpp"
 
 namespace tessera::io {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/hdf5_file.hpp"
+#include "io/hdf5/hdf5_file.hpp"
 
 namespace tessera::io {
 

@@ -5,7 +5,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {

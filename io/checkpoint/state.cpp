@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 #include "runtime/shard/share.hpp"
 
 namespace tessera::io {

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "io/checkpoint/directory.hpp"
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 
 namespace tessera::io {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "io/safetensors.hpp"
+#include "io/model/safetensors.hpp"
 
 namespace tessera::io {
 

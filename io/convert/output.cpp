@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "io/checkpoint/directory.hpp"
-#include "io/companions.hpp"
-#include "io/json_file.hpp"
+#include "io/model/companions.hpp"
+#include "io/config/json_file.hpp"
 
 namespace tessera::io {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/checkpoint/transaction.hpp"
-#include "io/model_files.hpp"
+#include "io/model/model_files.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::io {

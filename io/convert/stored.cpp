@@ -5,7 +5,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "io/safetensors_index.hpp"
+#include "io/model/safetensors_index.hpp"
 
 namespace tessera::io {
 

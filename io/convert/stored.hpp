@@ -12,8 +12,8 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/manifest.hpp"
-#include "io/direct_file.hpp"
-#include "io/safetensors.hpp"
+#include "io/file/direct_file.hpp"
+#include "io/model/safetensors.hpp"
 
 namespace tessera::io {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 
 namespace tessera::io {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 

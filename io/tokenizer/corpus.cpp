@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/data_kind.hpp"
+#include "io/data/data_kind.hpp"
 #include "io/tokenizer/cut.hpp"
 #include "io/tokenizer/mix_hash.hpp"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "runtime/comm/world.hpp"
 

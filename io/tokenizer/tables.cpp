@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 #include "io/tokenizer/component.hpp"
 #include "io/tokenizer/mix_hash.hpp"
 #include "io/tokenizer/unicode.hpp"

@@ -4,10 +4,10 @@
 
 #include <sstream>
 
-#include "io/data_kind.hpp"
-#include "io/documents.hpp"
-#include "io/jsonl.hpp"
-#include "io/token_file.hpp"
+#include "io/data/data_kind.hpp"
+#include "io/data/documents.hpp"
+#include "io/data/jsonl.hpp"
+#include "io/data/token_file.hpp"
 #include "io/tokenizer/corpus.hpp"
 #include "io/tokenizer/encoder.hpp"
 

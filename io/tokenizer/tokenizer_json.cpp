@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "io/file.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 

@@ -1,7 +1,7 @@
 # What `cmake --install` puts where: libraries, headers under include/tessera with their paths, config package, pkg-config file.
 include(CMakePackageConfigHelpers)
 
-set(floors base kernels comm shard models io plan train)
+set(floors base kernels comm shard models io plan train infer)
 list(TRANSFORM floors PREPEND tessera_ OUTPUT_VARIABLE floor_targets)
 set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
 install(TARGETS tessera_flags ${floor_targets} EXPORT TesseraTargets)

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "io/packing.hpp"
+#include "io/data/packing.hpp"
 #include "runtime/plan/batch.hpp"
 #include "runtime/train/executor.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 #include "runtime/train/executor.hpp"
 #include "runtime/train/run_parts.hpp"
 

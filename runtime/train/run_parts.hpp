@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/model_file.hpp"
+#include "io/model/model_file.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"

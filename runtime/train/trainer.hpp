@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "io/checkpoint/state.hpp"
-#include "io/dataset.hpp"
-#include "io/model_file.hpp"
+#include "io/data/dataset.hpp"
+#include "io/model/model_file.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"

@@ -3,7 +3,7 @@
 //   recurrent check                      gradients against finite differences
 //   recurrent threads N STRATEGY         N ranks as threads
 //   mpirun -n N recurrent mpi STRATEGY   N processes
-#include <io/dataset.hpp>
+#include <io/data/dataset.hpp>
 #include <runtime/base/log.hpp>
 #include <runtime/comm/world.hpp>
 #include <runtime/plan/batch.hpp>

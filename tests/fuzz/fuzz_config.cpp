@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "io/yaml.hpp"
+#include "io/config/yaml.hpp"
 #include "runtime/base/error.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 #include "runtime/base/error.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "io/checkpoint/manifest.hpp"
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 #include "runtime/base/error.hpp"
 
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "io/safetensors_index.hpp"
+#include "io/model/safetensors_index.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

@@ -1,6 +1,6 @@
 // Configuration files: the tree, its lines, and what is refused, in YAML and in JSON.
 
-#include "io/yaml.hpp"
+#include "io/config/yaml.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {

@@ -4,10 +4,10 @@
 
 #include <mutex>
 
-#include "io/dataset.hpp"
-#include "io/documents.hpp"
-#include "io/json_file.hpp"
-#include "io/token_file.hpp"
+#include "io/data/dataset.hpp"
+#include "io/data/documents.hpp"
+#include "io/config/json_file.hpp"
+#include "io/data/token_file.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 // CRC32C: known values, the two ways alike, and joining.
-#include "io/crc32c.hpp"
+#include "io/file/crc32c.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "io/dataset.hpp"
-#include "io/safetensors.hpp"
-#include "io/yaml.hpp"
+#include "io/data/dataset.hpp"
+#include "io/model/safetensors.hpp"
+#include "io/config/yaml.hpp"
 #include "runtime/base/rng.hpp"
 #include "tests/io/files.hpp"
 

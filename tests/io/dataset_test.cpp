@@ -1,6 +1,6 @@
 // Data sets: what the tokens are, how files are joined, what is refused; samples and their order.
 
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and mesh
 // reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
 
-#include "io/model_file.hpp"
+#include "io/model/model_file.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@
 #include <limits>
 #include <mutex>
 
-#include "io/safetensors_index.hpp"
+#include "io/model/safetensors_index.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // Which tensor goes into which file: greedy in order, one file where all fit, and an index that agrees with the headers.
 
-#include "io/model_files.hpp"
+#include "io/model/model_files.hpp"
 
 #include <nlohmann/json.hpp>
 

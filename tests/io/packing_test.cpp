@@ -1,11 +1,11 @@
 // Packed samples: every token of a document but its first is a target once, whatever T and strategy; where
 // documents end, and what is refused.
-#include "io/packing.hpp"
+#include "io/data/packing.hpp"
 
 #include <algorithm>
 #include <map>
 
-#include "io/documents.hpp"
+#include "io/data/documents.hpp"
 #include "runtime/base/rng.hpp"
 #include "tests/io/files.hpp"
 

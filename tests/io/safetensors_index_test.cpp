@@ -1,6 +1,6 @@
 // The index of a model in several files: each rule by its own broken index, and the shards held against it.
 
-#include "io/safetensors_index.hpp"
+#include "io/model/safetensors_index.hpp"
 
 #include <filesystem>
 

@@ -1,6 +1,6 @@
 // safetensors: values, the official writer's bytes, and each rule of the header by its own broken file.
 
-#include "io/safetensors.hpp"
+#include "io/model/safetensors.hpp"
 
 #include <cmath>
 #include <cstring>

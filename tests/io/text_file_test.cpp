@@ -1,6 +1,6 @@
 // Small files: read whole and bounded; written so that a reader sees the old text or the new.
 
-#include "io/json_file.hpp"
+#include "io/config/json_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/json_file.hpp"
+#include "io/config/json_file.hpp"
 #include "io/tokenizer/cut.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/utf8.hpp"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "jobs/run/precision.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "jobs/options/options.hpp"
-#include "jobs/options/table.hpp"
+#include "jobs/cli/options/options.hpp"
+#include "jobs/cli/options/table.hpp"
 
 namespace tessera::jobs {
 

@@ -9,14 +9,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "jobs/run/device_choices.hpp"
-#include "jobs/run/machine.hpp"
-#include "jobs/run/output.hpp"
-#include "jobs/run/report.hpp"
-#include "jobs/run/resume.hpp"
-#include "jobs/run/setup.hpp"
-#include "jobs/run/shapes.hpp"
-#include "jobs/run/trace.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/output.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/resume.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/trace.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {

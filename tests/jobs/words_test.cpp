@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "jobs/options/blocks.hpp"
-#include "jobs/options/render.hpp"
+#include "jobs/cli/options/blocks.hpp"
+#include "jobs/cli/options/render.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {

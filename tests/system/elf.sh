@@ -28,7 +28,7 @@ fi
 
 # A run on the CPU opens none of it.
 program=$1
-opened=$(LD_DEBUG=files "$program" plan --model "$(dirname "$0")/../../jobs/quickstart.model.json" --max_length 64 --world_size 2 2>&1)
+opened=$(LD_DEBUG=files "$program" plan --model "$(dirname "$0")/../../jobs/examples/quickstart.model.json" --max_length 64 --world_size 2 2>&1)
 grep -q 'tessera_base\|libmpi' <<< "$opened" || fail "the loader does not say what it opens"
 found=$(grep -E "file=($foreign)" <<< "$opened") && fail "a run on the CPU opens $found"
 [ "$failures" = 0 ] && echo "as it should be: $# files, $mode"

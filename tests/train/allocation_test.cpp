@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "io/packing.hpp"
-#include "runtime/train/inference.hpp"
+#include "io/data/packing.hpp"
+#include "runtime/infer/inference.hpp"
 #include "tests/base/alloc_counter.hpp"
 #include "tests/train/run.hpp"
 
@@ -91,7 +91,7 @@ TEST(Allocation, NoneInAPassOfGeneration) {
       run_local(
           2,
           [&](World& world) {
-            train::GenerateRequest request;
+            infer::GenerateRequest request;
             request.prompts = {{1, 2, 3}, {4}, {5, 6}, {7, 8, 9, 10}};
             request.max_new_tokens = 8;
             request.sampling = {.temperature = 1, .top_k = 20, .top_p = 0.9, .repetition_penalty = 1.1};
@@ -101,14 +101,14 @@ TEST(Allocation, NoneInAPassOfGeneration) {
                 if (prompt == 0) seen.push_back(alloc_count());
               };
             }
-            const train::GenerationShape shape = train::generation_shape(request, 2);
-            train::InferenceOptions options;
+            const infer::GenerationShape shape = infer::generation_shape(request, 2);
+            infer::InferenceOptions options;
             options.run = {
                 .purpose = plan::Purpose::generate, .model = &model, .strategy = shard::make_strategy(strategy, 2, 0, 2)};
             options.run.batch = {.global_batch = 4, .micro_batch = 2, .world = 2, .accumulation = 1};
             options.run.tokens = shape.tokens;
             options.run.cache_tokens = shape.cache_tokens;
-            train::Inference inference(world, options);
+            infer::Inference inference(world, options);
             inference.initialise(5);
             (void)inference.generate(request);
           },

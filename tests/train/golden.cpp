@@ -3,7 +3,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "io/json_file.hpp"
+#include "io/config/json_file.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::test {

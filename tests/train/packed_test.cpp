@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "io/packing.hpp"
+#include "io/data/packing.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "io/safetensors.hpp"
+#include "io/model/safetensors.hpp"
 
 namespace tessera::io {
 namespace {

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/convert/contained.hpp"
-#include "io/convert/measure.hpp"
-#include "io/convert/recognise.hpp"
-#include "io/convert/verify.hpp"
+#include "io/inspect/sandbox.hpp"
+#include "io/inspect/measure.hpp"
+#include "io/inspect/recognize.hpp"
+#include "io/inspect/verify.hpp"
 #include "tests/io/convert/model.hpp"
 
 namespace tessera::io {

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "io/convert/cast.hpp"
-#include "io/crc32c.hpp"
-#include "io/json_file.hpp"
+#include "io/file/crc32c.hpp"
+#include "io/config/json_file.hpp"
 
 namespace tessera::test {
 

@@ -2,7 +2,7 @@
 // layers and their experts in one unit and in two.
 #include <cstdio>
 
-#include "io/packing.hpp"
+#include "io/data/packing.hpp"
 #include "tests/train/device/device_runs.hpp"
 
 namespace tessera::test {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/json_file.hpp"
+#include "io/config/json_file.hpp"
 #include "tests/train/device/device_runs.hpp"
 
 namespace tessera::test {

@@ -1,0 +1,216 @@
+// Opening data sets: what kind each file is, what is refused, and the streams that join them.
+
+#include "io/data/dataset.hpp"
+
+#include <algorithm>
+
+#include "io/data/data_kind.hpp"
+#include "io/file/file.hpp"
+#include "io/data/jsonl.hpp"
+#include "io/data/token_file.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+/// Where part k of a joined stream starts; the last entry is the end. A part is followed by the bytes of a joint.
+class Starts {
+ public:
+  explicit Starts(std::int64_t joint) : joint_(joint) {}
+  void add(std::int64_t length) {
+    if (!ends_.empty()) begin_ = ends_.back() + joint_;
+    begins_.push_back(begin_);
+    ends_.push_back(begin_ + length);
+  }
+  [[nodiscard]] std::int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  /// The part that holds `at`, or the one before the joint that does.
+  [[nodiscard]] std::size_t part(std::int64_t at) const {
+    return static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin()) - 1;
+  }
+  [[nodiscard]] std::int64_t begin(std::size_t part) const { return begins_[part]; }
+  [[nodiscard]] std::int64_t end(std::size_t part) const { return ends_[part]; }
+
+ private:
+  std::int64_t joint_, begin_ = 0;
+  std::vector<std::int64_t> begins_, ends_;
+};
+
+void check_range(const TokenStream& stream, std::int64_t first, std::int64_t count) {
+  TESSERA_ASSERT(first >= 0 && count >= 0 && first <= stream.size() && count <= stream.size() - first,
+                 "tokens [%lld, +%lld) of %lld", static_cast<long long>(first), static_cast<long long>(count),
+                 static_cast<long long>(stream.size()));
+}
+
+/// Largest byte of a text; throws where there is a zero byte. One pass.
+std::int32_t check_text(std::string_view bytes, const std::string& path) {
+  unsigned char largest = 0;
+  constexpr std::size_t block = 1u << 16;
+  for (std::size_t at = 0; at < bytes.size(); at += block) {
+    unsigned char smallest = 255;
+    for (const char c : bytes.substr(at, block)) {
+      const auto byte = static_cast<unsigned char>(c);
+      largest = std::max(largest, byte);
+      smallest = std::min(smallest, byte);
+    }
+    if (smallest == 0) throw zero_byte(path, bytes.find('\0', at));
+  }
+  return largest;
+}
+
+/// Decodes all documents of a .jsonl file into one text, a newline between them; `ends`: of each but
+/// the last, that newline included.
+std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest,
+                         std::vector<std::int64_t>& ends) {
+  std::string text;
+  bool first = true;
+  for_each_jsonl_text(bytes, path, [&](std::string_view document) {
+    if (!first) {
+      text += '\n';
+      ends.push_back(static_cast<std::int64_t>(text.size()));
+    }
+    first = false;
+    text += document;
+  });
+  if (first) throw Error(ExitCode::data, path + " has no document", {}, "Each line is an object with a string under \"text\"");
+  text.shrink_to_fit();
+  for (const char c : text) largest = std::max<std::int32_t>(largest, static_cast<unsigned char>(c));
+  return text;
+}
+
+/// Bytes of files or of decoded documents, one newline between them.
+class ByteStream final : public TokenStream {
+ public:
+  /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline included.
+  std::int32_t open(MappedFile file, DatasetFile& entry) {
+    std::int32_t largest = parts_.empty() ? 0 : '\n';
+    if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);
+    if (entry.kind == "jsonl") {
+      std::vector<std::int64_t> ends;
+      texts_.push_back(std::make_unique<std::string>(decode_jsonl(file.bytes(), entry.path, largest, ends)));
+      add(*texts_.back());
+      for (const std::int64_t end : ends) document_ends.push_back(starts_.begin(parts_.size() - 1) + end);
+    } else {
+      largest = std::max(largest, check_text(file.bytes(), entry.path));
+      maps_.push_back(std::move(file));
+      add(maps_.back().bytes());
+    }
+    entry.tokens = static_cast<std::int64_t>(parts_.back().size());
+    return largest;
+  }
+  [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
+  std::vector<std::int64_t> document_ends;  // but the last one's
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    check_range(*this, first, count);
+    while (count > 0) {
+      const std::size_t k = starts_.part(first);
+      const std::int64_t n = std::min(count, starts_.end(k) - first);
+      const char* from = parts_[k].data() + (first - starts_.begin(k));
+      for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<unsigned char>(from[i]);
+      if (n <= 0) *out = '\n';
+      const std::int64_t step = std::max<std::int64_t>(n, 1);
+      first += step;
+      out += step;
+      count -= step;
+    }
+  }
+
+ private:
+  void add(std::string_view part) {
+    parts_.push_back(part);
+    starts_.add(static_cast<std::int64_t>(part.size()));
+  }
+
+  std::vector<MappedFile> maps_;
+  std::vector<std::unique_ptr<std::string>> texts_;  // views into them outlive a growing vector
+  std::vector<std::string_view> parts_;
+  Starts starts_{1};
+};
+
+/// Token files end to end.
+class IdStream final : public TokenStream {
+ public:
+  /// Appends a .bin file; counts its tokens in `entry` and returns its largest id.
+  std::int32_t open(MappedFile file, DatasetFile& entry) {
+    const TokenFileLayout layout = check_token_file(file.bytes(), entry.path);
+    if (!parts_.empty() && parts_.front().width != layout.width)
+      throw Error(ExitCode::data, entry.path + " has ids of another width than the files before it", {},
+                  "Give files of one tokenizer");
+    const std::int32_t largest = largest_token(layout, entry.path);
+    entry.tokens = layout.count;
+    maps_.push_back(std::move(file));
+    parts_.push_back(layout);
+    starts_.add(layout.count);
+    return largest;
+  }
+  [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    check_range(*this, first, count);
+    while (count > 0) {
+      const std::size_t k = starts_.part(first);
+      const std::int64_t n = std::min(count, starts_.end(k) - first);
+      copy_tokens(parts_[k], first - starts_.begin(k), n, out);
+      first += n;
+      out += n;
+      count -= n;
+    }
+  }
+
+ private:
+  std::vector<MappedFile> maps_;
+  std::vector<TokenFileLayout> parts_;
+  Starts starts_{0};
+};
+
+class Slice final : public TokenStream {
+ public:
+  Slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count)
+      : whole_(std::move(whole)), first_(first), count_(count) {
+    check_range(*whole_, first, count);
+  }
+  [[nodiscard]] std::int64_t size() const override { return count_; }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    check_range(*this, first, count);
+    whole_->read(first_ + first, count, out);
+  }
+
+ private:
+  std::shared_ptr<const TokenStream> whole_;
+  std::int64_t first_, count_;
+};
+
+}  // namespace
+
+Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer) {
+  TESSERA_ASSERT(tokenizer == Tokenizer::bytes, "tokenizer %d", static_cast<int>(tokenizer));
+  if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
+  auto bytes_of = std::make_unique<ByteStream>();
+  auto ids_of = std::make_unique<IdStream>();
+  const bool is_bin = data_kind(paths.front()) == "bin";
+  Dataset dataset;
+  for (const auto& path : paths) {
+    MappedFile file(path);
+    DatasetFile entry{.path = path, .bytes = file.bytes().size(), .kind = data_kind(path)};
+    refuse_foreign(path, file.bytes());
+    if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
+    if ((entry.kind == "bin") != is_bin)
+      throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},
+                  "Give one kind of files");
+    const std::int32_t largest = is_bin ? ids_of->open(std::move(file), entry) : bytes_of->open(std::move(file), entry);
+    dataset.largest_id = std::max(dataset.largest_id, largest);
+    dataset.files.push_back(std::move(entry));
+  }
+  if (!is_bin) {
+    bytes_of->document_ends.push_back(bytes_of->size());
+    dataset.document_ends = std::move(bytes_of->document_ends);
+  }
+  if (is_bin) dataset.tokens = std::move(ids_of);
+  else dataset.tokens = std::move(bytes_of);
+  if (dataset.tokens->size() == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
+  return dataset;
+}
+
+std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count) {
+  return std::make_unique<Slice>(std::move(whole), first, count);
+}
+
+}  // namespace tessera::io

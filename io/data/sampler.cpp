@@ -1,0 +1,39 @@
+// Which sample comes when.
+
+#include "io/data/packing.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::io {
+
+SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
+  TESSERA_ASSERT(tokens >= 0 && T >= 1, "%lld tokens in samples of %lld", static_cast<long long>(tokens),
+                 static_cast<long long>(T));
+  const std::int64_t samples = tokens > 0 ? (tokens - 1) / T : 0;
+  return {samples, samples > 0 ? tokens - (samples * T + 1) : tokens};
+}
+
+SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
+  const PackedStream* packed = tokens.packed();
+  if (packed == nullptr) return count_samples(tokens.size(), T);
+  TESSERA_ASSERT(packed->tokens() == T, "packed for %lld, not %lld", static_cast<long long>(packed->tokens()),
+                 static_cast<long long>(T));
+  return {packed->count().samples, packed->count().dropped};
+}
+
+Sampler::Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed)
+    : num_samples_(num_samples), shuffle_(shuffle), seed_(seed) {
+  if (num_samples < 1)
+    throw Error(ExitCode::data, "the data set is too short for one sample", {}, "Give more data, or a smaller --max_length");
+}
+
+std::int64_t Sampler::sample(std::int64_t global_index) const {
+  TESSERA_ASSERT(global_index >= 0, "sample %lld", static_cast<long long>(global_index));
+  const std::int64_t epoch = global_index / num_samples_, index = global_index % num_samples_;
+  if (!shuffle_) return index;
+  const auto words = philox(seed_, static_cast<std::uint64_t>(epoch), hash64("order of samples"));
+  const std::uint64_t key = static_cast<std::uint64_t>(words[0]) << 32 | words[1];
+  return static_cast<std::int64_t>(permute(key, static_cast<std::uint64_t>(num_samples_), static_cast<std::uint64_t>(index)));
+}
+
+}  // namespace tessera::io

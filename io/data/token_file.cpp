@@ -1,0 +1,109 @@
+// The header rules of .bin token files, and the ids.
+
+#include "io/data/token_file.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <tuple>
+
+#include "io/file/file.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+constexpr std::size_t token_header_bytes = 256 * 4;
+constexpr std::size_t wide_count_at = 16;  // int64, where the third number is -1
+
+Error refuse_tokens(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
+  return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
+}
+
+/// What else ends in .bin.
+const char* known_as(std::string_view bytes, std::int32_t number) {
+  if (bytes.starts_with("BIN.TOK\n")) return "an LLMQ token file";
+  if (bytes.starts_with("MMIDIDX")) return "a Megatron index file";
+  if (number == 20240522) return "an llm.c evaluation file";
+  if (number == 20240326) return "an llm.c model file";
+  if (number == 20240327) return "an llm.c debug state";
+  return nullptr;
+}
+
+template <class Id>
+void copy_as(const char* from, std::int64_t count, std::int32_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    Id id = 0;
+    std::memcpy(&id, from + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
+    out[i] = static_cast<std::int32_t>(id);
+  }
+}
+
+template <class Id>
+Id largest_as(const TokenFileLayout& layout) {
+  Id largest = 0;
+  for (std::int64_t i = 0; i < layout.count; ++i) {
+    Id id = 0;
+    std::memcpy(&id, layout.data + static_cast<std::size_t>(i) * sizeof(Id), sizeof(Id));
+    largest = std::max(largest, id);
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::string token_file_header(int width, std::int64_t count) {
+  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width, static_cast<long long>(count));
+  const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
+  const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7,
+                                   narrow ? static_cast<std::int32_t>(count) : -1};
+  std::string header(token_header_bytes, '\0');
+  std::memcpy(header.data(), numbers, sizeof numbers);
+  if (!narrow) std::memcpy(header.data() + wide_count_at, &count, sizeof count);
+  return header;
+}
+
+TokenFileLayout check_token_file(std::string_view bytes, const std::string& path) {
+  std::int32_t header[3] = {};
+  std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
+  const auto [magic, version, narrow_count] = std::tuple(header[0], header[1], header[2]);
+  if (const char* name = known_as(bytes, magic))
+    throw refuse_tokens(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
+  const bool gpt2 = magic == 20240520, llama = magic == 20240801;
+  if (bytes.size() >= sizeof header && !gpt2 && !llama)
+    throw refuse_tokens(path,
+                        strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
+                        "Give llm.c's token files (.bin)");
+  if (bytes.size() < token_header_bytes)
+    throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
+  const int expected = gpt2 ? 1 : 7;
+  if (version != expected)
+    throw refuse_tokens(path, strfmt("version %d with magic %d, where %d is known", version, magic, expected));
+  std::int64_t count = narrow_count;
+  if (narrow_count == -1) std::memcpy(&count, bytes.data() + wide_count_at, sizeof count);
+  if (count <= 0) throw refuse_tokens(path, strfmt("its header says %d tokens", narrow_count));
+  const TokenFileLayout layout{.width = gpt2 ? 2 : 4, .data = bytes.data() + token_header_bytes, .count = count};
+  const auto width = static_cast<std::uint64_t>(layout.width),
+             data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
+  if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
+    throw refuse_tokens(
+        path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
+                     static_cast<long long>(count), layout.width,
+                     data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
+  return layout;
+}
+
+std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path) {
+  if (layout.width == 2) return largest_as<std::uint16_t>(layout);
+  const auto largest = largest_as<std::uint32_t>(layout);
+  if (largest > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
+    throw refuse_tokens(path, strfmt("it holds the id %u, beyond 31 bits", largest));
+  return static_cast<std::int32_t>(largest);
+}
+
+void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out) {
+  const char* from = layout.data + static_cast<std::size_t>(first) * static_cast<std::size_t>(layout.width);
+  layout.width == 2 ? copy_as<std::uint16_t>(from, count, out) : copy_as<std::uint32_t>(from, count, out);
+}
+
+}  // namespace tessera::io

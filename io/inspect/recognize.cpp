@@ -1,0 +1,115 @@
+// Looking at names, and at the first bytes of files.
+#include "io/inspect/recognize.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "io/checkpoint/directory.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/file/file.hpp"
+#include "io/model/model_files.hpp"
+
+namespace tessera::io {
+
+namespace fs = std::filesystem;
+
+const char* name_of(StoredKind kind) {
+  switch (kind) {
+    case StoredKind::checkpoint: return "a checkpoint";
+    case StoredKind::model: return "a model directory";
+    case StoredKind::hdf5: return "an HDF5 file";
+    case StoredKind::safetensors: return "a safetensors file";
+    case StoredKind::index: return "an index of safetensors files";
+    case StoredKind::tokens: return "a token file";
+  }
+  return "?";
+}
+
+namespace {
+
+bool is_there(const std::string& path) {
+  std::error_code failed;
+  return fs::exists(path, failed);
+}
+
+/// N of "vN-…".
+std::optional<long> version_of(const std::string& name) {
+  const std::size_t dash = name.find('-');
+  if (name.empty() || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10 ||
+      name.find_first_not_of("0123456789", 1) != dash)
+    return std::nullopt;
+  return std::stol(name.substr(1, dash - 1));
+}
+
+/// "" if there is none.
+std::string newest_in(const std::string& directory, std::string& problem) {
+  for (const FoundCheckpoint& found : list_checkpoints(directory)) {
+    if (found.problem.empty()) return found.path;
+    if (problem.empty()) problem = found.problem;
+  }
+  return {};
+}
+
+Located recognise_directory(const std::string& path, Prefer prefer) {
+  if (is_there(path + "/" + manifest_name)) return {StoredKind::checkpoint, path};
+  const bool model =
+      prefer != Prefer::checkpoint && (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
+  if (model && prefer == Prefer::model) return {StoredKind::model, path};
+  // A checkpoint that never came to be one: whoever reads its manifest says so.
+  const std::string name = fs::path(path).filename().string();
+  if (checkpoint_step(name) && !model) return {StoredKind::checkpoint, path};
+  std::string problem;
+  if (std::string newest = newest_in(path, problem); !newest.empty()) return {StoredKind::checkpoint, std::move(newest)};
+  if (model) return {StoredKind::model, path};
+  std::vector<std::pair<long, std::string>> versions;
+  std::error_code failed;
+  for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
+    if (const auto version = version_of(entry->path().filename().string()))
+      versions.emplace_back(*version, entry->path().string());
+  std::ranges::sort(versions, std::greater{});
+  for (const auto& [version, directory] : versions)
+    if (std::string newest = newest_in(directory, problem); !newest.empty()) return {StoredKind::checkpoint, std::move(newest)};
+  if (!problem.empty()) throw Error(ExitCode::data, "no whole checkpoint in " + path + "; of the newest: " + problem);
+  if (prefer == Prefer::checkpoint)
+    throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");
+  throw Error(ExitCode::data, "neither a checkpoint nor a model in safetensors in " + path, {},
+              "Name a checkpoint-N, a run's directory, or a directory with model.safetensors");
+}
+
+Located recognise_file(const std::string& path) {
+  const File file = File::open_to_read(path);
+  std::array<unsigned char, 12> head{};
+  const std::uint64_t size = file.size();
+  const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(size, head.size()));
+  file.read_at(0, std::as_writable_bytes(std::span(head).first(n)));
+  static constexpr unsigned char hdf5[] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  if (n >= sizeof hdf5 && std::memcmp(head.data(), hdf5, sizeof hdf5) == 0) return {StoredKind::hdf5, path};
+  std::int32_t magic = 0;
+  std::memcpy(&magic, head.data(), sizeof magic);
+  if (magic == 20240520 || magic == 20240801) return {StoredKind::tokens, path};
+  if (path.ends_with(".index.json")) return {StoredKind::index, path};
+  if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {StoredKind::safetensors, path};
+  if (fs::path(path).filename() == manifest_name) {
+    const std::string directory = fs::path(path).parent_path().string();
+    return {StoredKind::checkpoint, directory.empty() ? "." : directory};
+  }
+  if (path.ends_with(".h5")) return {StoredKind::hdf5, path};
+  if (path.ends_with(".bin")) return {StoredKind::tokens, path};
+  throw Error(ExitCode::data, path + " is neither an HDF5 file, a safetensors file or index, nor a token file", {},
+              "inspect, verify and diff know these, checkpoints, and model directories");
+}
+
+}  // namespace
+
+Located recognise(const std::string& path, Prefer prefer) {
+  std::error_code failed;
+  if (!fs::exists(path, failed)) throw system_error("read", path, failed ? failed.value() : ENOENT);
+  return fs::is_directory(path, failed) ? recognise_directory(path, prefer) : recognise_file(path);
+}
+
+}  // namespace tessera::io

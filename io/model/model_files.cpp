@@ -1,0 +1,113 @@
+// Greedy shards, their headers and the index.
+
+#include "io/model/model_files.hpp"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace tessera::io {
+
+namespace {
+
+std::uint64_t bytes_of(const SafetensorsTensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.shape.numel()) * size_of(tensor.dtype);
+}
+
+/// The file of each tensor.
+std::vector<int> deal(const std::vector<SafetensorsTensor>& tensors, std::uint64_t most) {
+  std::vector<int> files;
+  int file = 0;
+  std::uint64_t filled = 0;
+  for (const auto& tensor : tensors) {
+    const std::uint64_t bytes = bytes_of(tensor);
+    if (filled > 0 && (bytes > most || filled > most - bytes)) {
+      ++file;
+      filled = 0;
+    }
+    filled += bytes;
+    files.push_back(file);
+  }
+  return files;
+}
+
+std::string name_of_file(int file, int count) {
+  return count == 1 ? model_file_name : strfmt("model-%05d-of-%05d.safetensors", file + 1, count);
+}
+
+std::string index_text(const std::vector<SafetensorsTensor>& tensors, const std::vector<int>& files,
+                       const std::vector<PlannedFile>& planned) {
+  std::uint64_t total = 0;
+  nlohmann::json map = nlohmann::json::object();  // sorted by name, as the official writer's
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    total += bytes_of(tensors[i]);
+    map[tensors[i].name] = planned[static_cast<std::size_t>(files[i])].name;
+  }
+  nlohmann::ordered_json json;
+  json["metadata"]["total_size"] = total;
+  json["weight_map"] = map;
+  return json.dump(2) + "\n";
+}
+
+/// A name twice in one file is plan_safetensors' to refuse; twice in two files is the index'.
+void check_names(const std::vector<SafetensorsTensor>& tensors) {
+  std::set<std::string> names;
+  for (const auto& tensor : tensors)
+    if (!names.insert(tensor.name).second)
+      throw Error(ExitCode::data, "cannot write tensor " + shown(tensor.name) + ": the name is taken");
+}
+
+/// The word that transformers has for a type.
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::f64: return "float64";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default: break;
+  }
+  TESSERA_ASSERT(false, "weights of %s", name_of(dtype));
+  return "";
+}
+
+}  // namespace
+
+std::string config_for_dtype(const std::string& config, DType dtype) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Error(ExitCode::data, "the model's config.json is not a JSON object");
+  bool changed = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!json.contains(key) || json[key] == torch_name(dtype)) continue;
+    json[key] = torch_name(dtype);
+    changed = true;
+  }
+  return changed ? json.dump(2) + "\n" : config;
+}
+
+const std::vector<std::string>& companion_files() {
+  static const std::vector<std::string> names = {
+      "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+      "tokenizer.model", "generation_config.json", "chat_template.jinja", "chat_template.json"};
+  return names;
+}
+
+ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
+  check_names(tensors);
+  const std::vector<int> file_of = deal(tensors, max_shard_bytes);
+  const int count = file_of.empty() ? 1 : file_of.back() + 1;
+  ModelFiles result;
+  for (int file = 0; file < count; ++file) {
+    std::vector<SafetensorsTensor> own;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (file_of[i] == file) own.push_back(tensors[i]);
+    result.files.push_back({name_of_file(file, count), plan_safetensors(own, {{"format", "pt"}})});
+  }
+  if (count > 1) result.index = index_text(tensors, file_of, result.files);
+  std::map<std::string, std::uint64_t> begin;
+  for (const auto& file : result.files)
+    for (const auto& entry : file.plan.entries) begin.emplace(entry.name, entry.begin);
+  for (std::size_t i = 0; i < tensors.size(); ++i) result.places.push_back({file_of[i], begin.at(tensors[i].name)});
+  return result;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,160 @@
+// safetensors files: opening, reading slices as fp32, and laying out a new one.
+
+#include "io/model/safetensors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace tessera::io {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian, and their bytes are read as they are");
+
+float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+float float_of_f16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: fraction · 2^-24, exact in fp32
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
+  const std::uint64_t size = file_bytes_ = file_.size();
+  const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_refusal(path, code, rule); };
+  if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
+  std::uint64_t length = 0;
+  file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > max_safetensors_header)
+    throw refuse("E102", "a header of " + std::to_string(length) + " bytes, more than 100000000");
+  if (length > size - 8)
+    throw refuse("E102", "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size));
+  std::string json(static_cast<std::size_t>(length), '\0');
+  file_.read_at(8, std::as_writable_bytes(std::span(json)));
+  bytes_read_ = 8 + length;
+  header_ = parse_safetensors_header(json, size, path);
+
+  by_name_.resize(header_.entries.size());
+  std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](std::size_t a, std::size_t b) { return header_.entries[a].name < header_.entries[b].name; });
+}
+
+const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
+  const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                   [&](std::size_t i, const std::string& key) { return header_.entries[i].name < key; });
+  return at != by_name_.end() && header_.entries[*at].name == name ? &header_.entries[*at] : nullptr;
+}
+
+namespace {
+void widen(const std::byte* from, DType dtype, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, from + 2 * i, 2);
+    out[i] = dtype == DType::bf16 ? float_of_bf16(bits) : float_of_f16(bits);
+  }
+}
+
+/// Index of the first value that fp32 cannot hold, or count.
+std::int64_t narrow(const std::byte* from, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    double value = 0;
+    std::memcpy(&value, from + 8 * i, 8);
+    out[i] = static_cast<float>(value);
+    if (std::isinf(out[i]) && !std::isinf(value)) return i;
+  }
+  return count;
+}
+}  // namespace
+
+void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const {
+  TESSERA_ASSERT(first >= 0 && count >= 0 && count <= entry.numel() - first, "elements [%lld, +%lld) of %s",
+                 static_cast<long long>(first), static_cast<long long>(count), entry.name.c_str());
+  const bool readable = entry.known_dtype && (entry.dtype == DType::f32 || entry.dtype == DType::bf16 ||
+                                              entry.dtype == DType::f16 || entry.dtype == DType::f64);
+  if (!readable)
+    throw Error(ExitCode::data,
+                strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(), shown(entry.name).c_str(),
+                       entry.type),
+                {}, "Convert it to F32, BF16, F16 or F64");
+  const std::size_t width = size_of(entry.dtype);
+  std::uint64_t offset = entry.begin + static_cast<std::uint64_t>(first) * width;
+  if (entry.dtype == DType::f32) {
+    file_.read_at(offset, std::as_writable_bytes(std::span(out, static_cast<std::size_t>(count))));
+    bytes_read_ += static_cast<std::uint64_t>(count) * width;
+    return;
+  }
+  std::vector<std::byte> piece(std::min<std::size_t>(1u << 20, static_cast<std::size_t>(count) * width));
+  for (std::int64_t done = 0; done < count;) {
+    const auto n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size() / width));
+    const std::size_t bytes = static_cast<std::size_t>(n) * width;
+    file_.read_at(offset, std::span(piece).first(bytes));
+    if (entry.dtype != DType::f64) {
+      widen(piece.data(), entry.dtype, n, out + done);
+    } else if (const auto bad = narrow(piece.data(), n, out + done); bad != n) {
+      throw Error(ExitCode::data, strfmt("%s: element %lld of tensor %s is too large for fp32", file_.path().c_str(),
+                                         static_cast<long long>(first + done + bad), shown(entry.name).c_str()));
+    }
+    offset += bytes;
+    bytes_read_ += bytes;
+    done += n;
+  }
+}
+
+SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
+                                 const std::map<std::string, std::string>& metadata) {
+  std::vector<const SafetensorsTensor*> order;
+  for (const auto& t : tensors) order.push_back(&t);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    const auto *x = &safetensors_type(a->dtype), *y = &safetensors_type(b->dtype);
+    return x != y ? x > y : a->name < b->name;  // later in the table: wider alignment
+  });
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (order[i]->name == "__metadata__" || (i > 0 && order[i]->name == order[i - 1]->name))
+      throw Error(ExitCode::data, "cannot write tensor " + shown(order[i]->name) + ": the name is taken");
+
+  SafetensorsPlan plan;
+  std::uint64_t at = 0;
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  for (const auto* t : order) {
+    SafetensorsEntry entry{.name = t->name, .dtype = t->dtype, .type = safetensors_type(t->dtype).name};
+    for (int d = 0; d < t->shape.rank(); ++d) entry.shape.push_back(t->shape[d]);
+    entry.begin = at;
+    entry.end = at += static_cast<std::uint64_t>(t->shape.numel()) * size_of(t->dtype);
+    plan.entries.push_back(std::move(entry));
+  }
+  std::string text;
+  try {
+    // Objects of ordered_json search their keys one by one: with many tensors, pieces of text are the way.
+    text = json.dump();
+    text.pop_back();
+    for (const auto& e : plan.entries) {
+      const nlohmann::ordered_json body = {{"dtype", e.type}, {"shape", e.shape}, {"data_offsets", {e.begin, e.end}}};
+      text += (text.size() > 1 ? "," : "") + nlohmann::json(e.name).dump() + ":" + body.dump();
+    }
+    text += '}';
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ExitCode::data, "cannot write a safetensors file: a name or its metadata is not UTF-8");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > max_safetensors_header) throw Error(ExitCode::data, "too many tensors for one safetensors file");
+  const std::uint64_t length = text.size();
+  plan.header.assign(reinterpret_cast<const char*>(&length), 8);
+  plan.header += text;
+  for (auto& e : plan.entries) {
+    e.begin += plan.header.size();
+    e.end += plan.header.size();
+  }
+  plan.file_bytes = plan.header.size() + at;
+  return plan;
+}
+
+}  // namespace tessera::io

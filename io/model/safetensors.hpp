@@ -1,0 +1,102 @@
+#pragma once
+// safetensors: the file format of Hugging Face models (docs/formats.md has its rules), read and written by slices.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/file/file.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::io {
+
+/// Longest header, in bytes, as the official reader has it.
+inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
+
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::f32;  // valid if known_dtype
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0, end = 0;  // bytes, from the start of the file
+  const char* type = "F32";          // the file's word; static storage
+  bool known_dtype = true;           // false: legal in a file, but no DType of ours (BOOL, F8_E4M3, …): cannot be read
+
+  [[nodiscard]] std::int64_t numel() const;
+};
+
+/// "E105 SOURCE is not a valid safetensors file: RULE. …"; docs/formats.md has the codes.
+[[nodiscard]] Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule);
+
+/// What a header says, checked against every rule. Entries are in the order of their bytes.
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::string> metadata;
+};
+
+/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to the
+/// text only. Throws Error (data) naming `source` and the rule that is broken.
+[[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
+                                                         const std::string& source);
+
+/// An open file whose header has been checked against every rule; bytes are read on demand.
+class SafetensorsFile {
+ public:
+  /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name, unknown
+  /// dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow.
+  explicit SafetensorsFile(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  /// As the header was checked against.
+  [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
+  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
+  /// Null if there is none of that name.
+  [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  /// Elements [first, first + count) of a tensor, converted to fp32: exactly from fp32, bf16, fp16; rounded to nearest from
+  /// fp64. Throws Error (data): another dtype; an fp64 too large for fp32; the file has become shorter.
+  void read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const;
+  /// Bytes read from the file so far, header included.
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  File file_;
+  std::uint64_t file_bytes_ = 0;
+  SafetensorsHeader header_;
+  std::vector<std::size_t> by_name_;
+  mutable std::uint64_t bytes_read_ = 0;
+};
+
+/// A file to be written by many: the header fixes every offset beforehand, so ranks need not meet while they write.
+/// Tensors are ordered as the official writer does (by descending alignment of dtype, then name).
+struct SafetensorsPlan {
+  std::string header;  // 8 bytes of length, JSON, spaces to a multiple of 8
+  std::vector<SafetensorsEntry> entries;
+  std::uint64_t file_bytes = 0;
+};
+struct SafetensorsTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
+/// Throws Error (data): two tensors of one name, a name that is not UTF-8 or is "__metadata__".
+[[nodiscard]] SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
+                                               const std::map<std::string, std::string>& metadata);
+
+/// A type as files name it. `order` is that of the official writer, ascending alignment.
+struct SafetensorsType {
+  const char* name;
+  unsigned bits;
+  bool known;
+  DType dtype;
+};
+/// Null if there is no such type.
+[[nodiscard]] const SafetensorsType* find_safetensors_type(std::string_view name);
+[[nodiscard]] const SafetensorsType& safetensors_type(DType dtype);
+
+// Exact conversions of 16-bit floats, infinities and NaNs included.
+[[nodiscard]] float float_of_bf16(std::uint16_t bits);
+[[nodiscard]] float float_of_f16(std::uint16_t bits);
+
+}  // namespace tessera::io

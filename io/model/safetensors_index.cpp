@@ -1,0 +1,186 @@
+// Events → index, and the rules between an index and its shards.
+#include "io/model/safetensors_index.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "io/config/json_file.hpp"
+#include "io/model/model_files.hpp"
+
+namespace tessera::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t max_index_bytes = 256u << 20;  // a million tensors with long names
+
+Error refusal(const std::string& source, const char* code, const std::string& rule) {
+  return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid index: " + rule, {},
+               "Fetch or write the model again");
+}
+
+/// A DOM would keep the last of two equal keys in silence.
+class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  IndexEvents(SafetensorsIndex& index, const std::string& source) : index_(index), source_(source) {}
+
+  bool start_object(std::size_t) override {
+    if (depth_ == 1 && at_map()) {
+      if (std::exchange(seen_map_, true)) throw refuse("E104", "\"weight_map\" stands twice");
+    } else if (depth_ == 2 && at_map()) {
+      throw refuse("E103", "tensor " + shown(key_) + " is an object, not a file's name");
+    }
+    return ++depth_ > 0;
+  }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(std::size_t) override {
+    if (depth_ == 0) throw refuse("E103", "it is not a JSON object");
+    scalar("a list");
+    return ++depth_ > 0;
+  }
+  bool end_array() override { return --depth_ >= 0; }
+  bool key(std::string& name) override {
+    if (depth_ == 1) top_ = name;
+    if (depth_ <= 2) key_ = std::move(name);
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth_ != 2 || !at_map()) return scalar("a string");
+    if (value.empty() || value == "." || value == ".." || value.size() > 255 ||
+        value.find_first_of(std::string_view("/\\\0", 3)) != value.npos)
+      throw refuse("E110", shown(value) + " leaves the model's directory");
+    index_.entries.push_back({key_, std::move(value)});
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (depth_ == 2 && top_ == "metadata" && key_ == "total_size") {
+      if (index_.total_size) throw refuse("E104", "\"total_size\" stands twice");
+      index_.total_size = value;
+    }
+    return scalar("a number");
+  }
+  bool number_float(number_float_t value, const string_t&) override {  // older writers: 2471645608.0
+    if (value >= 0 && value < 0x1p63 && value == static_cast<double>(static_cast<std::uint64_t>(value)))
+      return number_unsigned(static_cast<std::uint64_t>(value));
+    return scalar("a number");
+  }
+  bool number_integer(number_integer_t) override { return scalar("a number"); }
+  bool null() override { return scalar("null"); }
+  bool boolean(bool) override { return scalar("true or false"); }
+  bool binary(binary_t&) override { return scalar("binary data"); }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    throw refuse("E103", strfmt("it is not JSON at byte %zu", position));
+  }
+  void finish() const {
+    if (!seen_map_) throw refuse("E103", "it has no \"weight_map\"");
+  }
+
+ private:
+  [[nodiscard]] Error refuse(const char* code, const std::string& rule) const { return refusal(source_, code, rule); }
+  [[nodiscard]] bool at_map() const { return top_ == "weight_map"; }
+  /// What is of no interest, but not where a file's name belongs.
+  bool scalar(const char* what) const {
+    if (depth_ == 0) throw refuse("E103", "it is not a JSON object");
+    if (depth_ == 1 && at_map()) throw refuse("E103", std::string("\"weight_map\" is ") + what);
+    if (depth_ == 2 && at_map()) throw refuse("E103", "tensor " + shown(key_) + " is " + what + ", not a file's name");
+    return true;
+  }
+
+  SafetensorsIndex& index_;
+  const std::string& source_;
+  std::string top_, key_;
+  int depth_ = 0;
+  bool seen_map_ = false;
+};
+
+/// Both ways: what the index maps to the shard, and what the shard holds.
+void check_shard(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index,
+                 const std::string& source) {
+  std::size_t mapped = 0;
+  for (const auto& entry : index.entries) {
+    if (entry.file != name) continue;
+    ++mapped;
+    if (file.find(entry.tensor) == nullptr)
+      throw refusal(source, "E111", shown(entry.tensor) + " is mapped to " + name + ", which has no such tensor");
+  }
+  if (mapped == file.entries().size()) return;
+  for (const auto& tensor : file.entries()) {
+    const auto at = std::lower_bound(index.entries.begin(), index.entries.end(), tensor.name,
+                                     [](const auto& e, const std::string& wanted) { return e.tensor < wanted; });
+    if (at == index.entries.end() || at->tensor != tensor.name || at->file != name)
+      throw refusal(source, "E111", name + " holds " + shown(tensor.name) + ", which is not mapped to it");
+  }
+}
+
+std::vector<SafetensorsFile> open_index(const std::string& path) {
+  const SafetensorsIndex index = parse_safetensors_index(read_text(path, max_index_bytes), path);
+  const std::string parent = fs::path(path).parent_path().string(), directory = parent.empty() ? "." : parent;
+  std::vector<SafetensorsFile> files;
+  std::uint64_t bytes = 0;
+  for (const std::string& name : index.files()) {
+    files.emplace_back(shard_path(directory, name));
+    check_shard(files.back(), name, index, path);
+    for (const auto& entry : files.back().entries()) bytes += entry.end - entry.begin;
+  }
+  if (index.total_size && *index.total_size != bytes)
+    throw refusal(path, "E111",
+                  strfmt("total_size is %llu, its tensors have %llu bytes", static_cast<unsigned long long>(*index.total_size),
+                         static_cast<unsigned long long>(bytes)));
+  return files;
+}
+
+}  // namespace
+
+std::vector<std::string> SafetensorsIndex::files() const {
+  std::vector<std::string> names;
+  for (const auto& entry : entries) names.push_back(entry.file);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source) {
+  if (text.find('\0') != text.npos)
+    throw refusal(source, "E103", "it holds a zero byte");  // the parser would take it for the end
+  SafetensorsIndex index;
+  IndexEvents events(index, source);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
+  events.finish();
+  std::sort(index.entries.begin(), index.entries.end(), [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
+  const auto twice = std::adjacent_find(index.entries.begin(), index.entries.end(),
+                                        [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
+  if (twice != index.entries.end()) throw refusal(source, "E104", "tensor " + shown(twice->tensor) + " is mapped twice");
+  return index;
+}
+
+std::string shard_path(const std::string& directory, const std::string& file) {
+  const fs::path path = fs::path(directory) / file;
+  std::error_code failed;
+  if (!fs::exists(path, failed))
+    throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
+  if (!fs::is_symlink(path, failed)) return path.string();
+  const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
+  const fs::path blobs = (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
+  if (failed || (target.parent_path() != home && target.parent_path() != blobs))
+    throw refusal(directory + "/" + index_file_name, "E110", shown(file) + " is a link that leaves the model's directory");
+  return path.string();
+}
+
+std::vector<SafetensorsFile> open_safetensors_model(const std::string& path) {
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) {
+    if (path.ends_with(".index.json")) return open_index(path);
+    std::vector<SafetensorsFile> one;
+    one.emplace_back(path);
+    return one;
+  }
+  if (fs::exists(path + "/" + model_file_name, failed)) return open_safetensors_model(path + "/" + model_file_name);
+  if (fs::exists(path + "/" + index_file_name, failed)) return open_index(path + "/" + index_file_name);
+  throw Error(ExitCode::data, "neither " + std::string(model_file_name) + " nor " + index_file_name + " in " + path, {},
+              "Name a directory with a model in safetensors");
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,69 @@
+// `tessera bench WORD`, and of it `gemm`: how fast this machine multiplies.
+#include <nlohmann/json.hpp>
+
+#include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+int bench_gemm(const Call& call, World& world) {
+  const Options& options = call.options();
+  const int threads = take_cores(call.options(), world).threads;
+  std::vector<GemmShape> shapes{{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}};
+  if (options.has("model") || options.has("shape")) {
+    const ModelConfig config = read_model_config(options, &world);
+    const models::Model model = models::make(config.text, config.path);
+    shapes = gemm_shapes(model, batch_of(options, world.size()).micro_batch * sequence_length(options, model));
+  }
+  const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
+  nlohmann::ordered_json json;
+  json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = bf16.name,
+  json["bf16_passed_over"] = bf16.passed_over;
+  if (!options.flag("json")) {
+    log::info(version_line());
+    log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s", world.size(),
+                     threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
+                     kernels::blas_version().c_str()));
+    if (!bf16.passed_over.empty()) log::info(bf16.passed_over);
+    log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
+  }
+  for (const GemmShape& shape : shapes) {
+    const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+    const double speed = measure_together(world, shape, repeats),
+                 bf16_speed = measure_together(world, shape, repeats, DType::bf16);
+    json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
+    if (!options.flag("json")) {
+      log::info(strfmt("%8lld %8lld %8lld %14.1f %14.1f %10.2f", static_cast<long long>(shape.m),
+                       static_cast<long long>(shape.n), static_cast<long long>(shape.k), speed, bf16_speed,
+                       bf16_speed / speed));
+    }
+  }
+  if (options.flag("json")) log::info(json.dump(2));
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace
+
+int bench_command(const Call& call, World& world) {
+  const std::vector<std::string>& operands = call.invocation.operands;
+  const std::string what = operands.empty() ? "" : operands[0];
+  if (what == "gemm") return bench_gemm(call, world);
+  if (what == "collectives") return bench_collectives_command(call, world);
+  if (what == "step") return bench_step_command(call, world);
+  if (what == "generate") return bench_generate_command(call, world);
+  if (what == "tokenizer") return bench_tokenizer_command(call, world);
+  if (what == "io") return bench_io_command(call, world);
+  if (what == "convert") return bench_convert_command(call, world);
+  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
+              "tessera bench gemm|collectives|step|io|convert|generate|tokenizer");
+}
+
+}  // namespace tessera::jobs

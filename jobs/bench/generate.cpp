@@ -1,0 +1,128 @@
+// `tessera bench generate`: prompts shown and tokens made, with a cache of keys and values and without one, against what this
+// machine multiplies and reads; all in one run.
+#include <nlohmann/json.hpp>
+
+#include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/inference.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/bandwidth.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::int64_t bench_prompt = 64, bench_new_tokens = 32, bench_rows = 1;
+constexpr std::size_t read_bytes = std::size_t{256} << 20;  // more than caches hold
+
+struct GenerateSide {
+  infer::GenerateReport report;
+  double prompt_rate = 0, next_rate = 0;  // over all ranks: prompt tokens shown, new tokens made a second
+  double pass_seconds = 0;                // of one token a row
+};
+
+infer::GenerateRequest made_request(const models::Model& model, std::int64_t prompts, std::int64_t length,
+                                    std::int64_t new_tokens) {
+  const RandomTokens tokens(prompts * length, model.vocab);
+  infer::GenerateRequest request;
+  request.max_new_tokens = new_tokens;
+  for (std::int64_t p = 0; p < prompts; ++p) {
+    request.prompts.emplace_back(static_cast<std::size_t>(length));
+    tokens.read(p * length, length, request.prompts.back().data());
+  }
+  return request;
+}
+
+GenerateSide measure_generation(World& world, plan::RunSpec spec, const infer::GenerateRequest& request) {
+  const infer::GenerationShape shape = infer::generation_shape(request, spec.batch.micro_batch);
+  spec.tokens = shape.tokens;
+  spec.cache_tokens = shape.cache_tokens;
+  infer::Inference run(world, infer::InferenceOptions{.run = spec});
+  run.initialise(42);
+  infer::GenerateRequest warm = request;
+  warm.max_new_tokens = std::min<std::int64_t>(2, request.max_new_tokens);
+  (void)run.generate(warm);
+  GenerateSide side;
+  side.report = run.generate(request);
+  side.prompt_rate = static_cast<double>(world.sum(side.report.prompt.tokens)) / std::max(side.report.prompt.seconds, 1e-12);
+  side.pass_seconds = side.report.next.seconds / static_cast<double>(std::max<std::int64_t>(side.report.next.passes, 1));
+  side.next_rate = static_cast<double>(request.prompts.size()) / std::max(side.pass_seconds, 1e-12);  // no row ends early
+  return side;
+}
+
+/// Bytes that a rank reads in a pass of one token a row, halfway: weights of products once, keys and values of every row.
+double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t prompt, std::int64_t new_tokens) {
+  double cache = 0;
+  for (const auto& module : model.modules)
+    cache += static_cast<double>(module->cache_bytes({rows, prompt + new_tokens / 2}, model.dtype));
+  return cache + static_cast<double>(model.num_matmul_params()) * static_cast<double>(size_of(model.dtype));
+}
+
+}  // namespace
+
+int bench_generate_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  const int threads = take_cores(options, world).threads;
+  const ModelConfig config = read_model_config(options, &world);
+  const models::Model model = models::make(config.text, config.path);
+  const std::int64_t rows = options.maybe_integer("per_device_eval_batch_size").value_or(bench_rows);
+  const std::int64_t new_tokens = options.maybe_integer("max_new_tokens").value_or(bench_new_tokens);
+  const std::int64_t length =
+      options.has("max_length") ? sequence_length(options, model) : std::min(bench_prompt, model.max_tokens - new_tokens + 1);
+  if (length < 1 || length + new_tokens - 1 > model.max_tokens)
+    throw options.refuse(
+        "max_new_tokens",
+        strfmt("prompts of %lld tokens and %lld new ones are more than the model's %lld positions",
+               static_cast<long long>(length), static_cast<long long>(new_tokens), static_cast<long long>(model.max_tokens)),
+        "Lower it, or --max_length, the length of the prompts");
+  const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+  const plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
+  infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
+
+  const double sgemm = measure_together(world, {2048, 2048, 2048}, std::min(repeats, 3));
+  world.barrier();
+  const double read =
+      1e-3 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read(read_bytes, repeats))));
+  const GenerateSide cached = measure_generation(world, spec, request);
+  request.recompute = true;
+  const GenerateSide whole = measure_generation(world, spec, request);
+  const bool same = world.rank() != 0 || cached.report.completions == whole.report.completions;
+
+  const double flops = model.train_flops_per_token(length) / 3 * cached.prompt_rate / 1e9;
+  const double bytes =
+      static_cast<double>(world.size()) * bytes_of_pass(model, rows, length, new_tokens) / cached.pass_seconds / 1e9;
+  if (options.flag("json")) {
+    log::info(nlohmann::ordered_json{
+        {"prompt_tokens_per_second", cached.prompt_rate},
+        {"prompt_gflops", flops},
+        {"sgemm_gflops", sgemm},
+        {"tokens_per_second", cached.next_rate},
+        {"pass_s", cached.pass_seconds},
+        {"read_gbps", bytes},
+        {"memory_gbps", read},
+        {"recompute_tokens_per_second", whole.next_rate},
+        {"recompute_pass_s", whole.pass_seconds},
+        {"same_tokens",
+         same}}.dump(2));
+    return static_cast<int>(ExitCode::ok);
+  }
+  log::info(version_line());
+  log::info(strfmt(
+      "model     %s | %s parameters | %lld rows a rank, prompts of %lld, %lld new tokens | %d ranks, %d threads each | %s",
+      config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(rows),
+      static_cast<long long>(length), static_cast<long long>(new_tokens), world.size(), threads, spec.strategy.name.c_str()));
+  log::info(strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", sgemm, read));
+  log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of sgemm", human_count(cached.prompt_rate).c_str(), flops,
+                   100 * flops / sgemm));
+  log::info(strfmt("then      %s tok/s, %.2f ms a pass | parameters, keys and values at %.1f GB/s, %.1f%% of memory",
+                   human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * bytes / read));
+  log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s", human_count(whole.next_rate).c_str(),
+                   1e3 * whole.pass_seconds, whole.pass_seconds / cached.pass_seconds,
+                   same ? "the same tokens" : "OTHER TOKENS (close choices: weights are random)"));
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

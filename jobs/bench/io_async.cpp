@@ -1,0 +1,140 @@
+#include "jobs/bench/io_async.hpp"
+
+#include <chrono>
+#include <future>
+#include <memory>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "jobs/bench/tools.hpp"
+#include "jobs/bench/raw_file.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double elapsed_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Lets one save run beside the steps.
+class Beside final : public train::StepGuest {
+ public:
+  shard::StepNotes notes() override { return {.stop = 0, .save = 0, .saved = save && save->finished() ? 1 : 0}; }
+  void before_update(int unit) override {
+    if (save) save->before_update(unit);
+  }
+  std::unique_ptr<io::CheckpointSave> save;
+};
+
+class Turns {
+ public:
+  Turns(const Call& call, World& world, const models::Model& model, const std::string& directory)
+      : world_(world),
+        model_(model),
+        checkpoint_(directory + "/" + io::checkpoint_name(0)),
+        options_(with_snapshot(trainer_options(call.options(), model, world, 1000000))),
+        trainer_(world, options_),
+        tokens_((steps + 1) * options_.run.batch.global_batch * options_.run.tokens + 1, model.vocab),
+        sampler_(io::count_samples(tokens_.size(), options_.run.tokens).samples, false, 1),
+        raw_(world, directory + "/tessera-bench.raw",
+             static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
+    trainer_.initialise();
+    trainer_.set_guest(&guest_);
+    (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
+  }
+  ~Turns() { trainer_.set_guest(nullptr); }
+
+  void turn() {
+    const double before = ten_steps([] {});
+    const double beside = ten_steps([&] { begin_save(); });
+    remove();
+    raw_.create();
+    std::future<void> write;
+    const double bare = ten_steps([&] { write = std::async(std::launch::async, [&] { raw_.write_part(); }); });
+    write.get();
+    const double plain = 0.5 * (before + ten_steps([] {}));
+    sides.plain.push_back(plain);
+    sides.beside.push_back(beside - plain);
+    sides.bare.push_back(bare - plain);
+    world_.barrier();
+    io::CheckpointSave save(world_, request());
+    sides.now.push_back(save.commit().seconds);
+    remove();
+  }
+  BesideSides sides;
+
+ private:
+  static constexpr std::int64_t steps = 10;
+  static train::TrainerOptions with_snapshot(train::TrainerOptions options) {
+    options.run.snapshot_vectors = io::num_state_kinds;
+    return options;
+  }
+  io::SaveRequest request() {
+    return {.directory = checkpoint_,
+            .step = 0,
+            .params = model_.params,
+            .layout = &trainer_.plan().layout,
+            .shards = trainer_.state(),
+            .replica = trainer_.replica(),
+            .replicas = trainer_.num_replicas()};
+  }
+  void begin_save() {
+    io::SaveRequest r = request();
+    r.snapshot = trainer_.room(plan::snapshot_name);
+    r.threads = 1;
+    r.compare_replicas = false;
+    const auto begin = Clock::now();
+    guest_.save = std::make_unique<io::CheckpointSave>(world_, r);
+    sides.begin.push_back(elapsed_since(begin));
+  }
+  void commit_save() {
+    const auto begin = Clock::now();
+    const io::SaveReport report = guest_.save->commit();
+    guest_.save.reset();
+    sides.commit.push_back(elapsed_since(begin));
+    sides.bytes = static_cast<double>(report.bytes);
+    sides.copied = static_cast<double>(report.copied);
+    sides.cpu.push_back(1e-6 * static_cast<double>(world_.sum(static_cast<std::int64_t>(1e6 * report.cpu_seconds))));
+  }
+  /// Seconds, with what begins after the first step.
+  double ten_steps(const auto& after_first) {
+    const std::int64_t global = options_.run.batch.global_batch;
+    world_.barrier();
+    const auto begin = Clock::now();
+    for (std::int64_t s = 0; s < steps; ++s) {
+      if (s == 1) after_first();
+      const train::StepReport report = trainer_.step(tokens_, sampler_, s * global, global);
+      if (guest_.save && (report.notes.saved == world_.size() || s + 1 == steps)) commit_save();
+    }
+    world_.barrier();
+    return elapsed_since(begin);
+  }
+  void remove() {
+    world_.together([&] {
+      if (world_.rank() == 0) io::remove_checkpoint(checkpoint_);
+    });
+  }
+
+  World& world_;
+  const models::Model& model_;
+  const std::string checkpoint_;
+  const train::TrainerOptions options_;
+  train::Trainer trainer_;
+  const RandomTokens tokens_;
+  const io::Sampler sampler_;
+  RawFile raw_;
+  Beside guest_;
+};
+
+}  // namespace
+
+BesideSides measure_beside(const Call& call, World& world, const models::Model& model, const std::string& directory,
+                           int repeats) {
+  Turns turns(call, world, model, directory);
+  for (int i = 0; i < repeats; ++i) turns.turn();
+  return turns.sides;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,208 @@
+// `tessera bench step`: a training step against what multiplies it, the CPU's sgemm or the
+// device's library, both sides in one run.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "jobs/bench/tools.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "runtime/base/device_facts.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/plan/device_limits.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// One strategy, and what its steps took.
+struct Side {
+  std::string name, word;  // "zero3 fp32", "zero3"
+  const models::Model* model = nullptr;
+  Precision precision;
+  std::vector<double> seconds, comm;
+  std::uint64_t pss = 0, planned = 0, arena = 0, in_use = 0;  // summed over ranks; in_use: of rank 0's device, by everybody
+};
+
+/// `steps` steps of one strategy after two to warm up.
+void measure(Side& side, const Call& call, World& world, const io::TokenStream& tokens, std::int64_t steps) {
+  check_device_choices(call.options(), world);  // a side before may have chosen for itself
+  train::TrainerOptions options = trainer_options(call.options(), *side.model, world, 1000000);
+  options.run.strategy = shard::make_strategy(side.word, world.size(), 0, world.topology().ranks_per_node);
+  apply_policy(call.options(), options.run.strategy.policy);
+  options.run.strategy.policy.param_dtype = side.precision.compute;
+  options.run.strategy.policy.reduce_dtype = side.precision.reduce;
+  if (side.precision.compute != DType::f16) options.loss_scale.reset();
+  options.lr.kind = train::LrSchedule::Kind::constant;
+  train::Trainer trainer(world, options);
+  trainer.initialise();
+  const std::int64_t global = options.run.batch.global_batch;
+  const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
+  const std::string choices = rehearse_choices({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
+  if (side.seconds.empty() && !choices.empty() && !call.options().flag("json"))
+    log::info(strfmt("kernels   %-12s ", side.name.c_str()) + choices);
+  for (std::int64_t step = 0; step < steps + 2; ++step) {
+    const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
+    if (step < 2) continue;
+    side.seconds.push_back(report.seconds);
+    side.comm.push_back(report.comm_seconds);
+  }
+  std::size_t arena = 0;
+  for (int c = 0; c < plan::num_categories; ++c) arena += trainer.measured_memory()[c];
+  side.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
+  side.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
+  side.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
+  side.in_use = device_memory_in_use(world.device());
+  world.barrier();
+}
+
+/// What the steps are held against.
+struct Limit {
+  std::string name;                // "sgemm", "bf16 8192^3"
+  double before = 0, after = 0;    // GFLOP/s over all ranks
+  [[nodiscard]] double flops() const { return std::max(before, after) * 1e9; }
+};
+
+struct Work {
+  double tokens = 0, flops = 0, flops_halved = 0;  // of a step; causal attention counted whole (PaLM's formula), and as half
+  double peak = 0;                                 // FLOP/s of all ranks by the data sheet; 0 on the CPU
+};
+
+nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit& limit) {
+  const double seconds = median(side.seconds);
+  nlohmann::ordered_json json = {{"step_s", seconds},
+                                 {"tokens_per_second", work.tokens / seconds},
+                                 {"gflops", work.flops / seconds / 1e9},
+                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm",
+                                  (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
+                                 {"comm_s", median(side.comm)},
+                                 {"pss_bytes", side.pss},
+                                 {"planned_bytes", side.planned},
+                                 {"arena_bytes", side.arena},
+                                 {"steps", side.seconds.size()}};
+  if (work.peak > 0) {
+    json["mfu_palm"] = work.flops / seconds / work.peak, json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak;
+    json["device_bytes_in_use"] = side.in_use;
+  }
+  return json;
+}
+
+void print_host(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
+  log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
+                   "arena, all"));
+  for (const Side& side : sides)
+    log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.name.c_str(), 1e3 * median(side.seconds),
+                     work.flops / median(side.seconds) / 1e9, 100 * work.flops / median(side.seconds) / limit.flops(),
+                     100 * median(side.comm) / median(side.seconds), human_bytes(static_cast<double>(side.pss)).c_str(),
+                     human_bytes(static_cast<double>(side.arena)).c_str()));
+}
+
+void print_device(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
+  log::info(
+      strfmt("MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
+             "(PaLM's 12 L q T)",
+             plan::h200.half_flops / 1e12, plan::h200.name));
+  log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
+                   ("of " + limit.name).c_str(), "planned", "arena", "in use"));
+  for (const Side& side : sides) {
+    const double seconds = median(side.seconds);
+    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", side.name.c_str(), 1e3 * seconds,
+                     human_count(work.tokens / seconds).c_str(), 100 * work.flops_halved / seconds / work.peak,
+                     100 * work.flops / seconds / work.peak, 100 * work.flops_halved / seconds / limit.flops(),
+                     human_bytes(static_cast<double>(side.planned)).c_str(),
+                     human_bytes(static_cast<double>(side.arena)).c_str(),
+                     human_bytes(static_cast<double>(side.in_use)).c_str()));
+  }
+}
+
+/// Sides: ZeRO-3, ZeRO-0, and ZeRO-3 in fp32 where the two are not (on the CPU).
+void print(const Call& call, const std::vector<Side>& sides, const Work& work, const Limit& limit) {
+  const double overhead = median(sides[0].seconds) / median(sides[1].seconds);
+  const double faster = sides.size() > 2 ? median(sides[2].seconds) / median(sides[0].seconds) : 0;
+  const char* const compute = name_of(sides[0].precision.compute);
+  if (call.options().flag("json")) {
+    const char* const gemm = work.peak > 0 ? "gemm" : "sgemm";
+    nlohmann::ordered_json json = {{strfmt("%s_before_gflops", gemm), limit.before},
+                                   {strfmt("%s_after_gflops", gemm), limit.after},
+                                   {"zero3_over_zero0", overhead}};
+    if (faster > 0) json[strfmt("%s_over_fp32", compute)] = faster;
+    for (const Side& side : sides) json[side.name] = side_json(side, work, limit);
+    log::info(json.dump(2));
+    return;
+  }
+  const double unit = work.peak > 0 ? 1e3 : 1;
+  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(), limit.before / unit,
+                   work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
+                   static_cast<long long>(call.options().integer("bench_repeats")), work.peak > 0 ? "" : " of each shape"));
+  if (work.peak > 0) print_device(sides, work, limit);
+  else print_host(sides, work, limit);
+  log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
+  if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
+}
+
+/// The best sum over ranks: of all shapes on the CPU, of one large product on a device.
+double machine_limit(World& world, const models::Model& model, std::int64_t rows, DType compute, int repeats) {
+  if (world.device() != host_device) return measure_device_together(world, compute, device_limit_edge, repeats);
+  double limit = 0;
+  for (const GemmShape& shape : gemm_shapes(model, rows)) limit = std::max(limit, measure_together(world, shape, repeats));
+  return limit;
+}
+
+}  // namespace
+
+int bench_step_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  check_options(options);
+  check_device_choices(options, world);
+  const int threads = take_cores(call.options(), world).threads;
+  const ModelConfig config = read_model_config(options, &world);
+  const Precision precision = precision_of(options);
+  const models::Model model = models::make(config.text, config.path, precision.compute),
+                      whole = models::make(config.text, config.path);
+  const std::int64_t length = sequence_length(options, model);
+  const plan::BatchPlan batch = batch_of(options, world.size());
+  const std::int64_t steps = options.integer("bench_steps");
+  const RandomTokens tokens((steps + 2) * batch.global_batch * length + 1, model.vocab);
+  const bool on_device = world.device() != host_device;
+  const double all = static_cast<double>(batch.global_batch * length), square = static_cast<double>(length) * all;
+  const Work work{.tokens = all, .flops = model.train_flops(all, square), .flops_halved = model.train_flops(all, square / 2),
+                  .peak = on_device ? plan::h200.flops(precision.compute) * world.size() : 0};
+  if (!options.flag("json")) {
+    log::info(version_line());
+    if (!precision.str().empty()) log::info("precision " + precision.str());
+    if (on_device) log::info("device    " + device_name(world.device()));
+    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s", config.path.c_str(),
+                     human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(length),
+                     batch_line(batch).c_str(), threads, name_of(world.topology().transport)));
+  }
+  const auto repeats = static_cast<int>(options.integer("bench_repeats"));
+  const std::int64_t rows = batch.micro_batch * length;
+  Limit limit{.name = on_device ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge))
+                                : "sgemm"};
+  limit.before = machine_limit(world, model, rows, precision.compute, repeats);
+  // Each side twice, in turns, so that a drifting machine does not favour one.
+  std::vector<Side> sides;
+  for (const char* word : {"zero3", "zero0"})
+    sides.push_back({.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
+  if (precision.compute != DType::f32 && !on_device)
+    sides.push_back({.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
+  for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
+    for (Side& side : sides) {
+      if (part == 0) continue;
+      measure(side, call, world, tokens, part);
+      if (!options.flag("json"))
+        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", side.name.c_str(), side.seconds.size(),
+                         static_cast<long long>(steps), median(side.seconds)));
+    }
+  }
+  limit.after = machine_limit(world, model, rows, precision.compute, repeats);
+  print(call, sides, work, limit);
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,215 @@
+// `tessera checkpoint diff A B`: which tensors differ, and by how much.
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <sstream>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/inspect/measure.hpp"
+#include "jobs/cli/commands/checkpoint.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// One side of a comparison.
+struct Operand {
+  io::Located located;
+  io::Manifest manifest;  // of a checkpoint
+  io::StoredTensors stored;
+  [[nodiscard]] bool is_checkpoint() const { return located.kind == io::StoredKind::checkpoint; }
+};
+
+void open(World& world, const std::string& path, Operand& side) {
+  side.located = locate(world, path);
+  if (side.is_checkpoint()) {
+    const io::CheckpointReader reader(world, side.located.path);
+    side.manifest = reader.manifest();
+    side.stored = io::stored_checkpoint(side.located.path, side.manifest);
+    return;
+  }
+  if (side.located.kind == io::StoredKind::tokens || side.located.kind == io::StoredKind::hdf5)
+    throw Error(ExitCode::data, path + " is " + io::name_of(side.located.kind), {},
+                "Compare checkpoints and models in safetensors");
+  world.together([&] { side.stored = io::stored_safetensors(side.located.path); });
+}
+
+/// Indices of tensors of both sides under the name they are compared by: where one side is no checkpoint, the other's
+/// model alone, by parameter names.
+struct Pairs {
+  std::vector<std::pair<std::string, std::pair<const io::StoredTensor*, const io::StoredTensor*>>> both;
+  std::vector<std::string> only_a, only_b;
+};
+
+Pairs pair_up(const Operand& a, const Operand& b, const std::optional<std::regex>& grep) {
+  static const std::string group = "/model/";
+  const bool names_alone = !(a.is_checkpoint() && b.is_checkpoint());
+  std::map<std::string, std::pair<const io::StoredTensor*, const io::StoredTensor*>> all;
+  const auto add = [&](const Operand& side, auto member) {
+    for (const io::StoredTensor& t : side.stored.tensors) {
+      const bool in_model = t.name.starts_with(group);
+      if (names_alone && side.is_checkpoint() && !in_model) continue;
+      const std::string name = names_alone && side.is_checkpoint() ? t.name.substr(group.size()) : t.name;
+      if (!grep || std::regex_search(name, *grep)) all[name].*member = &t;
+    }
+  };
+  using Pair = std::pair<const io::StoredTensor*, const io::StoredTensor*>;
+  add(a, &Pair::first);
+  add(b, &Pair::second);
+  Pairs pairs;
+  for (const auto& [name, pair] : all) {
+    if (pair.second == nullptr) pairs.only_a.push_back(name);
+    else if (pair.first == nullptr) pairs.only_b.push_back(name);
+    else pairs.both.emplace_back(name, pair);
+  }
+  return pairs;
+}
+
+bool comparable(const io::StoredTensor& a, const io::StoredTensor& b) {
+  return a.shape == b.shape && io::measurable(a) && io::measurable(b);
+}
+
+/// Collective: each rank the same number of elements, then the parts joined on rank 0 and told to all.
+std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, const Operand& b, const Pairs& pairs) {
+  std::int64_t total = 0;
+  for (const auto& [name, pair] : pairs.both) total += comparable(*pair.first, *pair.second) ? pair.first->numel() : 0;
+  const auto split = [&](int rank) { return static_cast<std::int64_t>(static_cast<__int128>(total) * rank / world.size()); };
+  const std::int64_t first = split(world.rank()), last = split(world.rank() + 1);
+  std::ostringstream mine;
+  mine << std::hexfloat;
+  world.together([&] {
+    io::BlockCache cache_a(a.stored.files, 4), cache_b(b.stored.files, 4);
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < pairs.both.size(); ++i) {
+      const auto& [x, y] = pairs.both[i].second;
+      if (!comparable(*x, *y)) continue;
+      const std::int64_t from = std::max(first, at), to = std::min(last, at + x->numel());
+      if (from < to) {
+        const io::TensorDifference d = io::compare(*x, cache_a, *y, cache_b, from - at, to - from);
+        if (d.elements > 0)
+          mine << i << ' ' << d.elements << ' ' << d.unlike << ' ' << d.max_absolute << ' ' << d.max_relative << '\n';
+      }
+      at += x->numel();
+    }
+  });
+  std::string joined;
+  for (const std::string& text : world.to_root(mine.str())) joined += text;
+  joined = world.from_root(joined);
+  std::vector<io::TensorDifference> differences(pairs.both.size());
+  std::istringstream lines(joined);
+  for (std::string index, elements, unlike, absolute, relative; lines >> index >> elements >> unlike >> absolute >> relative;) {
+    io::TensorDifference part;
+    part.elements = std::stoll(elements);
+    part.unlike = std::stoll(unlike);
+    part.max_absolute = std::strtod(absolute.c_str(), nullptr);
+    part.max_relative = std::strtod(relative.c_str(), nullptr);
+    differences[std::stoul(index)].join(part);
+  }
+  return differences;
+}
+
+/// What of two manifests differs besides tensors; may_differ does not count.
+std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
+  std::vector<std::string> lines;
+  if (!a.is_checkpoint() || !b.is_checkpoint()) return lines;
+  if (a.manifest.step != b.manifest.step)
+    lines.push_back(
+        strfmt("step: %lld, %lld", static_cast<long long>(a.manifest.step), static_cast<long long>(b.manifest.step)));
+  const Json x = Json::parse(a.manifest.training), y = Json::parse(b.manifest.training);
+  std::map<std::string, std::pair<std::string, std::string>> values;
+  for (const auto& [key, value] : x.items()) values[key].first = value.dump();
+  for (const auto& [key, value] : y.items()) values[key].second = value.dump();
+  for (const auto& [key, both] : values)
+    if (both.first != both.second)
+      lines.push_back("training " + key + ": " + (both.first.empty() ? "-" : both.first) + ", " +
+                      (both.second.empty() ? "-" : both.second));
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> crcs;
+  for (const auto& t : a.manifest.attachments) crcs.try_emplace(t.name, -1, -1).first->second.first = t.crc;
+  for (const auto& t : b.manifest.attachments) crcs.try_emplace(t.name, -1, -1).first->second.second = t.crc;
+  for (const auto& [name, both] : crcs)
+    if (both.first != both.second)
+      lines.push_back("attachment " + name + (both.first < 0 ? ": only in B" : both.second < 0 ? ": only in A" : ": differs"));
+  return lines;
+}
+
+/// What is to be said, for either form of output.
+struct Verdict {
+  std::vector<std::string> lines;
+  Json json = Json::object();
+  std::int64_t different = 0;  // tensors that both have
+};
+
+void judge(const std::string& name, const io::StoredTensor& x, const io::StoredTensor& y, const io::TensorDifference& d,
+           Verdict& verdict) {
+  // Values decide: bf16 widened to fp32 is equal to what it was.
+  const bool same_form = x.shape == y.shape && std::string(x.type) == y.type, compared = comparable(x, y);
+  if (compared && d.elements == 0) return;
+  ++verdict.different;
+  std::string line = name + ":";
+  if (!same_form)
+    line += std::string(" ") + x.type + " " + io::shape_text(x.shape) + ", " + y.type + " " + io::shape_text(y.shape);
+  if (compared) {
+    line += strfmt(" %lld of %lld elements differ, by at most %.6g (relative %.3g)", static_cast<long long>(d.elements),
+                   static_cast<long long>(x.numel()), d.max_absolute, d.max_relative);
+    if (d.unlike > 0) line += strfmt("; %lld are not finite on one side", static_cast<long long>(d.unlike));
+  } else if (same_form) {
+    line += std::string(" ") + x.type + " cannot be compared";
+  }
+  verdict.lines.push_back(line);
+  verdict.json["tensors"].push_back({{"name", name},
+                                     {"elements", d.elements},
+                                     {"of", x.numel()},
+                                     {"max_absolute", d.max_absolute},
+                                     {"max_relative", d.max_relative},
+                                     {"not_finite", d.unlike}});
+}
+
+std::optional<std::regex> pattern(const Options& options) {
+  try {
+    return options.has("grep") ? std::optional<std::regex>(options.text("grep")) : std::nullopt;
+  } catch (const std::regex_error&) {
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression",
+                         "Write it as ECMAScript has them");
+  }
+}
+
+}  // namespace
+
+int diff_command(const Call& call, World& world, const std::vector<std::string>& paths) {
+  if (paths.size() != 2)
+    throw Error(ExitCode::usage, strfmt("checkpoint diff compares two paths, not %zu", paths.size()), "command line",
+                "tessera checkpoint diff A B");
+  const std::optional<std::regex> grep = pattern(call.options());
+  Operand a, b;
+  open(world, paths[0], a);
+  open(world, paths[1], b);
+  const Pairs pairs = pair_up(a, b, grep);
+  const std::vector<io::TensorDifference> differences = compare_all(world, a, b, pairs);
+
+  Verdict verdict{.lines = other_differences(a, b)};
+  verdict.json = {{"a", a.located.path},    {"b", b.located.path},    {"other", verdict.lines},
+                  {"only_a", pairs.only_a}, {"only_b", pairs.only_b}, {"tensors", Json::array()}};
+  for (const std::string& name : pairs.only_a) verdict.lines.push_back(name + ": only in A");
+  for (const std::string& name : pairs.only_b) verdict.lines.push_back(name + ": only in B");
+  for (std::size_t i = 0; i < pairs.both.size(); ++i)
+    judge(pairs.both[i].first, *pairs.both[i].second.first, *pairs.both[i].second.second, differences[i], verdict);
+  const bool equal = verdict.lines.empty();
+  verdict.json["equal"] = equal;
+  if (call.options().flag("json")) {
+    log::info(verdict.json.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    for (const std::string& line : verdict.lines) log::info("differs   " + line);
+    log::info(equal ? strfmt("equal     %zu tensors, every element", pairs.both.size())
+                    : strfmt("different %lld of %zu tensors that both have", static_cast<long long>(verdict.different),
+                             pairs.both.size()));
+  }
+  return static_cast<int>(equal ? ExitCode::ok : ExitCode::data);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,264 @@
+// `tessera convert`: a checkpoint into a model directory of Hugging Face's form, or back. Names and
+// words; the bytes are io/convert's.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/convert/cast.hpp"
+#include "io/inspect/measure.hpp"
+#include "io/inspect/recognize.hpp"
+#include "io/config/json_file.hpp"
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/model_tensors.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr const char* model_group = "/model/";
+constexpr const char* prefix_key = "tensor_prefix";  // in a manifest's may_differ
+
+struct ConvertRequest {
+  std::string in, out;
+  bool from_native = true, to_native = false;
+  std::optional<DType> dtype;  // none: what is stored
+  std::uint64_t state_file_bytes = 0;
+  io::ConvertTarget target;
+};
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string required(const Options& options, const char* name, const char* example) {
+  if (!options.has(name) || options.text(name).empty())
+    throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line", std::string("Give it ") + example);
+  return options.text(name);
+}
+
+/// What the options say, and what the input is; all refusals that need no reading.
+ConvertRequest read_request(const Options& options, World& world) {
+  ConvertRequest request;
+  request.in = without_slash(required(options, "in", "a checkpoint or a model directory"));
+  request.out = without_slash(required(options, "out", "a directory that is not there yet"));
+  request.to_native = required(options, "to", "hf or native") == "native";
+  request.target.directory = request.out;
+  request.target.replace = options.flag("force");
+  request.target.verify = options.flag("verify");
+  request.target.max_file_bytes = options.bytes("max_shard_size");
+  request.state_file_bytes = options.bytes("checkpoint_file_size");
+  if (options.has("dtype")) request.dtype = parse_dtype(options.text("dtype"));
+  std::string found;
+  world.together([&] {
+    if (world.rank() != 0) return;
+    const std::string from = options.text("from");
+    const io::Located located = io::recognise(request.in, from == "hf"       ? io::Prefer::model
+                                                          : from == "native" ? io::Prefer::checkpoint
+                                                                             : io::Prefer::automatic);
+    if (located.kind != io::StoredKind::checkpoint && located.kind != io::StoredKind::model)
+      throw Error(ExitCode::data, request.in + " is " + io::name_of(located.kind), {},
+                  "Convert a directory: a checkpoint, or a model with its config.json");
+    const std::string is = located.kind == io::StoredKind::checkpoint ? "native" : "hf";
+    if (from != "auto" && from != is)
+      throw options.refuse("from", request.in + " is " + io::name_of(located.kind),
+                           "Say --from " + is + ", or leave it to auto");
+    found = is + "\n" + located.path;
+  });
+  found = world.from_root(found);
+  request.from_native = found.starts_with("native");
+  request.in = found.substr(found.find('\n') + 1);
+  if (request.from_native && request.to_native)
+    throw Error(ExitCode::usage, request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is",
+                "--to: command line", "Convert it --to hf");
+  if (request.to_native && request.dtype && *request.dtype != DType::f32)
+    throw options.refuse("dtype", "a checkpoint holds its master weights in fp32",
+                         "Leave --dtype out; give it when converting --to hf");
+  if (request.target.max_file_bytes == 0) throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
+  world.together([&] {
+    if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
+  });
+  return request;
+}
+
+std::string time_words(double seconds) {
+  const auto s = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
+  return strfmt("%02lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string speed_words(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
+
+/// A line every few seconds, while it lasts.
+io::StreamOptions stream_options(const Options& options) {
+  io::StreamOptions stream;
+  stream.threads = static_cast<int>(options.maybe_integer("threads").value_or(2));
+  stream.progress = [last = 0.0](const io::StreamProgress& p) mutable {
+    if (p.seconds < last) last = 0;  // a second pass
+    if (p.done >= p.total || p.seconds - last < 5) return;
+    last = p.seconds;
+    const double rate = static_cast<double>(p.done) / p.seconds;
+    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left",
+                     100 * static_cast<double>(p.done) / static_cast<double>(p.total),
+                     human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
+                     speed_words(rate, 1).c_str(), time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
+  };
+  return stream;
+}
+
+/// Attachments with config.json saying what is written.
+void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
+  world.together([&] {
+    for (io::AttachmentText& a : target.attachments)
+      if (a.name == "config.json") a.text = io::config_for_dtype(a.text, dtype);
+  });
+}
+
+Shape shape_of(const io::StoredTensor& t) {
+  if (t.shape.size() > static_cast<std::size_t>(Shape::max_rank))
+    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(), t.shape.size(),
+                                       Shape::max_rank));
+  Shape shape;
+  for (const std::int64_t extent : t.shape) shape.push_back(extent);
+  return shape;
+}
+
+/// Every tensor whose name begins with `prefix`, under the rest of its name behind `new_prefix`;
+/// floats as `dtype` if there is one.
+std::vector<io::ConvertTensor> renamed(const io::StoredTensors& stored, const std::string& prefix,
+                                       const std::string& new_prefix, std::optional<DType> dtype) {
+  std::vector<io::ConvertTensor> tensors;
+  for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
+    const io::StoredTensor& t = stored.tensors[i];
+    if (!t.name.starts_with(prefix)) continue;
+    if (!t.known)
+      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
+    tensors.push_back({new_prefix + t.name.substr(prefix.size()),
+                       dtype && io::is_float(t.dtype) ? *dtype : t.dtype,
+                       shape_of(t),
+                       {{static_cast<int>(i), 0, t.numel()}}});
+  }
+  return tensors;
+}
+
+/// What every tensor of the model that became this checkpoint was called besides its canonical name
+/// ("transformer."); "" elsewhere.
+std::string tensor_prefix(const io::Manifest& manifest) {
+  const auto json = nlohmann::json::parse(manifest.may_differ);
+  const auto prefix = json.find(prefix_key);
+  return prefix != json.end() && prefix->is_string() ? prefix->get<std::string>() : "";
+}
+
+/// The same, found in the model: one prefix before every parameter, or "".
+std::string common_prefix(const io::StoredTensors& stored, const std::vector<io::ConvertTensor>& tensors) {
+  std::optional<std::string> prefix;
+  for (const io::ConvertTensor& t : tensors) {
+    const std::string& name = stored.tensors[static_cast<std::size_t>(t.slices.front().tensor)].name;
+    if (!name.ends_with(t.name) || (prefix && name.size() - t.name.size() != prefix->size())) return "";
+    if (!prefix) prefix = name.substr(0, name.size() - t.name.size());
+    if (name.substr(0, prefix->size()) != *prefix) return "";
+  }
+  return prefix.value_or("");
+}
+
+io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+  const io::CheckpointReader checkpoint(world, request.in);
+  for (const auto& a : checkpoint.manifest().attachments)
+    request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
+  set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
+  const io::StoredTensors stored = io::stored_checkpoint(request.in, checkpoint.manifest());
+  return io::convert_to_safetensors(
+      world, stored, renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype), request.target, stream);
+}
+
+/// The directory's small files, on rank 0; config.json on every rank.
+std::string read_attachments(World& world, ConvertRequest& request) {
+  std::string config;
+  world.together([&] {
+    if (world.rank() != 0) return;
+    request.target.attachments = io::read_model_attachments(request.in);
+    config = request.target.attachments.front().text;
+  });
+  return world.from_root(config);
+}
+
+io::StoredTensors open_model(World& world, const std::string& path) {
+  io::StoredTensors stored;
+  world.together([&] { stored = io::stored_safetensors(path); });
+  return stored;
+}
+
+io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+  (void)read_attachments(world, request);
+  if (request.dtype) set_config_dtype(world, request.target, *request.dtype);
+  const io::StoredTensors stored = open_model(world, request.in);
+  return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
+}
+
+/// Tensors that must be copies of parameters: compared to the last element, a share on each rank.
+void check_copies(World& world, const io::StoredTensors& stored, const std::vector<MustEqual>& copies) {
+  for (const MustEqual& copy : copies) {
+    const auto &a = stored.tensors[static_cast<std::size_t>(copy.tensor)],
+               &b = stored.tensors[static_cast<std::size_t>(copy.parameter)];
+    std::int64_t differ = 0;
+    world.together([&] {
+      io::BlockCache cache(stored.files, 4);
+      const std::int64_t first = a.numel() * world.rank() / world.size(), last = a.numel() * (world.rank() + 1) / world.size();
+      differ = io::compare(a, cache, b, cache, first, last - first).elements;
+    });
+    differ = world.sum(differ);
+    if (differ > 0)
+      throw Error(ExitCode::data,
+                  strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::shown(a.name).c_str(),
+                         io::shown(b.name).c_str(), static_cast<long long>(differ)),
+                  {}, "Its config.json says that the two are tied (tie_word_embeddings)");
+  }
+}
+
+io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+  const models::Model model = models::make(read_attachments(world, request), request.in + "/config.json");
+  const io::StoredTensors stored = open_model(world, request.in);
+  const ModelTensors mapped = tensors_of_model(model, stored, request.in);
+  check_copies(world, stored, mapped.copies);
+  request.target.max_file_bytes = request.state_file_bytes;
+  nlohmann::ordered_json may_differ = {{"made_by", "convert"}};
+  if (const std::string prefix = common_prefix(stored, mapped.tensors); !prefix.empty()) may_differ[prefix_key] = prefix;
+  request.target.may_differ = may_differ.dump();
+  return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
+}
+
+/// The most memory this process has had, program and libraries included.
+std::int64_t peak_bytes() {
+  struct rusage used {};
+  (void)::getrusage(RUSAGE_SELF, &used);
+  return std::int64_t{1024} * used.ru_maxrss;
+}
+
+}  // namespace
+
+int convert_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  ConvertRequest request = read_request(options, world);
+  const io::StreamOptions stream = stream_options(options);
+  const io::ConvertReport report = request.from_native ? native_to_hf(world, request, stream)
+                                   : request.to_native ? hf_to_native(world, request, stream)
+                                                       : hf_to_hf(world, request, stream);
+  const auto bytes = static_cast<double>(report.bytes);
+  const auto peak = static_cast<double>(world.max(peak_bytes()));
+  if (request.target.verify)
+    log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(), report.verify_seconds,
+                     speed_words(bytes, report.verify_seconds).c_str()));
+  if (!report.moved_aside.empty()) log::info("moved     what was there is now " + report.moved_aside);
+  log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
+                   static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",
+                   human_bytes(bytes).c_str(), report.seconds, speed_words(bytes, report.seconds).c_str(),
+                   human_bytes(peak).c_str(), request.out.c_str()));
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,86 @@
+// `tessera eval`: loss, perplexity and token accuracy of a model on a data set.
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/session/inference.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::int64_t default_length = 2048;
+constexpr double line_seconds = 10;  // between progress lines
+
+double tokens_per_second(const train::EvalReport& report) {
+  return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
+}
+
+/// A line now and then, from rank 0.
+class ProgressLines {
+ public:
+  explicit ProgressLines(std::int64_t tokens_of_sample) : length_(tokens_of_sample) {}
+  void operator()(std::int64_t done, std::int64_t samples) {
+    const auto now = std::chrono::steady_clock::now();
+    if (done == samples || std::chrono::duration<double>(now - last_).count() < line_seconds) return;
+    last_ = now;
+    const double seconds = std::chrono::duration<double>(now - begin_).count(),
+                 share = static_cast<double>(done) / static_cast<double>(samples);
+    log::info(strfmt("eval %lld/%lld samples | tok/s %s | %s<%s", static_cast<long long>(done), static_cast<long long>(samples),
+                     human_count(static_cast<double>(done * length_) / seconds).c_str(), human_time(seconds).c_str(),
+                     human_time(seconds / share - seconds).c_str()));
+  }
+
+ private:
+  std::int64_t length_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_ = begin_;
+};
+
+}  // namespace
+
+int eval_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  const bool json = options.flag("json");
+  check_options(options);
+  const ModelConfig config = read_model_config(options, &world);
+  const models::Model model = models::make(config.text, config.path);
+  const ThreadShare threads = take_cores(options, world);
+  plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
+                                      std::numeric_limits<std::int64_t>::max());
+  spec.tokens = options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
+  spec.packed = options.flag("packing");
+  const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
+  spec.index_bytes = data.index_bytes();
+  if (!json)
+    for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
+  const auto run = load_inference(options, world, config, model, spec);
+  data.move_index(run->room(plan::index_name));
+  if (!json)
+    announce_inference(call, world, config, *run, threads,
+                       data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
+
+  const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch, all = data.train_count.samples;
+  const train::EvalReport report =
+      json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, ProgressLines(spec.tokens));
+  if (json) {
+    const nlohmann::ordered_json object = {{"loss", report.loss},
+                                           {"perplexity", std::exp(report.loss)},
+                                           {"token_accuracy", report.token_accuracy},
+                                           {"tokens", report.tokens},
+                                           {"samples", most > 0 ? std::min(most, all) : all},
+                                           {"max_length", spec.tokens},
+                                           {"seconds", report.seconds},
+                                           {"tokens_per_second", tokens_per_second(report)}};
+    log::info(object.dump());
+  } else {
+    log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss, std::exp(report.loss),
+                     report.token_accuracy, human_count(static_cast<double>(report.tokens)).c_str(),
+                     human_count(tokens_per_second(report)).c_str()));
+  }
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,176 @@
+// `tessera generate`: prompts continued by a model, as text while it comes or as a JSON line each.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/session/codec.hpp"
+#include "jobs/cli/session/inference.hpp"
+#include "jobs/cli/session/prompts.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+constexpr std::int64_t default_new_tokens = 128;
+
+/// Text without what would steer a terminal.
+std::string harmless(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) c = '?';
+  }
+  return text;
+}
+
+class GenerateRun {
+ public:
+  GenerateRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
+
+  int run() {
+    config_ = read_model_config(options_, &world_);
+    model_ = models::make(config_.text, config_.path);
+    world_.together([&] { codec_.emplace(open_codec(options_, config_.directory)); });
+    threads_ = take_cores(options_, world_);
+    prompts_ = read_prompts(options_, world_);
+    make_request();
+    plan::RunSpec spec = inference_spec(options_, model_, world_.size(), world_.topology(), plan::Purpose::generate,
+                                        static_cast<std::int64_t>(prompts_.size()));
+    const infer::GenerationShape shape = infer::generation_shape(request_, spec.batch.micro_batch);
+    spec.tokens = shape.tokens;
+    spec.cache_tokens = shape.cache_tokens;
+    const auto run = load_inference(options_, world_, config_, model_, spec);
+    if (!json()) announce_inference(call_, world_, config_, *run, threads_, work(spec));
+    report(run->generate(request_));
+    return static_cast<int>(ExitCode::ok);
+  }
+
+ private:
+  [[nodiscard]] bool json() const { return options_.flag("json"); }
+
+  void make_request() {
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+      request_.prompts.push_back(codec_->encode(prompts_[i]));
+      check_prompt(i);
+      longest = std::max(longest, request_.prompts.back().size());
+    }
+    const std::int64_t room = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
+    request_.max_new_tokens = options_.maybe_integer("max_new_tokens").value_or(std::min(default_new_tokens, room));
+    if (request_.max_new_tokens > room) {
+      throw options_.refuse(
+          "max_new_tokens",
+          strfmt("%lld new tokens behind a prompt of %zu are more than the model's %lld positions",
+                 static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
+          strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(room)));
+    }
+    request_.stop = codec_->stop_ids();
+    request_.sampling = {.temperature = options_.real("temperature"),
+                         .top_k = options_.integer("top_k"),
+                         .top_p = options_.real("top_p"),
+                         .repetition_penalty = options_.real("repetition_penalty"),
+                         .seed = static_cast<std::uint64_t>(options_.integer("seed"))};
+    for (const char* name : {"top_k", "top_p"}) {
+      if (request_.sampling.temperature == 0 && options_.given(name))
+        log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the likeliest token");
+    }
+    if (prompts_.size() == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
+    request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) { say(prompt, completion); };
+  }
+
+  void check_prompt(std::size_t i) const {
+    const infer::TokenIds& ids = request_.prompts[i];
+    const std::string which = strfmt("prompt %zu", i + 1);
+    if (ids.empty())
+      throw Error(ExitCode::usage, which + " has no token", "--prompt, --prompt_file", "Give it a text to continue");
+    const auto largest = *std::max_element(ids.begin(), ids.end());
+    if (largest >= model_.vocab)
+      throw Error(ExitCode::data,
+                  strfmt("%s holds token id %d, but the model's vocabulary ends at %lld", which.c_str(), largest,
+                         static_cast<long long>(model_.vocab - 1)),
+                  "--prompt, --prompt_file", "Use the model's own tokenizer.json");
+    if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
+      throw Error(ExitCode::usage, strfmt("%s has %zu tokens, the model %lld positions", which.c_str(), ids.size(),
+                                          static_cast<long long>(model_.max_tokens)),
+                  "--prompt, --prompt_file", "Give a shorter prompt");
+  }
+
+  [[nodiscard]] std::string work(const plan::RunSpec& spec) const {
+    const train::Sampling& s = request_.sampling;
+    std::string how = s.temperature == 0
+                          ? "greedy"
+                          : strfmt("temperature %g, top_k %lld, top_p %g, seed %llu", s.temperature,
+                                   static_cast<long long>(s.top_k), s.top_p, static_cast<unsigned long long>(s.seed));
+    if (s.repetition_penalty != 1) how += strfmt(", repetition penalty %g", s.repetition_penalty);
+    const std::size_t count = prompts_.size();
+    return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s", count,
+                  count == 1 ? "" : "s", static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
+                  static_cast<long long>(request_.max_new_tokens), how.c_str(), codec_->describe().c_str());
+  }
+
+  /// The only prompt's next token, on the rank that makes it: rank 0.
+  void stream(std::int32_t id) {
+    if (!stream_) {
+      std::fputs(("\n" + harmless(prompts_[0])).c_str(), stdout);
+      stream_.emplace(*codec_, request_.prompts[0]);
+    }
+    std::fputs(harmless(stream_->push(id)).c_str(), stdout);
+    std::fflush(stdout);
+  }
+
+  [[nodiscard]] std::string text_of(std::size_t prompt, const infer::Completion& completion) const {
+    Codec::Stream decoder(*codec_, request_.prompts[prompt]);
+    std::string text;
+    for (const std::int32_t id : completion.ids) text += decoder.push(id);
+    return text + decoder.finish();
+  }
+
+  void say(std::size_t prompt, const infer::Completion& completion) const {
+    if (json()) {
+      const nlohmann::ordered_json line = {{"index", prompt},
+                                           {"prompt", prompts_[prompt]},
+                                           {"text", text_of(prompt, completion)},
+                                           {"token_ids", completion.ids},
+                                           {"prompt_token_ids", request_.prompts[prompt]},
+                                           {"finish_reason", completion.stopped ? "stop" : "length"}};
+      std::puts(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    } else if (prompts_.size() == 1) {
+      std::puts("");  // the text has been streamed
+    } else {
+      std::printf("\n--- prompt %zu of %zu\n%s\n", prompt + 1, prompts_.size(),
+                  harmless(prompts_[prompt] + text_of(prompt, completion)).c_str());
+    }
+    std::fflush(stdout);
+  }
+
+  void report(const infer::GenerateReport& done) {
+    std::int64_t made = 0;
+    for (const infer::Completion& completion : done.completions) made += static_cast<std::int64_t>(completion.ids.size());
+    const auto rate = [](const infer::PassTimes& times, std::int64_t tokens) {
+      return human_count(static_cast<double>(tokens) / std::max(times.seconds, 1e-12));
+    };
+    const std::int64_t shown = world_.sum(done.prompt.tokens), grown = world_.sum(done.next.tokens);
+    if (json()) return;
+    log::info(strfmt("\ndone %zu prompt%s | %lld new tokens | prompts %s tok/s | then %s tok/s", prompts_.size(),
+                     prompts_.size() == 1 ? "" : "s", static_cast<long long>(made), rate(done.prompt, shown).c_str(),
+                     rate(done.next, grown).c_str()));
+  }
+
+  const Call& call_;
+  const Options& options_;
+  World& world_;
+  ModelConfig config_;
+  models::Model model_;
+  ThreadShare threads_;
+  std::optional<Codec> codec_;
+  std::optional<Codec::Stream> stream_;
+  std::vector<std::string> prompts_;
+  infer::GenerateRequest request_;
+};
+
+}  // namespace
+
+int generate_command(const Call& call, World& world) { return GenerateRun(call, world).run(); }
+
+}  // namespace tessera::jobs

@@ -1,0 +1,224 @@
+// `tessera inspect`: what is in a checkpoint, a model directory, or a file. One process; reads no
+// element unless --stats asks for it.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/inspect/sandbox.hpp"
+#include "io/inspect/measure.hpp"
+#include "io/inspect/recognize.hpp"
+#include "io/config/json_file.hpp"
+#include "io/model/safetensors_index.hpp"
+#include "io/data/token_file.hpp"
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/output.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectRequest {
+  bool stats = false, json = false;
+  std::optional<std::regex> grep;
+};
+
+/// What is known of one path, for either form of output.
+struct Findings {
+  std::vector<std::pair<std::string, std::string>> lines;  // title, words
+  Json json = Json::object();
+  io::StoredTensors stored;
+};
+
+std::optional<std::regex> pattern_of(const Options& options) {
+  if (!options.has("grep")) return std::nullopt;
+  try {
+    return std::regex(options.text("grep"));
+  } catch (const std::regex_error&) {
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression",
+                         "Write it as ECMAScript has them");
+  }
+}
+
+/// "world 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
+std::string words_of(const Json& object, const char* between = " | ") {
+  std::string text;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_array() || value.empty() || value == "") continue;
+    text += (text.empty() ? "" : between) + key + " ";
+    text += value.is_object() ? "{" + words_of(value, ", ") + "}" : value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return text.empty() ? "-" : text;
+}
+
+/// What of a manifest's `may_differ` says where the ranks were, and the rest.
+std::pair<Json, Json> place_and_rest(const Json& may_differ) {
+  std::pair<Json, Json> parts{Json::object(), Json::object()};
+  for (const auto& [key, value] : may_differ.items()) {
+    const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" ||
+                       key == "threads_per_rank";
+    (place ? parts.first : parts.second)[key] = value;
+  }
+  return parts;
+}
+
+void describe_checkpoint(const std::string& directory, Findings& findings) {
+  const std::string path = directory + "/" + io::manifest_name;
+  std::string problem;
+  io::Manifest manifest;
+  try {
+    manifest = io::read_manifest(directory);
+  } catch (const Error& error) {  // of a whole manifest the rest can be told
+    problem = error.line();
+    std::string text;
+    try {
+      text = io::read_text(path, std::size_t{256} << 20);
+    } catch (const Error&) { throw error; }
+    manifest = io::parse_manifest(text, path);
+  }
+  const Json training = Json::parse(manifest.training), may_differ = Json::parse(manifest.may_differ);
+  std::uint64_t bytes = 0;
+  for (const auto& f : manifest.files) bytes += f.bytes;
+  const auto [place, rest] = place_and_rest(may_differ);
+  std::string attachments;
+  for (const auto& a : manifest.attachments) attachments += (attachments.empty() ? "" : ", ") + a.name;
+  findings.lines = {
+      {"step", std::to_string(manifest.step)},
+      {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
+      {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
+      {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
+      {"saved on", words_of(place)},
+      {"saved by", words_of(rest)},
+      {"training", words_of(training)},
+      {"with it", attachments.empty() ? "-" : attachments}};
+  findings.json["step"] = manifest.step;
+  findings.json["optimizer"] = manifest.optimizer;
+  findings.json["whole"] = problem.empty();
+  if (!problem.empty()) findings.json["problem"] = problem;
+  findings.json["saved_by"] = may_differ;
+  findings.json["training"] = training;
+  for (const auto& f : manifest.files) findings.json["files"].push_back({{"name", f.name}, {"bytes", f.bytes}});
+  for (const auto& a : manifest.attachments) findings.json["attachments"].push_back(a.name);
+  findings.stored = io::stored_checkpoint(directory, manifest);
+}
+
+void describe_safetensors(const std::string& path, Findings& findings) {
+  findings.stored = io::stored_safetensors(path);
+  std::vector<std::string> metadata;
+  for (const io::StoredFile& file : findings.stored.files) {
+    findings.json["files"].push_back({{"name", file.path}, {"bytes", file.state.bytes}});
+    const io::SafetensorsFile opened(file.path);
+    for (const auto& [key, value] : opened.metadata()) {
+      const std::string entry = io::shown(key) + ": " + io::shown(value);
+      if (std::ranges::find(metadata, entry) == metadata.end()) metadata.push_back(entry);  // shards say the same
+    }
+    if (findings.stored.files.size() == 1) findings.json["metadata"] = opened.metadata();
+  }
+  std::string words;
+  for (const std::string& entry : metadata) words += (words.empty() ? "" : ", ") + entry;
+  findings.lines = {{"files", std::to_string(findings.stored.files.size())}, {"metadata", words.empty() ? "-" : words}};
+}
+
+void describe_hdf5(const std::string& path, Findings& findings) {
+  const io::Hdf5Catalogue catalogue = io::read_hdf5_contained(path);
+  for (const auto& a : catalogue.attributes) {
+    findings.lines.emplace_back(a.name, a.text.empty() ? std::to_string(a.number) : a.text);
+    findings.json["attributes"][a.name] = a.text.empty() ? Json(a.number) : Json(a.text);
+  }
+  findings.stored = io::stored_hdf5(path, catalogue.datasets);
+}
+
+void describe_tokens(const std::string& path, const InspectRequest& request, Findings& findings) {
+  const io::MappedFile file(path);
+  const io::TokenFileLayout layout = io::check_token_file(file.bytes(), path);
+  findings.lines = {{"tokens", std::to_string(layout.count)}, {"width", strfmt("%d bytes", layout.width)}};
+  findings.json["tokens"] = layout.count;
+  findings.json["width"] = layout.width;
+  if (!request.stats) return;
+  const std::int32_t largest = io::largest_token(layout, path);
+  findings.lines.emplace_back("largest", std::to_string(largest));
+  findings.json["largest"] = largest;
+}
+
+Json json_of(const io::TensorStats& s) {
+  const auto number = [&](double v) { return s.finite() > 0 && std::isfinite(v) ? Json(v) : Json(nullptr); };
+  return {
+      {"min", number(s.least)}, {"max", number(s.most)}, {"mean", number(s.mean())}, {"nan", s.nans}, {"inf", s.infinities}};
+}
+
+std::string words_of(const io::TensorStats& s) {
+  const std::string odd = (s.nans > 0 ? strfmt("  %lld NaN", static_cast<long long>(s.nans)) : "") +
+                          (s.infinities > 0 ? strfmt("  %lld Inf", static_cast<long long>(s.infinities)) : "");
+  if (s.finite() == 0) return "  no finite element" + odd;
+  return strfmt("  min %-12.6g max %-12.6g mean %-12.6g", s.least, s.most, s.mean()) + odd;
+}
+
+/// The table of tensors and what they are together.
+void list_tensors(const InspectRequest& request, Findings& findings) {
+  io::BlockCache cache(findings.stored.files, 4);
+  std::size_t width = 4;
+  const auto wanted = [&](const io::StoredTensor& t) { return !request.grep || std::regex_search(t.name, *request.grep); };
+  for (const io::StoredTensor& t : findings.stored.tensors)
+    if (wanted(t)) width = std::max(width, std::min<std::size_t>(t.name.size(), 64));
+  std::int64_t count = 0, elements = 0;
+  std::uint64_t bytes = 0;
+  for (const io::StoredTensor& t : findings.stored.tensors) {
+    if (!wanted(t)) continue;
+    ++count;
+    elements += t.numel();
+    bytes += t.bytes;
+    const std::string name = io::shown(t.name);
+    std::string line = strfmt("  %-*s  %-7s %12s  ", static_cast<int>(width), name.substr(1, name.size() - 2).c_str(), t.type,
+                              human_bytes(static_cast<double>(t.bytes)).c_str()) + io::shape_text(t.shape);
+    Json entry = {{"name", t.name}, {"dtype", t.type}, {"shape", t.shape}, {"bytes", t.bytes}};
+    if (request.stats && io::measurable(t)) {
+      const io::TensorStats stats = io::measure(t, cache, 0, t.numel());
+      line += words_of(stats);
+      entry["stats"] = json_of(stats);
+    }
+    if (request.json) findings.json["tensors"].push_back(std::move(entry));
+    else log::info(line);
+  }
+  findings.json["total"] = {{"tensors", count}, {"elements", elements}, {"bytes", bytes}};
+  if (!request.json)
+    log::info(strfmt("total      %lld tensors | %lld elements | %s", static_cast<long long>(count),
+                     static_cast<long long>(elements), human_bytes(static_cast<double>(bytes)).c_str()));
+}
+
+void inspect(const std::string& path, const InspectRequest& request) {
+  const io::Located located = io::recognise(path);
+  Findings findings;
+  findings.json["path"] = located.path;
+  findings.json["kind"] = io::name_of(located.kind);
+  const bool tokens = located.kind == io::StoredKind::tokens;
+  if (located.kind == io::StoredKind::checkpoint) describe_checkpoint(located.path, findings);
+  else if (located.kind == io::StoredKind::hdf5) describe_hdf5(located.path, findings);
+  else if (tokens) describe_tokens(located.path, request, findings);
+  else describe_safetensors(located.path, findings);
+  if (!request.json) {
+    log::info(located.path + ": " + io::name_of(located.kind));
+    for (const auto& [title, words] : findings.lines) log::info(strfmt("%-10s ", title.c_str()) + words);
+  }
+  if (!tokens) list_tensors(request, findings);
+  if (request.json) log::info(findings.json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+int inspect_command(const Call& call) {
+  const std::vector<std::string>& paths = call.invocation.operands;
+  if (paths.empty())
+    throw Error(ExitCode::usage, "inspect needs a path", "command line",
+                "tessera inspect PATH [--stats] [--grep REGEX] [--json]");
+  const InspectRequest request{call.options().flag("stats"), call.options().flag("json"), pattern_of(call.options())};
+  for (const std::string& path : paths) inspect(path, request);
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

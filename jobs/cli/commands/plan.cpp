@@ -1,0 +1,224 @@
+// `tessera plan`: what a run takes, for every strategy side by side, without MPI, weights or data.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/report.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/plan/device_limits.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+struct Row {
+  std::string name, mesh;
+  plan::Costs costs;
+  bool chosen = false;
+};
+
+Row row_of(const plan::RunPlan& plan, bool chosen) {
+  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, chosen};
+}
+
+std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
+  std::vector<Row> rows;
+  const int world = chosen.spec.strategy.mesh.world();
+  bool found = false;
+  for (shard::Strategy& strategy : shard::all_strategies(world, chosen.spec.topology.ranks_per_node)) {
+    apply_policy(options, strategy.policy);
+    plan::RunSpec spec = chosen.spec;
+    spec.strategy = strategy;
+    const bool same = strategy.mesh == chosen.spec.strategy.mesh && strategy.policy == chosen.spec.strategy.policy &&
+                      strategy.name == chosen.spec.strategy.name;
+    found = found || same;
+    rows.push_back(same ? row_of(chosen, true) : row_of(plan::make_plan(spec), false));
+  }
+  if (!found) rows.insert(rows.begin(), row_of(chosen, true));
+  return rows;
+}
+
+std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(static_cast<double>(bytes)); }
+
+void print_table(const std::vector<Row>& rows) {
+  std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
+  for (int c = 0; c < plan::num_categories; ++c) head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
+  log::info("memory of a rank");
+  log::info(head + strfmt("%12s", "total"));
+  for (const Row& row : rows) {
+    std::string line = strfmt("%c %-20s %-26s", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str());
+    for (int c = 0; c < plan::num_categories; ++c)
+      line += strfmt("%12s", human_bytes(static_cast<double>(row.costs.memory[c])).c_str());
+    log::info(line + strfmt("%12s", human_bytes(static_cast<double>(row.costs.total)).c_str()));
+  }
+  log::info(
+      "bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and its "
+      "collectives");
+  for (const Row& row : rows) {
+    const TrafficCount &shard = row.costs.shard_axis, &replicate = row.costs.replicate_axis;
+    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%8llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
+                     bytes_or_dash(shard.within_node).c_str(), bytes_or_dash(shard.across_nodes).c_str(),
+                     bytes_or_dash(replicate.within_node).c_str(), bytes_or_dash(replicate.across_nodes).c_str(),
+                     static_cast<unsigned long long>(shard.collectives + replicate.collectives)));
+  }
+}
+
+nlohmann::ordered_json traffic_json(const TrafficCount& count) {
+  return {{"within_node", count.within_node}, {"across_nodes", count.across_nodes}, {"collectives", count.collectives}};
+}
+
+nlohmann::ordered_json row_json(const Row& row) {
+  nlohmann::ordered_json json;
+  json["strategy"] = row.name;
+  json["mesh"] = row.mesh;
+  json["chosen"] = row.chosen;
+  for (int c = 0; c < plan::num_categories; ++c)
+    json["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
+  json["memory"]["total"] = row.costs.total;
+  json["shard_axis"] = traffic_json(row.costs.shard_axis);
+  json["replicate_axis"] = traffic_json(row.costs.replicate_axis);
+  json["flops_per_step"] = row.costs.flops_per_step;
+  json["recompute_flops_per_step"] = row.costs.recompute_flops_per_step;
+  return json;
+}
+
+void explain() {
+  for (const char* line :
+       {"how the figures are made",
+        "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the first) of "
+        "the mesh.",
+        "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where parameters "
+        "are",
+        "               sharded and travel, all of them where they do not; over shared memory a rank is charged its own "
+        "interval;",
+        "               with --mixed_precision what is gathered has two bytes an element, and lies beside the master",
+        "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or resident",
+        "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
+        "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the inputs "
+        "of the",
+        "               blocks and one block's activations",
+        "  buffers      activations between modules, workspaces, ids and targets", "  comm         staging of the transport",
+        "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; over shared "
+        "memory",
+        "               a gather sends nothing and a reduction reads its peers' parts",
+        "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask)"}) {
+    log::info(line);
+  }
+}
+
+/// What of it lies where, and the time that a step takes at least.
+void print_device(const plan::RunPlan& plan) {
+  const plan::Costs& costs = plan.costs;
+  log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host",
+                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
+                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
+  const plan::DeviceLimits& limits = plan::h200;
+  const plan::LeastTime least = plan::least_time(plan, limits);
+  log::info(
+      strfmt("limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
+             "traffic for states",
+             limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
+             least.products_s, least.states_s));
+}
+
+void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
+  const models::Model& model = *plan.spec.model;
+  log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(), config.path.c_str(),
+                   human_count(static_cast<double>(model.num_params())).c_str(),
+                   human_count(static_cast<double>(model.num_matmul_params())).c_str(),
+                   static_cast<long long>(plan.spec.tokens)));
+  log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
+                   plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(), plan.spec.topology.ranks_per_node,
+                   name_of(plan.spec.topology.transport)));
+  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
+  if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
+  log::info("batch     " + batch_line(plan.spec.batch));
+  log::info(
+      strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
+             human_count(plan.costs.flops_per_step).c_str(),
+             plan.costs.recompute_flops_per_step > 0
+                 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
+                 : ""));
+  if (plan.spec.device != host_device) print_device(plan);
+  const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
+  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(),
+                   human_bytes(vector).c_str()));
+}
+
+}  // namespace
+
+int print_plan(const PlanOf& of) {
+  const Options& options = of.options;
+  const ModelConfig config = read_model_config(options, of.world);
+  const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
+  plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
+  spec.index_bytes = of.index_bytes;
+  if (of.world != nullptr) spec.device = of.world->device();
+  else if (options.text("backend") == "cuda") spec.device = {Device::Kind::cuda, 0};  // which one says nothing of sizes
+  const plan::RunPlan chosen = plan::make_plan(spec);
+  const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
+  const bool fits = memory == 0 || plan::memory_needed(chosen) <= memory;
+  const std::int64_t largest = memory == 0 ? 0 : plan::largest_micro_batch(chosen.spec, memory);
+  const std::vector<Row> rows = all_rows(options, chosen);
+  if (options.flag("json")) {
+    nlohmann::ordered_json json;
+    json["model"] = {{"config", config.path},
+                     {"parameters", model.num_params()},
+                     {"matmul_parameters", model.num_matmul_params()},
+                     {"tokens", chosen.spec.tokens}};
+    json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
+    json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
+    json["world"] = of.world_size;
+    json["ranks_per_node"] = of.topology.ranks_per_node;
+    json["batch"] = {{"global", chosen.spec.batch.global_batch},
+                     {"micro", chosen.spec.batch.micro_batch},
+                     {"accumulation", chosen.spec.batch.accumulation}};
+    for (const Row& row : rows) json["strategies"].push_back(row_json(row));
+    if (memory > 0) json["device_memory"] = memory, json["fits"] = fits, json["largest_micro_batch"] = largest;
+    if (options.flag("print_schedule")) json["schedule"] = shard::text(chosen.train);
+    log::info(json.dump(2));
+  } else {
+    print_head(chosen, config);
+    print_table(rows);
+    if (chosen.spec.packed && chosen.spec.index_bytes == 0)
+      log::info(
+          "packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
+    if (memory > 0) {
+      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
+                       human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
+                       human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no",
+                       largest > 0 ? std::to_string(largest).c_str() : "none"));
+    }
+    if (options.flag("explain")) explain();
+    if (options.flag("print_schedule")) log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
+  }
+  if (fits) return static_cast<int>(ExitCode::ok);
+  throw Error(ExitCode::does_not_fit,
+              strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
+                     human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str()),
+              "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
+              largest > 0
+                  ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
+                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
+}
+
+int plan_command(const Call& call) {
+  const Options& options = call.options();
+  check_options(options);
+  const int world = static_cast<int>(options.integer("world_size"));
+  Topology topology;
+  const bool on_device = options.text("backend") == "cuda";
+  if (on_device && !cuda_built)
+    throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take",
+                         "Build it where nvcc is (docs/cuda.md)");
+  choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
+  topology.staged = on_device && options.text("comm") == "mpi";
+  topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
+  topology.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(world));
+  if (topology.ranks_per_node > world) topology.ranks_per_node = world;
+  return print_plan({options, nullptr, world, topology, 0});
+}
+
+}  // namespace tessera::jobs

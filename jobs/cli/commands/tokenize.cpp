@@ -1,0 +1,79 @@
+// `tessera tokenize`: text files to an llm.c token file, in parallel.
+#include <algorithm>
+#include <chrono>
+
+#include "io/data/dataset.hpp"
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/options/values.hpp"
+#include "jobs/cli/session/text.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// The first documents of the file as it was written: each token's id and spelling.
+void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer,
+             std::optional<std::int32_t> eos) {
+  constexpr std::int64_t most_read = 1 << 16;
+  constexpr std::int64_t most_shown = 40;
+  const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(most_read, data.tokens->size())));
+  data.tokens->read(0, static_cast<std::int64_t>(ids.size()), ids.data());
+  std::size_t at = 0;
+  for (std::int64_t n = 1; n <= documents && at < ids.size(); ++n) {
+    std::string line;
+    std::int64_t count = 0;
+    for (bool inside = true; inside && at < ids.size(); ++at) {
+      inside = ids[at] != eos;
+      if (++count <= most_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
+    }
+    log::info(strfmt("document %lld, %lld tokens%s:", static_cast<long long>(n), static_cast<long long>(count),
+                     at == ids.size() && data.tokens->size() > most_read ? " or more" : "") +
+              line + (count > most_shown ? " …" : ""));
+  }
+}
+
+}  // namespace
+
+int tokenize_command(const Call& call, World& world) {
+  const Options& options = call.options();
+  for (const char* name : {"dataset", "out"})
+    if (!options.has(name))
+      throw Error(ExitCode::usage, std::string("tokenize needs --") + name, "command line",
+                  "tessera tokenize --model DIR --dataset FILE ... --out FILE.bin");
+  const std::string path = options.text("out");
+  if (path.size() < 5 || path.substr(path.size() - 4) != ".bin")
+    throw options.refuse("out", "a token file's name ends in .bin: that is how data sets tell it", "Give --out NAME.bin");
+  const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
+  if (tokenizer == nullptr)
+    throw Error(ExitCode::usage, "there is no tokenizer to use", options.has("model") ? options.text("model") : "--model",
+                "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
+  std::unique_ptr<io::Corpus> corpus;
+  std::optional<std::int32_t> eos;
+  world.together([&] {
+    eos = document_end(options, *tokenizer);
+    corpus = std::make_unique<io::Corpus>(options.list("dataset"));
+  });
+  log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +
+            " | documents end in " + (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
+  const auto started = std::chrono::steady_clock::now();
+  const io::CorpusReport report =
+      io::tokenize_corpus(world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (report.repaired > 0)
+    log::warn(40,
+              strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
+  const auto bytes = static_cast<double>(report.bytes);
+  log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
+            strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),
+                   bytes / static_cast<double>(report.tokens), 8 * report.width, seconds) +
+            human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) +
+            (world.size() == 1 ? " rank | " : " ranks | ") + path);
+  world.together([&] {
+    if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer, eos);
+  });
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,261 @@
+// Start and end of a training run; the loop is in train_loop.cpp.
+#include "jobs/cli/commands/train.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/model/companions.hpp"
+#include "io/file/file.hpp"
+#include "io/model/model_file.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/requests.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/plan/device_limits.hpp"
+
+namespace tessera::jobs {
+
+void TrainRun::prepare() {
+  check_options(options_);
+  check_device_choices(options_, world_);
+  (void)TimeLimit(options_, call_.started);  // throws now, and not after the run's directory is made
+  config_ = read_model_config(options_, &world_);
+  model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
+  if (!model_.dropout.empty())
+    log::warn(10, "dropout is not built: " + model_.dropout + " in the model's config.json; training at 0");
+  threads_ = take_cores(options_, world_);
+  trainer_options_ =
+      trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
+  if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
+    throw options_.refuse("baseline", "a bigram table of this vocabulary is too large", "Use it with at most 4096 tokens");
+  }
+  if (!options_.flag("from_scratch")) {
+    world_.together([&] {
+      const std::string file = config_.directory + "/" + io::model_file_name;
+      const auto is_there = [&](const char* name) { return std::filesystem::exists(config_.directory + "/" + name); };
+      if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) &&
+          !is_there(io::manifest_name)) {
+        throw Error(ExitCode::data, "there are no weights to start from", file,
+                    "Add --from_scratch to start from fresh parameters");
+      }
+    });
+  }
+  data_ = open_data(options_, world_, model_, trainer_options_.run.tokens, config_.directory);
+  trainer_options_.run.index_bytes = data_.index_bytes();
+  for (const std::int32_t id : prompt_ids()) {
+    if (id >= model_.vocab)
+      throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id),
+                            "Choose another prompt");
+  }
+  length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
+  if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
+    throw options_.refuse(
+        "profile_steps",
+        strfmt("the run ends at step %lld, before the first step to profile", static_cast<long long>(length_.total_steps)),
+        "Choose earlier steps");
+  }
+  for (const std::string& text : options_.list("profile_ranks")) {
+    const std::optional<std::int64_t> rank = parse_integer(text);
+    if (!rank || *rank < 0 || *rank >= world_.size()) {
+      throw options_.refuse("profile_ranks", "there is no rank " + text + " in a world of " + std::to_string(world_.size()),
+                            strfmt("Give ranks from 0 to %d", world_.size() - 1));
+    }
+  }
+  trainer_options_.lr = lr_schedule(options_, length_.total_steps);
+  sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
+  // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
+  world_.agree("options", options_.json());
+  std::string build = std::string(program_version()) + " " + program_commit();
+  // Asked now for bf16 on the host, so that what it warns of (W030) comes before the first step.
+  const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
+  const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
+  if (trainer_options_.run.strategy.policy.reproducible)
+    build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
+             kernels::blas_version() + bf16;
+  world_.agree("the build", build);
+}
+
+void TrainRun::check_memory() {
+  memory_limit_ = require_fit(
+      options_, world_, plan::make_plan(trainer_options_.run),
+      "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
+}
+
+void TrainRun::start() {
+  const bool on_device = world_.device() != host_device;
+  const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
+  // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
+  sgemm_gflops_ = on_device
+                      ? 1e-9 * plan::h200.flops(dtype) * world_.size()
+                      : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  baseline_pss_ = pss_bytes();
+  trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
+  data_.move_index(trainer_->room(plan::index_name));
+  if (!resume()) read_parameters();
+  const std::int64_t rehearsed = length_.next(0, trainer_options_.run.batch.global_batch);
+  choices_ = rehearse_choices({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), rehearsed}});
+  if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
+    throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+  }
+  output_ = std::make_unique<RunDirectory>(world_, options_, run_directory_);
+}
+
+void TrainRun::read_parameters() {
+  if (options_.flag("from_scratch")) return trainer_->initialise();
+  if (std::filesystem::exists(config_.directory + "/" + io::manifest_name)) {
+    std::vector<io::StateView> views = trainer_->state();
+    for (io::StateView& view : views) view.data[1] = view.data[2] = nullptr;
+    (void)io::CheckpointReader(world_, config_.directory).load(model_.params, trainer_->plan().layout, views);
+  } else {
+    const std::vector<io::ShardView> shards = trainer_->shards();
+    io::read_model(world_, config_.directory, model_.params, trainer_->plan().layout, shards,
+                   [this](const std::string& name) { return models::tensor_use(model_, name); });
+  }
+  trainer_->parameters_changed();
+}
+
+void TrainRun::lock() {
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    io::make_directories(options_.text("output_dir"));
+    lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
+    if (!lock_->held())
+      log::warn(25, "the file system of --output_dir has no locks: nothing keeps a second run from writing there");
+  });
+}
+
+bool TrainRun::resume() {
+  data_identity_ = identity_of(data_, options_, trainer_options_.run.tokens);
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& candidate = candidates_[i];
+    try {
+      const io::CheckpointReader reader(world_, candidate.checkpoint);
+      progress_ = read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
+      const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
+      resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
+                        static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
+                 human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds);
+    } catch (const Error& error) {
+      // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
+      if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates_.size()) throw;
+      if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is passed over: " + error.line());
+      continue;
+    }
+    trainer_->parameters_changed();
+    trainer_->resume_at(progress_.step, progress_.skipped);
+    if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
+    first_step_ = progress_.step;
+    length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);
+    run_directory_ = candidate.directory;
+    return true;
+  }
+  if (resumes_automatically(options_))
+    resumed_ = "resume    no checkpoint under " + options_.text("output_dir") + ": starting afresh";
+  return false;
+}
+
+void TrainRun::save_checkpoints() {
+  Checkpoints::Parts parts{.options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
+  world_.together([&] {
+    if (world_.rank() != 0) return;
+    parts.attachments = {{"config.json", config_.text}};
+    if (!config_.directory.empty())
+      for (auto& a : io::read_companions(config_.directory)) parts.attachments.push_back(std::move(a));
+  });
+  parts.data = data_identity_;
+  parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
+  parts.run = world_.rank() == 0 ? run_json() : "{}";
+  parts.started = call_.started;
+  checkpoints_ = std::make_unique<Checkpoints>(std::move(parts));
+}
+
+std::string TrainRun::run_json() const {
+  const plan::RunPlan& plan = trainer_->plan();
+  nlohmann::ordered_json json;
+  json["program"] = "tessera";
+  json["version"] = program_version();
+  json["commit"] = program_commit();
+  json["compiler"] = compiler();
+  json["mpi"] = mpi_version();
+  json["blas"] = kernels::blas_version();
+  json["isa"] = kernels::name_of(kernels::isa());
+  json["command"] = call_.command_line;
+  json["run_name"] = options_.text("run_name");
+  json["directory"] = std::filesystem::current_path().string();
+  json["hosts"] = hosts_;
+  json["world"] = world_.size();
+  json["nodes"] = world_.node_count();
+  json["transport"] = name_of(plan.spec.topology.transport);
+  json["strategy"] = plan.spec.strategy.name;
+  json["mesh"] = {{"replicate", plan.spec.strategy.mesh.size(Axis::replicate)},
+                  {"shard", plan.spec.strategy.mesh.size(Axis::shard)}};
+  json["threads_per_rank"] = threads_.threads;
+  json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
+  json["reduce_dtype"] = name_of(plan.spec.strategy.policy.reduce_dtype);
+  json["sgemm_gflops"] = sgemm_gflops_;
+  json["parameters"] = model_.num_params();
+  json["total_steps"] = length_.total_steps;
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void TrainRun::announce() {
+  hosts_ = world_.to_root(world_.host());
+  std::sort(hosts_.begin(), hosts_.end());
+  hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
+  world_.together([&] {
+    output_->write("args.json", options_.json());
+    output_->write("run.json", run_json());
+  });
+  const std::vector<std::string> lines =
+      start_up_block({.config = &config_,
+                      .model = &model_,
+                      .data = &data_,
+                      .plan = &trainer_->plan(),
+                      .measured = trainer_->measured_memory(),
+                      .world = &world_,
+                      .threads = threads_,
+                      .length = length_,
+                      .sgemm_gflops = sgemm_gflops_,
+                      .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
+                      .memory_limit = memory_limit_,
+                      .choices = choices_,
+                      .output = output_->path(),
+                      .foreign = &options_.foreign});
+  for (const std::string& line : lines) log::info(line);
+  if (!resumed_.empty()) log::info(resumed_);
+}
+
+int TrainRun::run() {
+  prepare();
+  if (options_.flag("dry_run")) return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
+  check_memory();
+  // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked
+  // when nobody else writes there.
+  if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
+  lock();
+  if (resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
+  start();
+  try {
+    announce();
+    save_checkpoints();
+    if (!loop()) return stopped_early();
+    finish();
+  } catch (const Error& error) {
+    // Divergence and what `together` agreed on come on every rank; a late or dead peer does not.
+    if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail();
+    throw;
+  } catch (...) {
+    output_->fail();
+    throw;
+  }
+  return static_cast<int>(ExitCode::ok);
+}
+
+int train_command(const Call& call, World& world) { return TrainRun(call, world).run(); }
+
+}  // namespace tessera::jobs

@@ -1,0 +1,232 @@
+// The loop of a training run: steps, lines, evaluations, traces, and the end.
+#include <algorithm>
+#include <cmath>
+
+#include "io/config/json_file.hpp"
+#include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/trace.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/base/rng.hpp"
+#include "jobs/cli/session/bigram.hpp"
+
+#include <filesystem>
+
+namespace tessera::jobs {
+
+namespace {
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+}  // namespace
+
+double TrainRun::elapsed() const { return seconds_since(loop_started_); }
+
+bool TrainRun::loop() {
+  loop_started_ = std::chrono::steady_clock::now();
+  if (data_.validation != nullptr && options_.flag("eval_on_start") && first_step_ == 0) (void)evaluate(0);
+  const std::int64_t eval_steps = options_.integer("eval_steps");
+  while (progress_.step < length_.total_steps) {
+    const train::StepReport report = one_step();
+    const std::int64_t done = progress_.step;
+    if (checkpoints_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
+    if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps)
+      (void)evaluate(done);
+  }
+  checkpoints_->finish(progress_);
+  return true;
+}
+
+train::StepReport TrainRun::one_step() {
+  const std::int64_t done = progress_.step + 1;
+  const std::optional<StepRange> range =
+      options_.has("profile_steps") ? parse_range(options_.text("profile_steps")) : std::nullopt;
+  if (range && done == range->first)
+    trainer_->start_trace(static_cast<int>(std::min<std::int64_t>(range->last - range->first + 1, 10000)));
+  const std::int64_t count = length_.next(progress_.samples, trainer_options_.run.batch.global_batch);
+  train::StepReport report;
+  try {
+    report = trainer_->step(*data_.train, *sampler_, progress_.samples, count);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::diverged) throw;  // agreed by all ranks before the update
+    output_->fail();
+    world_.abort(error);
+  }
+  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(),
+               trainer_->loss_scale()};
+  interval_.add(report);
+  if (!report.skipped) {  // else the loss may be no number
+    loss_sum_ += report.loss * static_cast<double>(report.tokens);
+    tokens_ += report.tokens;
+  }
+  if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
+    trace(done);
+  const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
+                      (done == 1 && options_.flag("logging_first_step")) || report.skipped;
+  if (logged) log_step(report);
+  return report;
+}
+
+void TrainRun::log_step(const train::StepReport& report) {
+  StepLine line{.experts = model_.router.layers > 0, .scaled = progress_.loss_scale.has_value(), .report = report,
+                .interval = interval_, .total_steps = length_.total_steps};
+  const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
+  line.mfu = sgemm_gflops_ > 0 ? interval_.flops / std::max(interval_.seconds, 1e-12) / (sgemm_gflops_ * 1e9) : 0;
+  line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
+  line.memory_limit = memory_limit_;
+  line.elapsed = elapsed();
+  line.remaining =
+      line.elapsed / static_cast<double>(report.step - first_step_) * static_cast<double>(length_.total_steps - report.step);
+  log::info(step_line(line));
+  JsonLine json;
+  json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
+  if (line.scaled)
+    json.number("loss_scale", report.loss_scale).integer("skipped", report.skipped).integer("skipped_steps", progress_.skipped);
+  if (model_.router.layers > 0)
+    json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
+  json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
+      .integer("global_step", report.step)
+      .integer("max_steps", length_.total_steps);
+  json.number("elapsed_time", line.elapsed)
+      .number("remaining_time", line.remaining)
+      .number("memory(GiB)", static_cast<double>(line.memory) / 1073741824.0);
+  json.number("tokens_per_second", rate).number("mfu", line.mfu).integer("tokens", report.tokens);
+  json.number("time_step", interval_.seconds / static_cast<double>(interval_.steps))
+      .number("time_data", interval_.data_seconds / static_cast<double>(interval_.steps));
+  json.number("time_comm", interval_.comm_seconds / static_cast<double>(interval_.steps));
+  const std::int64_t every = options_.integer("hash_params_every");
+  if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
+    std::string all;
+    for (const std::string& hash : world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
+      all += hash;
+    json.text("state_hash", strfmt("%016llx", static_cast<unsigned long long>(hash64(all))));
+  }
+  world_.together([&] { output_->log(json); });
+  interval_ = {};
+  logged_ = report.step;
+}
+
+void TrainRun::trace(std::int64_t) {
+  const std::vector<train::TraceSpan> spans = trainer_->take_trace();
+  const std::vector<std::string>& ranks = options_.list("profile_ranks");
+  const bool wanted = ranks.empty() || std::find(ranks.begin(), ranks.end(), std::to_string(world_.rank())) != ranks.end();
+  const std::string directory = options_.has("trace_dir") ? options_.text("trace_dir") : output_->file("trace");
+  world_.together([&] {
+    std::error_code error;
+    if (world_.rank() == 0) std::filesystem::create_directories(directory, error);
+    if (error)
+      throw Error(ExitCode::data, "cannot make the directory for traces: " + error.message(), directory,
+                  "Choose another --trace_dir");
+  });
+  world_.together([&] {
+    if (!wanted) return;
+    io::write_text(
+        directory + strfmt("/rank-%05d.json", world_.rank()),
+        chrome_trace(spans, world_.rank(), world_.size(), world_.host(), name_of(trainer_->plan().spec.topology.transport)));
+  });
+  log::info("trace     " + directory + "/rank-*.json");
+}
+
+train::EvalReport TrainRun::evaluate(std::int64_t done) {
+  const plan::RunSpec& spec = trainer_->plan().spec;
+  const std::int64_t rows = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
+  const std::int64_t most = options_.integer("eval_max_batches") * rows * world_.size();
+  train::EvalReport report;
+  try {
+    report = trainer_->evaluate(*data_.validation, most);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::diverged) throw;
+    output_->fail();
+    world_.abort(error);
+  }
+  log::info(eval_line(done, length_.total_steps, report));
+  JsonLine json;
+  json.number("eval_loss", report.loss)
+      .number("eval_ppl", std::exp(report.loss))
+      .number("eval_token_acc", report.token_accuracy);
+  json.integer("eval_tokens", report.tokens)
+      .integer("global_step", done)
+      .integer("max_steps", length_.total_steps)
+      .number("eval_runtime", report.seconds);
+  world_.together([&] { output_->log(json); });
+  return report;
+}
+
+std::vector<std::int32_t> TrainRun::prompt_ids() const {
+  const std::string prompt = options_.text("sample_prompt");
+  if (data_.tokenizer != nullptr && !prompt.empty()) return data_.tokenizer->encode(prompt, io::Special::with);
+  std::vector<std::int32_t> ids;
+  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+void TrainRun::sample() {
+  const std::vector<std::int32_t> out = trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
+                                                           options_.real("sample_temperature"), trainer_options_.seed);
+  log::info("sample    " +
+            (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with)) : printable(out)));
+}
+
+void TrainRun::memory_line() {
+  std::size_t arena = 0;
+  for (int c = 0; c < plan::num_categories; ++c) arena += trainer_->measured_memory()[c];
+  arena -= trainer_->plan().costs.in[static_cast<int>(Memory::device)];  // the host's memory alone
+  const std::uint64_t pss = pss_bytes();
+  const auto other =
+      static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_);
+  const double pss_max = static_cast<double>(world_.max(static_cast<std::int64_t>(pss))),
+               pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
+  const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),
+               other_max = static_cast<double>(world_.max(other));
+  log::info(strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)",
+                   human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
+                   human_bytes(other_max).c_str()));
+}
+
+void TrainRun::finish() {
+  const double seconds = elapsed();
+  std::optional<train::EvalReport> last;
+  if (data_.validation != nullptr) last = evaluate(length_.total_steps);
+  if (options_.text("baseline") == "bigram") {
+    std::string line;
+    world_.together([&] {
+      if (world_.rank() != 0) return;
+      const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
+      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
+                    std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last->loss),
+                    last->loss < bigram.loss ? "lower" : "higher");
+      output_->log(JsonLine()
+                       .number("bigram_loss", bigram.loss)
+                       .number("eval_loss", last->loss)
+                       .integer("global_step", length_.total_steps));
+    });
+    log::info(line);
+  }
+  memory_line();
+  if (options_.has("sample_prompt")) sample();
+  if (options_.flag("save_model")) {
+    const std::vector<io::ShardView> shards = trainer_->shards();
+    io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
+                    trainer_->plan().layout, shards, trainer_->writes_shards(),
+                    {.max_shard_bytes = options_.bytes("max_shard_size"), .companions = config_.directory});
+  }
+  world_.together([&] {
+    if (world_.rank() == 0) output_->status("completed");
+  });
+  log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s",
+                   static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
+                   loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)),
+                   human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
+                   human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
+}
+
+int TrainRun::stopped_early() {
+  world_.together([&] {
+    if (world_.rank() == 0) output_->status("preempted");
+  });
+  log::info(strfmt("stopped %lld/%lld | the checkpoint is saved: start again with --resume_from_checkpoint auto | %s",
+                   static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps),
+                   output_->path().c_str()));
+  return static_cast<int>(ExitCode::preempted);
+}
+
+}  // namespace tessera::jobs

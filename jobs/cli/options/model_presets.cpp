@@ -1,0 +1,116 @@
+// Configs of the built-in shapes: sizes and keys as the released config.json files have them.
+#include "jobs/cli/options/model_presets.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+
+const char* const shape_words =
+    "gpt2|gpt2-medium|gpt2-large|gpt2-xl|small|"
+    "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|"
+    "qwen2.5-0.5b|qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|qwen2.5-72b|"
+    "qwen3-0.6b|qwen3-1.7b|qwen3-4b|qwen3-8b|qwen3-14b|qwen3-32b|qwen3-30b-a3b|mixtral-8x7b";
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Gpt2Shape {
+  const char* name;
+  int layers, hidden, heads, vocab, positions;
+};
+constexpr Gpt2Shape gpt2_shapes[] = {{"gpt2", 12, 768, 12, 50257, 1024},
+                                     {"gpt2-medium", 24, 1024, 16, 50257, 1024},
+                                     {"gpt2-large", 36, 1280, 20, 50257, 1024},
+                                     {"gpt2-xl", 48, 1600, 25, 50257, 1024},
+                                     {"small", 6, 384, 6, 256, 1024}};
+
+struct DecoderShape {
+  const char *name, *family;
+  int layers, hidden, inner, heads, kv_heads, head_dim, vocab, positions;
+  bool tied;
+  double theta, eps;
+};
+constexpr DecoderShape decoder_shapes[] = {
+    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 5e5, 1e-5},
+    {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, true, 5e5, 1e-5},
+    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 5e5, 1e-5},
+    {"llama-3.1-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, false, 5e5, 1e-5},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, true, 1e6, 1e-6},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 131072, true, 1e6, 1e-6},
+    {"qwen2.5-3b", "qwen2", 36, 2048, 11008, 16, 2, 128, 151936, 32768, true, 1e6, 1e-6},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, false, 1e6, 1e-6},
+    {"qwen2.5-14b", "qwen2", 48, 5120, 13824, 40, 8, 128, 152064, 131072, false, 1e6, 1e-5},
+    {"qwen2.5-32b", "qwen2", 64, 5120, 27648, 40, 8, 128, 152064, 131072, false, 1e6, 1e-5},
+    {"qwen2.5-72b", "qwen2", 80, 8192, 29568, 64, 8, 128, 152064, 131072, false, 1e6, 1e-5},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, true, 1e6, 1e-6},
+    {"qwen3-1.7b", "qwen3", 28, 2048, 6144, 16, 8, 128, 151936, 40960, true, 1e6, 1e-6},
+    {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, true, 1e6, 1e-6},
+    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6, 1e-6},
+    {"qwen3-14b", "qwen3", 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6, 1e-6},
+    {"qwen3-32b", "qwen3", 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6, 1e-6},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6, 1e-6},
+    {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5}};
+
+std::string config_of(const Gpt2Shape& shape) {
+  return strfmt(
+      "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": %d, \"n_head\": %d, "
+      "\"vocab_size\": %d, \"n_positions\": %d, \"n_inner\": null, \"activation_function\": \"gelu_new\", "
+      "\"layer_norm_epsilon\": 1e-05, \"initializer_range\": 0.02, \"tie_word_embeddings\": true, "
+      "\"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, \"resid_pdrop\": 0.0}\n",
+      shape.layers, shape.hidden, shape.heads, shape.vocab, shape.positions);
+}
+
+const char* architecture(const std::string& family) {
+  if (family == "llama") return "LlamaForCausalLM";
+  if (family == "qwen2") return "Qwen2ForCausalLM";
+  if (family == "qwen3") return "Qwen3ForCausalLM";
+  return family == "mixtral" ? "MixtralForCausalLM" : "Qwen3MoeForCausalLM";
+}
+
+/// What only this family's files say.
+void add_family_keys(const DecoderShape& shape, Json& json) {
+  const std::string family = shape.family;
+  if (family == "llama")
+    json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", shape.tied ? 32.0 : 8.0}, {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  if (family == "qwen3_moe") {
+    json["num_experts"] = 128, json["num_experts_per_tok"] = 8, json["moe_intermediate_size"] = 768;
+    json["norm_topk_prob"] = true, json["decoder_sparse_step"] = 1, json["mlp_only_layers"] = Json::array();
+    json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.001;
+  }
+  if (family == "mixtral") {
+    json["num_local_experts"] = 8, json["num_experts_per_tok"] = 2;
+    json["output_router_logits"] = false, json["router_aux_loss_coef"] = 0.02;
+  }
+}
+
+std::string config_of(const DecoderShape& shape) {
+  Json json;
+  json["architectures"] = {architecture(shape.family)};
+  json["model_type"] = shape.family;
+  json["vocab_size"] = shape.vocab, json["max_position_embeddings"] = shape.positions;
+  json["hidden_size"] = shape.hidden, json["intermediate_size"] = shape.inner, json["num_hidden_layers"] = shape.layers;
+  json["num_attention_heads"] = shape.heads, json["num_key_value_heads"] = shape.kv_heads, json["head_dim"] = shape.head_dim;
+  json["hidden_act"] = "silu", json["rms_norm_eps"] = shape.eps, json["initializer_range"] = 0.02;
+  json["rope_theta"] = shape.theta, json["tie_word_embeddings"] = shape.tied, json["attention_dropout"] = 0.0;
+  add_family_keys(shape, json);
+  return json.dump() + "\n";
+}
+
+}  // namespace
+
+std::string shape_config(const std::string& word) {
+  for (const Gpt2Shape& shape : gpt2_shapes)
+    if (word == shape.name) return config_of(shape);
+  for (const DecoderShape& shape : decoder_shapes)
+    if (word == shape.name) return config_of(shape);
+  std::string known = shape_words;
+  std::replace(known.begin(), known.end(), '|', ' ');
+  throw Error(ExitCode::usage, "no built-in shape \"" + word + "\"", "--shape", "Shapes: " + known);
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,117 @@
+// The command line as a whole: command, operands, layers in their order. Boost.Program_options reads the canonical tokens.
+#include <boost/program_options.hpp>
+#include <filesystem>
+
+#include "jobs/cli/options/options.hpp"
+
+namespace tessera::jobs {
+
+namespace po = boost::program_options;
+
+namespace {
+
+/// Commands of other tools, or of later versions, by what to use today.
+std::string command_hint(const std::string& word) {
+  if (word == "export") return "Use convert --to hf";
+  if (word == "merge_lora" || word == "report" || word == "template") {
+    return "It is not built yet. Commands: " + command_names();
+  }
+  if (word == "pt") return "Use train: it trains on plain text";
+  if (word == "sft" || word == "rlhf" || word == "dpo") return "Only training on plain text is built yet: train";
+  std::vector<std::string> names;
+  for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
+  const std::string near = suggestion(word, names);
+  return near.empty() ? "Commands: " + command_names() : near;
+}
+
+po::options_description description() {
+  po::options_description result;
+  for (const OptionSpec& spec : option_table()) {
+    result.add_options()(spec.name, po::value<std::vector<std::string>>()->composing(), spec.help);
+  }
+  result.add_options()("operand", po::value<std::vector<std::string>>());
+  return result;
+}
+
+/// Name → values, in order of the names' first mention, and operands.
+po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
+  const po::options_description known = description();
+  po::positional_options_description operands;
+  operands.add("operand", -1);
+  po::variables_map map;
+  try {
+    const auto style = po::command_line_style::allow_long | po::command_line_style::long_allow_adjacent;
+    po::store(po::command_line_parser(tokens).options(known).positional(operands).style(style).run(), map);
+  } catch (const po::error& error) { throw Error(ExitCode::usage, error.what(), "command line", "See --help"); }
+  return map;
+}
+
+bool takes_word_operand(const std::string& command) {
+  return command == "bench" || command == "config" || command == "completion" || command == "checkpoint";
+}
+
+/// Operands are files to look at, not configurations to read.
+bool takes_path_operands(const std::string& command) { return command == "inspect" || command == "checkpoint"; }
+
+void take_operands(Invocation& result, const std::vector<std::string>& operands) {
+  std::size_t next = 0;
+  if (takes_word_operand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
+  if (takes_path_operands(result.command)) {
+    result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
+    return;
+  }
+  if (next < operands.size() && (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
+    throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
+                "See tessera " + result.command + " --help");
+  }
+  for (; next < operands.size(); ++next) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(operands[next], ignored)) {
+      throw Error(ExitCode::data, "there is no configuration file " + operands[next], "command line",
+                  "Name a YAML or JSON file; options begin with --");
+    }
+    result.options.read_file(operands[next]);
+  }
+}
+
+}  // namespace
+
+Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment) {
+  Invocation result;
+  std::vector<std::string> rest = arguments;
+  if (!rest.empty() && (rest[0].empty() || rest[0][0] != '-')) {
+    const CommandSpec* command = find_command(rest[0]);
+    if (command == nullptr)
+      throw Error(ExitCode::usage, "unknown command \"" + rest[0] + "\"", "command line", command_hint(rest[0]));
+    result.command = command->name;
+    result.options.commands = command->bit;
+    rest.erase(rest.begin());
+  }
+  const po::variables_map map = parse_tokens(normalise(rest, result.options.commands));
+
+  const std::vector<std::string> operands =
+      map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
+  const auto given = [&map](const char* name) { return map.count(name) != 0; };
+  // Questions about the program itself read no file and no environment.
+  if (given("help") || given("help_all") || given("version") || given("man") || given("schema") || given("help_markdown")) {
+    for (const auto& [name, value] : map) {
+      if (name != "operand")
+        result.options.assign(name, value.as<std::vector<std::string>>(), {layer::command_line, "command line"});
+    }
+    return result;
+  }
+  take_operands(result, operands);
+  result.options.read_environment(environment);
+  for (const auto& [name, value] : map) {
+    if (name == "operand") continue;
+    std::vector<std::string> items = value.as<std::vector<std::string>>();
+    const OptionSpec* spec = find_option(name);
+    if (spec->type != Type::list && spec->type != Type::texts)
+      items.erase(items.begin(), items.end() - 1);  // the last one counts
+    result.options.assign(name, std::move(items), {layer::command_line, "command line"});
+  }
+  result.options.resolve_strategy();
+  return result;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,36 @@
+#pragma once
+// Text to values: flags, numbers, sizes, times, ranges. Strict: the whole text, or an Error
+// (usage) that says what was expected.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "jobs/cli/options/table.hpp"
+
+namespace tessera::jobs {
+
+/// true|True|1|yes|on and their opposites, any case; nothing for other words.
+[[nodiscard]] std::optional<bool> parse_flag(const std::string& text);
+/// Decimal, or with an exponent or a suffix k, m, g that makes a whole number (1e3, 4k).
+[[nodiscard]] std::optional<std::int64_t> parse_integer(const std::string& text);
+[[nodiscard]] std::optional<double> parse_real(const std::string& text);
+/// "5GB" (decimal), "512MiB", "2G" (= GiB), "4096".
+[[nodiscard]] std::optional<std::uint64_t> parse_size(const std::string& text);
+/// Seconds of "90", "90s", "1h30m", "2d", "500ms".
+[[nodiscard]] std::optional<double> parse_duration(const std::string& text);
+
+struct StepRange {
+  std::int64_t first = 0, last = 0;  // both included
+};
+[[nodiscard]] std::optional<StepRange> parse_range(const std::string& text);
+
+/// "" if `text` is a value of the option; else what was expected ("an integer, at least 1").
+[[nodiscard]] std::string why_not(const OptionSpec& spec, const std::string& text);
+
+/// "16.0 MiB", "3.72 GiB"; "131.1M", "18.2k"; "00:02:31".
+[[nodiscard]] std::string human_bytes(double bytes);
+[[nodiscard]] std::string human_count(double count);
+[[nodiscard]] std::string human_time(double seconds);
+
+}  // namespace tessera::jobs

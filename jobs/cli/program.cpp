@@ -1,0 +1,155 @@
+// Dispatch, and what becomes of errors. Three kinds: refused before MPI starts, the same on every rank (rank 0 speaks and all
+// leave with the code), and met by one rank alone (World::abort).
+#include "jobs/cli/program.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/options/render.hpp"
+#include "jobs/cli/session/launcher.hpp"
+#include "jobs/cli/session/requests.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/signals.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && launcher_size() > 1; }
+
+int code_of(const Error& error) { return static_cast<int>(error.code()); }
+
+/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all when the
+/// first one leaves, the silent ones wait for the one that speaks.
+int refuse_everywhere(const Error& error) {
+  if (launcher_rank() == 0) {
+    log::error(error.line());
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  return code_of(error);
+}
+
+/// The same, met in parsing under mpirun: MPI is started just to leave together.
+int refuse_together(const Error& error) {
+  if (!under_mpi_launcher()) return refuse_everywhere(error);
+  try {
+    WorldOptions options;
+    options.comm = WorldOptions::Comm::mpi;
+    const std::unique_ptr<World> world = bootstrap(options);
+    if (world->rank() == 0) log::error(error.line());
+    world->barrier();
+  } catch (const Error&) { return refuse_everywhere(error); }
+  return code_of(error);
+}
+
+bool answer_question(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  std::string text;
+  if (options.flag("help") || options.flag("help_all"))
+    text = help_text(find_command(invocation.command), options.flag("help_all"));
+  else if (options.flag("version")) text = version_text();
+  else if (options.flag("man")) text = man_page(program_version());
+  else if (options.flag("schema")) text = json_schema();
+  else if (options.flag("help_markdown")) text = markdown();
+  else return false;
+  if (launcher_rank() == 0) std::fputs(text.c_str(), stdout);
+  return true;
+}
+
+int with_world(const Call& call, World& world) {
+  try {
+    (void)kernels::isa();  // a build for one instruction set says here that this CPU lacks it
+    if (call.invocation.command == "train") return train_command(call, world);
+    if (call.invocation.command == "generate") return generate_command(call, world);
+    if (call.invocation.command == "eval") return eval_command(call, world);
+    if (call.invocation.command == "bench") return bench_command(call, world);
+    if (call.invocation.command == "convert") return convert_command(call, world);
+    if (call.invocation.command == "checkpoint") return checkpoint_command(call, world);
+    if (call.invocation.command == "tokenize") return tokenize_command(call, world);
+    return doctor_command(call, world);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::communication) world.abort(error);
+    if (world.rank() == 0) log::error(error.line());
+    world.barrier();
+    return code_of(error);
+  } catch (const std::bad_alloc&) {
+    world.abort(Error(ExitCode::does_not_fit, "memory ran out", "rank " + std::to_string(world.rank()),
+                      "Lower per_device_train_batch_size or shard more; tessera plan shows what fits"));
+  } catch (const std::exception& failure) {
+    world.abort(Error(ExitCode::internal, failure.what(), "rank " + std::to_string(world.rank()),
+                      "This is a bug of tessera: please report it"));
+  }
+  return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
+}
+
+int start_world(const Call& call) {
+  std::unique_ptr<World> world;
+  try {
+    WorldOptions options = world_options(call.options());
+    if (call.invocation.command == "train" || call.invocation.command == "generate" || call.invocation.command == "eval")
+      options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
+    world = bootstrap(options);
+  } catch (const Error& error) { return refuse_everywhere(error); }
+  log::set_rank(world->rank(), world->size(), world->host());
+  log::set_quiet(call.options().flag("quiet"));
+  return with_world(call, *world);
+}
+
+int dispatch(const Call& call) {
+  const std::string& command = call.invocation.command;
+  if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
+  for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
+    if (command == with_peers) return start_world(call);
+  // The rest needs no peers: under a launcher one process does it.
+  if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);
+  log::set_quiet(call.options().flag("quiet"));
+  try {
+    if (command == "plan") return plan_command(call);
+    if (command == "config") return config_command(call);
+    if (command == "inspect") return inspect_command(call);
+    return completion_command(call);
+  } catch (const Error& error) {
+    log::error(error.line());
+    return code_of(error);
+  } catch (const std::bad_alloc&) {
+    log::error("memory ran out");
+    return static_cast<int>(ExitCode::does_not_fit);
+  } catch (const std::exception& failure) {
+    log::error(std::string(failure.what()) + ". This is a bug of tessera: please report it");
+    return static_cast<int>(ExitCode::internal);
+  }
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& arguments, char** environment) {
+  const auto started = std::chrono::steady_clock::now();
+  survive_file_size_limit();
+  log::set_rank(launcher_rank(), launcher_size(), "this node");  // until MPI knows better
+  Invocation invocation;
+  try {
+    invocation = parse_command_line(arguments, environment);
+    if (answer_question(invocation)) return static_cast<int>(ExitCode::ok);
+    if (invocation.command.empty()) {
+      if (arguments.empty()) {
+        if (launcher_rank() == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
+        return static_cast<int>(ExitCode::usage);
+      }
+      throw Error(ExitCode::usage, "no command is given", "command line",
+                  "Commands: " + command_names());
+    }
+  } catch (const Error& error) { return refuse_together(error); }
+  std::vector<std::string> line{"tessera"};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  return dispatch({invocation, line, started});
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,191 @@
+// Opening a run's data: files, split, counts, and whether the model can read the ids.
+#include <algorithm>
+#include <cmath>
+
+#include "io/data/data_kind.hpp"
+#include "io/data/documents.hpp"
+#include "io/data/packing.hpp"
+#include "io/tokenizer/document_ids.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/text.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+void check_ids(const io::Dataset& data, const models::Model& model, const char* option) {
+  if (data.largest_id < model.vocab) return;
+  throw Error(ExitCode::data,
+              strfmt("the data holds token id %d, but the model's vocabulary ends at %lld", data.largest_id,
+                     static_cast<long long>(model.vocab - 1)),
+              std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
+}
+
+io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what,
+                                const char* option) {
+  const io::SampleCount count = io::count_samples(tokens, length);
+  if (count.samples < 1 && tokens.packed() != nullptr)
+    throw Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
+  if (count.samples < 1) {
+    throw Error(ExitCode::data,
+                strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what,
+                       static_cast<long long>(tokens.size()), static_cast<long long>(length + 1)),
+                option, "Give more data, or a smaller --max_length");
+  }
+  return count;
+}
+
+/// True if something has to be tokenised: .bin files are tokens already, and then no tokenizer is looked for.
+bool reads_text(const Options& options) {
+  const auto is_text = [](const std::string& path) { return io::data_kind(path) != "bin"; };
+  for (const char* name : {"dataset", "val_dataset"})
+    if (std::any_of(options.list(name).begin(), options.list(name).end(), is_text)) return true;
+  return options.has("sample_prompt");
+}
+
+/// The files of an option, text as a token file where there is a tokenizer.
+std::vector<std::string> prepare_files(const Options& options, World& world, const char* option, RunData& data) {
+  const TokenisedData made = tokenised(options, world, data.tokenizer.get(), options.list(option));
+  if (!made.line.empty()) data.tokenised.push_back(made.line);
+  return made.paths;
+}
+
+/// What an option's files hold.
+struct Opened {
+  std::shared_ptr<const io::TokenStream> tokens;
+  std::vector<std::int64_t> ends;  // of documents, for --packing; else empty
+};
+
+/// The token that ends documents in .bin files that say nothing about them themselves.
+std::int32_t separator(const Options& options, const std::string& model_directory) {
+  const std::string to_do = "Give --eos_token TOKEN with a tokenizer, or files that tessera tokenize has written";
+  if (options.text("eos_token") == "none")
+    throw options.refuse("eos_token", "--packing needs to know where the documents of a .bin file end", to_do);
+  if (const auto tokenizer = read_tokenizer(options, model_directory)) return document_end(options, *tokenizer).value();
+  if (options.given("eos_token")) throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
+  const io::DocumentIds ids =
+      model_directory.empty()
+          ? io::DocumentIds{}
+          : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
+  if (ids.eos.empty())
+    throw Error(ExitCode::usage,
+                "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model",
+                "--packing", to_do);
+  return ids.eos.front();
+}
+
+/// The stream of `paths`; `files` are those of the option, whose tokens they hold.
+Opened open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
+                    const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
+  io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
+  check_ids(data, model, option);
+  Opened opened;
+  if (options.flag("packing")) opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
+  files = std::move(data.files);
+  const std::vector<std::string>& named = options.list(option);
+  if (named != paths) {
+    files.clear();
+    for (const std::string& path : named) files.push_back({.path = path, .kind = io::data_kind(path)});
+  }
+  opened.tokens = std::move(data.tokens);
+  return opened;
+}
+
+/// `documents` as samples, which `data` keeps.
+std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents,
+                                            std::int64_t tokens, RunData& data) {
+  return data.packed.emplace_back(
+      std::make_shared<io::PackedStream>(whole.tokens, documents, tokens, io::packing_of(options.text("packing_strategy"))));
+}
+
+/// The documents of the stream as samples, if they are to be packed; else the stream.
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+  return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
+}
+
+/// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data
+/// whole documents, as many as fit.
+void split(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+  const std::int64_t size = whole.tokens->size();
+  const auto held_out = static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
+  if (!options.flag("packing")) {
+    data.validation = io::slice(whole.tokens, size - held_out, held_out);
+    data.train = io::slice(whole.tokens, 0, size - held_out);
+    return;
+  }
+  const std::span<const std::int64_t> ends(whole.ends);
+  const auto kept = static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
+  data.train = pack(options, whole, {0, ends.first(kept)}, tokens, data);
+  data.validation = pack(options, whole, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
+}
+
+void agree_on_samples(World& world, const RunData& data) {
+  std::string text;
+  for (const auto* stream : {data.train.get(), data.validation.get()})
+    if (stream != nullptr && stream->packed() != nullptr)
+      text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
+  if (!text.empty()) world.agree("the packed samples", text);
+}
+
+}  // namespace
+
+std::size_t RunData::index_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& stream : packed) bytes += stream->index_bytes();
+  return bytes;
+}
+
+void RunData::move_index(std::span<std::byte> room) const {
+  for (const auto& stream : packed) {
+    const std::size_t bytes = stream->index_bytes();
+    stream->move_index(room.first(bytes));
+    room = room.subspan(bytes);
+  }
+}
+
+RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
+                  const std::string& model_directory) {
+  if (!options.has("dataset"))
+    throw Error(ExitCode::usage, "no training data is named", "--dataset", "Give --dataset FILE ...");
+  RunData data;
+  if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
+  const std::vector<std::string> train_paths = prepare_files(options, world, "dataset", data);
+  const std::vector<std::string> val_paths = prepare_files(options, world, "val_dataset", data);
+  world.together([&] {
+    const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
+    if (!val_paths.empty()) {
+      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
+                               tokens, data);
+      data.train = packed(options, whole, tokens, data);
+    } else if (options.real("split_dataset_ratio") > 0) {
+      split(options, whole, tokens, data);
+    } else {
+      data.train = packed(options, whole, tokens, data);
+    }
+    data.train_count = count_or_refuse(*data.train, tokens, "training data", "--dataset");
+    if (data.validation != nullptr) {
+      data.val_count = count_or_refuse(*data.validation, tokens, "validation data",
+                                       options.has("val_dataset") ? "--val_dataset" : "--split_dataset_ratio");
+    }
+  });
+  agree_on_samples(world, data);
+  return data;
+}
+
+RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
+                       const std::string& model_directory) {
+  if (!options.has("dataset"))
+    throw Error(ExitCode::usage, "no data to evaluate on is named", "--dataset", "Give --dataset FILE ...");
+  RunData data;
+  if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
+  const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
+  world.together([&] {
+    data.train =
+        packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens, data);
+    data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
+  });
+  agree_on_samples(world, data);
+  return data;
+}
+
+}  // namespace tessera::jobs

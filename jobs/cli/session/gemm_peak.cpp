@@ -1,0 +1,109 @@
+// Measuring products on every rank at once.
+#include "jobs/cli/session/gemm_peak.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "kernels/gemm.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/arena.hpp"
+#include "runtime/base/half.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/base/transfer.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// Random numbers in [-1, 1) of T, to a device.
+template <class T>
+void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
+  std::vector<T> window(host_window_bytes / sizeof(T));
+  for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(window.size())) {
+    const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
+    for (std::int64_t i = 0; i < count; ++i)
+      window[static_cast<std::size_t>(i)] = T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
+    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(),
+             static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+void fill_random(DType dtype, Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
+  if (dtype == DType::bf16) fill_random<bf16>(device, to, numel, seed);
+  else if (dtype == DType::f16) fill_random<f16>(device, to, numel, seed);
+  else fill_random<float>(device, to, numel, seed);
+}
+
+}  // namespace
+
+std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows) {
+  std::vector<GemmShape> shapes{{2048, 2048, 2048}};
+  for (const ParamSpec& param : model.params) {
+    if (param.shape.rank() != 2) continue;
+    const std::int64_t a = param.shape[0], b = param.shape[1];
+    GemmShape shape{rows, b, a};
+    // A vocabulary-sized table is multiplied in the head, transposed and in chunks; a position table not at all.
+    if (a == model.max_tokens && a != model.vocab) continue;
+    if (a == model.vocab) shape = {rows, std::min<std::int64_t>(a, 4096), b};
+    const bool known = std::any_of(shapes.begin(), shapes.end(),
+                                   [&](const GemmShape& s) { return s.m == shape.m && s.n == shape.n && s.k == shape.k; });
+    if (!known) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+double measure_together(World& world, const GemmShape& shape, int repeats, DType dtype) {
+  const auto measure = dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
+  world.barrier();
+  const double mine = measure(shape.m, shape.n, shape.k, repeats);
+  world.barrier();
+  return static_cast<double>(world.sum(std::llround(mine * 1e6))) / 1e6;
+}
+
+double measure_device_together(World& world, DType dtype, std::int64_t edge, int repeats) {
+  const Device device = world.device();
+  const auto bytes = static_cast<std::size_t>(edge * edge) * size_of(dtype);
+  const auto slot = [&](const char* name) { return ArenaSlot{.name = name, .bytes = bytes, .memory = Memory::device}; };
+  std::optional<Arena> arena;
+  Stream stream("limit", Stream::Mode::immediate, device, Priority::normal);
+  const auto multiply = [&] {
+    const auto matrix = [&](const char* name) { return TensorView(arena->data(name), dtype, {edge, edge}, device); };
+    kernels::gemm({.a = matrix("a"), .b = matrix("b"), .c = matrix("c")}, stream.view());
+    stream.synchronize();
+  };
+  world.together([&] {
+    arena.emplace(std::vector<ArenaSlot>{slot("a"), slot("b"), slot("c")}, Arena::Share{}, device);
+    for (const char* name : {"a", "b"})
+      fill_random(dtype, device, arena->data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
+    for (int i = 0; i < 2; ++i) multiply();
+  });
+  double best = 0;
+  world.together([&] {
+    for (int i = 0; i < repeats; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      multiply();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      best = std::max(best, 2e-9 * std::pow(static_cast<double>(edge), 3) / seconds.count());
+    }
+  });
+  return static_cast<double>(world.sum(std::llround(best * 1e6))) / 1e6;
+}
+
+double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds) {
+  GemmShape best{512, 512, 512};
+  for (const GemmShape& shape : gemm_shapes(model, rows)) {
+    const GemmShape cut{std::min<std::int64_t>(shape.m, 1024), std::min<std::int64_t>(shape.n, 2048),
+                        std::min<std::int64_t>(shape.k, 1024)};
+    if (cut.m * cut.n * cut.k > best.m * best.n * best.k) best = cut;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  double limit = measure_together(world, best, 1);  // the first one also warms up
+  const double once = std::max(1e-4, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  const auto more = static_cast<int>(std::clamp(seconds / once - 1, 1.0, 8.0));
+  const auto repeats = static_cast<int>(world.max(more));
+  return std::max(limit, measure_together(world, best, repeats));
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,94 @@
+#include "jobs/cli/session/inference.hpp"
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world, const Topology& topology,
+                             plan::Purpose purpose, std::int64_t most) {
+  constexpr std::int64_t default_rows = 8;
+  plan::RunSpec spec;
+  spec.purpose = purpose;
+  spec.model = &model;
+  spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype = DType::f32;  // whatever bench trains in
+  spec.topology = topology;
+  const std::int64_t rows = std::min(options.maybe_integer("per_device_eval_batch_size").value_or(default_rows), most);
+  spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
+  return spec;
+}
+
+namespace {
+
+void read_weights(const Options& options, World& world, const ModelConfig& config, const models::Model& model,
+                  infer::Inference& run) {
+  const std::vector<io::ShardView> shards = run.shards();
+  if (options.has("checkpoint")) {
+    std::vector<io::StateView> views;
+    for (const io::ShardView& shard : shards)
+      views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
+    (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
+  } else {
+    io::read_model(world, config.directory, model.params, run.plan().layout, shards,
+                   [&](const std::string& name) { return models::tensor_use(model, name); });
+  }
+  run.parameters_loaded();
+}
+
+const char* where_parameters_are(const plan::RunPlan& plan) {
+  if (plan.layout.num_shards() == 1) return "whole on every rank";
+  if (plan.main().params_in_place) return "read in place";
+  return plan.main().params_resident ? "gathered once" : "gathered for every pass";
+}
+
+}  // namespace
+
+std::unique_ptr<infer::Inference> load_inference(const Options& options, World& world, const ModelConfig& config,
+                                                 const models::Model& model, const plan::RunSpec& spec) {
+  plan::RunSpec here = spec;
+  here.device = world.device();
+  require_fit(options, world, plan::make_plan(here),
+              "Lower per_device_eval_batch_size or the length, or shard more (--zero_stage 3, more ranks)");
+  auto run = std::make_unique<infer::Inference>(world, infer::InferenceOptions{.run = spec});
+  read_weights(options, world, config, model, *run);
+  if (options.flag("werror") && world.max(log::warnings()) > 0)
+    throw options.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+  return run;
+}
+
+void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
+                        const ThreadShare& threads, const std::string& work) {
+  const plan::RunPlan& plan = run.plan();
+  const models::Model& model = *plan.spec.model;
+  log::info(version_line());
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %lld | %lld positions", model.family.c_str(),
+                   config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+                   static_cast<long long>(model.vocab), static_cast<long long>(model.max_tokens)));
+  log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
+                   plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
+                   world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
+                   name_of(plan.spec.topology.transport), threads.threads, threads.threads == 1 ? "" : "s",
+                   where_parameters_are(plan)));
+  log::info("work      " + work);
+  std::size_t cache = 0, measured = 0;
+  for (const ArenaSlot& slot : plan.slots) cache += slot.name.starts_with("cache.") ? slot.bytes : 0;
+  std::string line = "memory    per rank";
+  for (int c = 0; c < plan::num_categories; ++c) {
+    const std::size_t bytes = run.measured_memory()[c];
+    measured += bytes;
+    if (bytes > 0)
+      line +=
+          strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(static_cast<double>(bytes)).c_str());
+  }
+  if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
+  log::info(line + strfmt(" | plan %s = measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),
+                          human_bytes(static_cast<double>(measured)).c_str()));
+  log::info(strfmt("ready     %.2f s after the start",
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - call.started).count()));
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,111 @@
+// Names to slices.
+#include "jobs/cli/session/model_tensors.hpp"
+
+#include <map>
+
+#include "io/convert/cast.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// Ten names of each kind, and how many more.
+class List {
+ public:
+  void add(const std::string& text) {
+    if (++count_ <= shown_most) text_ += (count_ == 1 ? "" : ", ") + text;
+  }
+  [[nodiscard]] std::string words(const char* title) const {
+    if (count_ == 0) return {};
+    return std::string(" ") + title + ": " + text_ + (count_ > shown_most ? strfmt(" and %d more;", count_ - shown_most) : ";");
+  }
+
+ private:
+  static constexpr int shown_most = 10;
+  int count_ = 0;
+  std::string text_;
+};
+
+std::vector<std::int64_t> dims_of(const Shape& shape) {
+  std::vector<std::int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+/// Fills the parameters' slices, tensor by tensor.
+class Matcher {
+ public:
+  Matcher(const models::Model& model, const io::StoredTensors& stored) : model_(model), stored_(stored) {
+    for (std::size_t i = 0; i < model.params.size(); ++i) {
+      index_.emplace(model.params[i].name, i);
+      result_.tensors.push_back({model.params[i].name, DType::f32, model.params[i].shape, {}});
+    }
+  }
+
+  ModelTensors run(const std::string& source) {
+    for (std::size_t t = 0; t < stored_.tensors.size(); ++t) place(static_cast<int>(t));
+    for (const io::ConvertTensor& t : result_.tensors)
+      if (t.slices.empty()) missing_.add(io::shown(t.name));
+    const std::string list = missing_.words("missing") + unexpected_.words("unexpected"), misshapen = wrong_.words("wrong");
+    if (!list.empty() || !misshapen.empty()) {
+      std::string text =
+          std::string(list.empty() ? "E113 " : "E112 ") + source + " does not fit its config.json:" + list + misshapen;
+      text.pop_back();
+      throw Error(ExitCode::data, text, {}, "Give the config.json that belongs to these weights");
+    }
+    for (const auto& [tensor, parameter] : same_) {
+      const std::size_t at = index_.at(parameter);
+      result_.copies.push_back({tensor, result_.tensors[at].slices.front().tensor});
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void place(int tensor) {
+    const io::StoredTensor& t = stored_.tensors[static_cast<std::size_t>(tensor)];
+    const TensorUse use = models::tensor_use(model_, t.name);
+    if (use.ignored()) return;
+    const std::string& first = use.parts.empty() ? use.same_as : use.parts.front();
+    for (const std::string& part : use.parts.empty() ? std::vector<std::string>{first} : use.parts)
+      if (!index_.contains(part)) return unexpected_.add(io::shown(t.name));
+    const Shape& shape = use.parts.size() > 1 ? use.shape : model_.params[index_.at(first)].shape;
+    if (t.shape != dims_of(shape)) return refuse(use, t, io::shape_text(t.shape) + ", not " + shape.str());
+    if (!t.known || !io::is_float(t.dtype)) return refuse(use, t, std::string(t.type) + ", no float");
+    if (use.parts.empty()) return same_.push_back({tensor, use.same_as});
+    std::int64_t at = 0;
+    for (const std::string& part : use.parts) {
+      io::ConvertTensor& parameter = result_.tensors[index_.at(part)];
+      const std::int64_t numel = parameter.shape.numel();
+      if (!parameter.slices.empty()) wrong_.add(io::shown(t.name) + " is " + io::shown(part) + " again");
+      parameter.slices = {{tensor, at, numel}};
+      at += numel;
+    }
+  }
+  /// Also counts as there: it is not missing too.
+  void refuse(const TensorUse& use, const io::StoredTensor& t, const std::string& what) {
+    wrong_.add(io::shown(t.name) + " is " + what);
+    for (const std::string& part : use.parts) result_.tensors[index_.at(part)].slices = {{0, 0, 0}};
+  }
+
+  const models::Model& model_;
+  const io::StoredTensors& stored_;
+  std::map<std::string, std::size_t> index_;
+  ModelTensors result_;
+  std::vector<std::pair<int, std::string>> same_;
+  List missing_, unexpected_, wrong_;
+};
+
+}  // namespace
+
+ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored, const std::string& source) {
+  return Matcher(model, stored).run(source);
+}
+
+std::optional<DType> parse_dtype(const std::string& word) {
+  if (word == "fp32" || word == "float32") return DType::f32;
+  if (word == "bf16" || word == "bfloat16") return DType::bf16;
+  if (word == "fp16" || word == "float16") return DType::f16;
+  return std::nullopt;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,74 @@
+#include "jobs/cli/session/precision.hpp"
+
+#include <cmath>
+
+namespace tessera::jobs {
+
+namespace {
+
+DType dtype_of_word(const std::string& word) {
+  if (word == "bf16") return DType::bf16;
+  return word == "fp16" ? DType::f16 : DType::f32;
+}
+
+/// "bf16", "fp16" or "no": what the highest layer of configuration that speaks of it says, in any of three options.
+std::string compute_word(const Options& options) {
+  std::string word = "no";
+  const char* from = nullptr;
+  for (const char* name : {"mixed_precision", "bf16", "fp16"}) {
+    const bool names_a_type = std::string(name) == "mixed_precision";
+    if (!options.given(name) || (!names_a_type && !options.flag(name))) continue;
+    std::string said = names_a_type ? options.text(name) : name;
+    if (said == "fp32") said = "no";
+    const int above = from == nullptr ? 1 : options.value(name).source.layer - options.value(from).source.layer;
+    if (above == 0 && said != word)
+      throw Error(ExitCode::usage, strfmt("--%s asks for %s, but --%s for %s", name, said.c_str(), from, word.c_str()),
+                  options.value(name).source.text + "; " + options.value(from).source.text, "Keep one of the two");
+    if (above <= 0) continue;
+    word = said;
+    from = name;
+  }
+  return word;
+}
+
+}  // namespace
+
+std::string Precision::str() const {
+  return compute == DType::f32 ? std::string() : strfmt("%s, reduced in %s", name_of(compute), name_of(reduce));
+}
+
+Precision precision_of(const Options& options) {
+  if ((options.commands & for_runs) == 0) return {};  // a run's file may say more than generate and eval take
+  const Precision precision{dtype_of_word(compute_word(options)), dtype_of_word(options.text("reduce_dtype"))};
+  if (precision.reduce != DType::f32 && precision.reduce != precision.compute)
+    throw options.refuse(
+        "reduce_dtype",
+        strfmt("--reduce_dtype %s, but the run computes in %s", name_of(precision.reduce), name_of(precision.compute)),
+        strfmt("Reduce in fp32, or compute with --mixed_precision %s", name_of(precision.reduce)));
+  return precision;
+}
+
+std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
+  if (precision_of(options).compute != DType::f16) {
+    for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
+      if (options.given(name) && options.value(name).source.layer == layer::command_line)
+        throw options.refuse(name, strfmt("--%s is for --mixed_precision fp16, which needs its losses scaled", name),
+                             "Drop it");
+    return std::nullopt;
+  }
+  train::LossScaleOptions scale;
+  scale.initial = std::ldexp(1.0, static_cast<int>(options.integer("initial_scale_power")));
+  scale.least = options.real("min_loss_scale");
+  scale.window = options.integer("loss_scale_window");
+  int exponent = 0;
+  if (std::frexp(scale.least, &exponent) != 0.5)
+    throw options.refuse("min_loss_scale", strfmt("a loss scale of %g is not a power of two", scale.least),
+                         "Give 1, 2, 4, ...");
+  if (scale.least > scale.initial)
+    throw options.refuse("min_loss_scale",
+                         strfmt("the least loss scale, %g, is above the first, %g", scale.least, scale.initial),
+                         "Lower it, or raise --initial_scale_power");
+  return scale;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,44 @@
+#include "jobs/cli/session/resources.hpp"
+
+#include "jobs/cli/session/versions.hpp"
+#include "kernels/threads.hpp"
+#include "runtime/base/device_facts.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+ThreadShare take_cores(const Options& options, World& world) {
+  const ThreadShare share = share_cores(world, static_cast<int>(options.maybe_integer("threads").value_or(0)));
+  kernels::set_threads(share.threads);
+  if (share.overcommitted)
+    log::warn(21,
+              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+              "their own, or lower --threads");
+  if (blas_is_serial() && share.threads > 1)
+    log::warn(22,
+              "the serial build of OpenBLAS is loaded (" + blas_library() +
+                  "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+  for (const std::string& text : options.without_effect) log::warn(24, text);
+  return share;
+}
+
+std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
+  // Ranks that share a GPU come over staged MPI; each is taken to have an equal part of it.
+  const auto sharing = static_cast<std::uint64_t>(plan.spec.topology.staged ? world.node_size() : 1);
+  const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
+                             : plan.spec.device != host_device
+                                 ? device_memory(plan.spec.device) / sharing
+                                 : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
+  const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
+  const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
+  if (needed <= limit) return limit;
+  throw Error(ExitCode::does_not_fit,
+              strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
+                     human_bytes(static_cast<double>(limit)).c_str()),
+              options.has("device_memory")      ? "--device_memory: " + options.value("device_memory").source.text
+              : plan.spec.device != host_device ? "memory of the GPU / the ranks that share it"
+                                                : "memory available on the node / its ranks",
+              to_do);
+}
+
+}  // namespace tessera::jobs

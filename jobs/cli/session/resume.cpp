@@ -1,0 +1,206 @@
+#include "jobs/cli/session/resume.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/directory.hpp"
+#include "io/file/crc32c.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length) {
+  constexpr std::int64_t most = 65536;
+  DataIdentity id{data.train->size(),
+                  data.train_count.samples,
+                  max_length,
+                  data_seed(options),
+                  options.flag("dataset_shuffle"),
+                  0,
+                  data.train->packed() != nullptr ? options.text("packing_strategy") : "none"};
+  const std::int64_t n = std::min(most, id.tokens);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+  for (const std::int64_t first : {std::int64_t{0}, (id.tokens - n) / 2, id.tokens - n}) {
+    data.train->read(first, n, ids.data());
+    id.crc = io::crc32c(id.crc, std::as_bytes(std::span(ids)));
+  }
+  return id;
+}
+
+std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options) {
+  Json json;
+  json["global_step"] = progress.step;
+  json["samples"] = progress.samples;
+  json["tokens"] = progress.tokens;
+  if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
+  if (progress.loss_scale) json["loss_scale"] = {{"scale", progress.loss_scale->scale},
+                                                     {"good_steps", progress.loss_scale->good_steps},
+                                                     {"overflows_at_least", progress.loss_scale->at_least}};
+  json["seed"] = options.integer("seed");
+  json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
+                  {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
+  if (data.packing != "none") json["data"]["packing"] = data.packing;
+  json["optimizer"] = {{"name", "adamw"},
+                       {"adam_beta1", options.real("adam_beta1")},
+                       {"adam_beta2", options.real("adam_beta2")},
+                       {"adam_epsilon", options.real("adam_epsilon")},
+                       {"weight_decay", options.real("weight_decay")}};
+  return json.dump();
+}
+
+namespace {
+
+/// "max_length 64 (now 128)", for each that differs.
+std::string differences(const Json& then, const DataIdentity& now) {
+  std::string list;
+  const auto compare = [&](const char* key, const std::string& before, const std::string& after) {
+    if (before != after) list += (list.empty() ? "" : ", ") + std::string(key) + " " + before + " (now " + after + ")";
+  };
+  const auto word = [&](const char* key) { return then.contains(key) ? then.at(key).dump() : "unknown"; };
+  compare("max_length", word("max_length"), std::to_string(now.max_length));
+  compare("data seed", word("seed"), std::to_string(now.seed));
+  compare("dataset_shuffle", word("shuffle"), now.shuffle ? "true" : "false");
+  compare("packing", then.contains("packing") ? word("packing") : "\"none\"", "\"" + now.packing + "\"");
+  compare("tokens of the data", word("tokens"), std::to_string(now.tokens));
+  compare("samples", word("samples"), std::to_string(now.samples));
+  if (list.empty()) compare("content of the data, by checksum", word("crc32c"), strfmt("\"%08x\"", now.crc));
+  return list;
+}
+
+/// The scale that an fp16 run had reached, if it was one.
+std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std::string& directory) {
+  if (!json.contains("loss_scale")) return std::nullopt;
+  const Json& kept = json.at("loss_scale");
+  const auto count = [&](const char* key, std::int64_t absent) {
+    if (!kept.is_object() || !kept.contains(key)) return absent;
+    return kept.at(key).is_number_integer() ? kept.at(key).get<std::int64_t>() : -1;
+  };
+  // Checkpoints of before it was kept have no "overflows_at_least".
+  const train::LossScaleState state{
+      kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
+      count("good_steps", -1), count("overflows_at_least", 0)};
+  int exponent = 0;
+  if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5)
+    throw Error(ExitCode::data, directory + " has a loss scale that is no power of two (\"training\".loss_scale)", {},
+                "Start a new run from it with --model");
+  if (state.good_steps < 0 || state.at_least < 0)
+    throw Error(ExitCode::data, directory + " has a loss scale with a count that is none (\"training\".loss_scale)", {},
+                "Start a new run from it with --model");
+  return state;
+}
+
+}  // namespace
+
+Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data, bool ignore_data) {
+  const Json json = Json::parse(manifest.training, nullptr, /*allow_exceptions=*/false);
+  const auto number = [&](const char* key) {
+    if (!json.is_object() || !json.contains(key) || !json.at(key).is_number_integer() || json.at(key).get<std::int64_t>() < 0)
+      throw Error(ExitCode::data, directory + " does not say where training was (\"training\"." + key + ")", {},
+                  "It holds a model alone: start a new run from it with --model");
+    return json.at(key).get<std::int64_t>();
+  };
+  Progress progress{number("global_step"), number("samples"), number("tokens"), 0, std::nullopt};
+  if (json.contains("skipped_steps")) progress.skipped = number("skipped_steps");
+  if (progress.skipped > progress.step)
+    throw Error(ExitCode::data, directory + " says that it skipped more steps than it did", {}, "It is damaged");
+  progress.loss_scale = read_loss_scale(json, directory);
+  if (ignore_data) {
+    progress.samples = 0;
+    return progress;
+  }
+  if (!json.contains("data") || !json.at("data").is_object()) (void)number("data");
+  if (const std::string list = differences(json.at("data"), data); !list.empty())
+    throw Error(ExitCode::usage, "the checkpoint was made in the middle of other data: " + list, directory,
+                "Give the same data and options, or --ignore_data_skip true to start these data from their beginning");
+  return progress;
+}
+
+namespace {
+
+/// v<N>-… directories under `base`, newest first, and `base` itself last.
+std::vector<std::string> version_directories(const std::string& base) {
+  std::vector<std::pair<int, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
+    int number = 0;
+    std::error_code ignored;
+    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && fs::is_directory(entry->symlink_status(ignored)))
+      found.emplace_back(number, entry->path().string());
+  }
+  std::ranges::sort(found, std::greater{});
+  std::vector<std::string> out;
+  for (auto& [number, path] : found) out.push_back(std::move(path));
+  out.push_back(base);
+  return out;
+}
+
+std::vector<Candidate> automatic(const std::string& base, bool versions) {
+  std::vector<Candidate> candidates;
+  std::string problems;
+  int broken = 0;
+  for (const std::string& directory : versions ? version_directories(base) : std::vector<std::string>{base})
+    for (const io::FoundCheckpoint& c : io::list_checkpoints(directory)) {
+      if (c.problem.empty()) {
+        candidates.push_back({c.path, directory});
+        continue;
+      }
+      if (broken++ < 3) problems += "; " + c.problem;
+      log::warn(26, c.path + " is not whole and is passed over: " + c.problem);
+    }
+  if (candidates.empty() && broken > 0)
+    throw Error(ExitCode::data,
+                strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems, base,
+                "Mend or remove them, or start afresh with --resume_from_checkpoint none");
+  return candidates;
+}
+
+std::vector<Candidate> explicitly(const std::string& path) {
+  std::string plain = path;
+  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
+  if (fs::exists(plain + "/" + io::manifest_name) || io::checkpoint_step(fs::path(plain).filename().string())) {
+    (void)io::read_manifest(plain);
+    return {{plain, {}}};
+  }
+  std::vector<Candidate> found = automatic(plain, /*versions=*/true);
+  if (found.empty())
+    throw Error(ExitCode::data, "there is no checkpoint", plain,
+                "Name a checkpoint-<step> directory, or a run directory that holds some");
+  return {{found.front().checkpoint, {}}};
+}
+
+}  // namespace
+
+bool resumes_automatically(const Options& options) {
+  const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "";
+  return word == "auto" || word == "true" || word == "True";
+}
+
+std::vector<Candidate> resume_candidates(World& world, const Options& options) {
+  const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "none";
+  if (word == "none" || word == "false" || word == "no" || word == "0") return {};
+  std::string packed;
+  world.together([&] {
+    if (world.rank() != 0) return;
+    const auto found =
+        resumes_automatically(options) ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
+    for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
+  });
+  packed = world.from_root(packed);
+  std::vector<Candidate> candidates;
+  for (std::size_t at = 0; at < packed.size();) {
+    const std::size_t first = packed.find('\n', at), second = packed.find('\n', first + 1);
+    candidates.push_back({packed.substr(at, first - at), packed.substr(first + 1, second - first - 1)});
+    at = second + 1;
+  }
+  return candidates;
+}
+
+}  // namespace tessera::jobs

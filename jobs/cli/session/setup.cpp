@@ -1,0 +1,337 @@
+// Options to strategy, batch and trainer options.
+#include "jobs/cli/session/setup.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/inspect/recognize.hpp"
+#include "io/config/json_file.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/options/model_presets.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+std::string option_sources(const Options& options, std::initializer_list<const char*> names) {
+  std::string text;
+  for (const char* name : names) {
+    if (!options.given(name)) continue;
+    text += (text.empty() ? "--" : "; --") + std::string(name) + ": " + options.value(name).source.text;
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_options(const Options& options) {
+  (void)loss_scale_of(options);  // types and scale
+  if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last") {
+    throw Error(ExitCode::usage, "--reproducible reduces each micro-batch, but --reduce_gradients is last",
+                option_sources(options, {"reproducible", "reduce_gradients"}), "Drop one of the two");
+  }
+  if (options.given("val_dataset") && options.given("split_dataset_ratio") && options.real("split_dataset_ratio") > 0) {
+    throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both say what to validate on",
+                option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
+  }
+  if (options.flag("reproducible") && options.text("comm") == "nccl")
+    throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own",
+                option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
+  if (options.text("attention") == "cudnn" && options.flag("packing"))
+    throw Error(ExitCode::usage, "packed documents are our own kernels' work: cuDNN's would compute attention between them",
+                option_sources(options, {"attention", "packing"}), "Drop one of the two");
+  if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
+    throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16", "Add --bf16, or use --attention own");
+  for (const char* name : {"gemm_choice", "attention"})
+    if (options.text(name) == "measured" && options.flag("reproducible"))
+      throw Error(ExitCode::usage,
+                  strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
+                  option_sources(options, {name, "reproducible"}), "Drop one of the two");
+  if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
+    throw options.refuse("gemm_choice_file",
+                         "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
+                         "Add --gemm_choice measured");
+  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
+    throw options.refuse(
+        "comm",
+        "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
+        "Use --comm auto, node or mpi");
+  const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
+  for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
+    const std::string text = options.text(name);
+    if (!validates && options.given(name) && text != "0" && text != "none" && text != "false") {
+      throw options.refuse(name, std::string("--") + name + " needs validation data",
+                           "Give --val_dataset, or --split_dataset_ratio 0.1");
+    }
+  }
+  if (options.flag("packing") && options.text("baseline") == "bigram") {
+    throw Error(ExitCode::usage, "--baseline bigram counts pairs across documents, which --packing keeps apart",
+                option_sources(options, {"packing", "baseline"}), "Drop one of the two");
+  }
+  if (options.given("packing_strategy") && !options.flag("packing"))
+    throw options.refuse("packing_strategy", "--packing_strategy without --packing packs nothing", "Add --packing true");
+  if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
+    throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
+  }
+}
+
+WorldOptions world_options(const Options& options) {
+  WorldOptions result;
+  const std::string comm = options.text("comm");
+  result.comm = comm == "mpi"    ? WorldOptions::Comm::mpi
+                : comm == "node" ? WorldOptions::Comm::node
+                : comm == "nccl" ? WorldOptions::Comm::nccl
+                                 : WorldOptions::Comm::automatic;
+  const std::string backend = options.text("backend");
+  result.backend = backend == "cuda"  ? WorldOptions::Backend::cuda
+                   : backend == "cpu" ? WorldOptions::Backend::cpu
+                                      : WorldOptions::Backend::automatic;
+  result.comm_timeout_s = options.seconds("comm_timeout");
+  result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));
+  return result;
+}
+
+std::uint64_t shared_bytes(const Options& options, int world, int local) {
+  const int node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(local));
+  if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
+  try {
+    const ModelConfig config = read_model_config(options, nullptr);
+    const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
+    const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
+    const bool trains = (options.commands & for_inference) == 0;
+    plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
+    if (!trains) {  // windows hold parameters alone, whatever the lengths
+      spec = {.purpose = plan::Purpose::evaluate,
+              .model = &model,
+              .strategy = strategy_of(options, world, topology.ranks_per_node),
+              .topology = topology,
+              .batch = {.global_batch = world, .micro_batch = 1, .world = world, .accumulation = 1},
+              .tokens = 1};
+    }
+    const plan::RunPlan plan = plan::make_plan(spec);
+    std::uint64_t bytes = 0;
+    for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
+    return bytes * static_cast<std::uint64_t>(std::max(local, 1));
+  } catch (const Error&) {
+    return 0;  // the run itself says what is wrong, once
+  }
+}
+
+namespace {
+
+/// The checkpoint that a path stands for: itself, or the newest of a run's directory. Throws Error (data).
+std::string checkpoint_at(const std::string& path) {
+  const io::Located located = io::recognise(path, io::Prefer::checkpoint);
+  if (located.kind == io::StoredKind::checkpoint) return located.path;
+  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint",
+              "Give a model with --model");
+}
+
+/// config.json of a checkpoint, checked. Throws Error (data).
+std::string checkpoint_config(const std::string& directory) {
+  for (const io::Attachment& attachment : io::read_manifest(directory).attachments)
+    if (attachment.name == "config.json") return io::read_attachment(directory, attachment);
+  throw Error(ExitCode::data, "the checkpoint holds no config.json", directory,
+              "Name a checkpoint that tessera train has written");
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const Options& options, World* world) {
+  if (options.has("shape")) {
+    if (options.has("model")) {
+      throw Error(ExitCode::usage, "--shape and --model both name a model", option_sources(options, {"shape", "model"}),
+                  "Keep one of the two");
+    }
+    return {shape_config(options.text("shape")), "--shape " + options.text("shape"), ""};
+  }
+  const bool checkpoint = (options.commands & for_inference) != 0 && options.has("checkpoint");
+  if (checkpoint && options.has("model")) {
+    throw Error(ExitCode::usage, "--checkpoint and --model both name a model", option_sources(options, {"checkpoint", "model"}),
+                "Keep one of the two");
+  }
+  if (!checkpoint && !options.has("model")) {
+    throw Error(ExitCode::usage, "no model is named", "--model",
+                "Give --model DIR (with a config.json), or --model CONFIG.json");
+  }
+  std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
+  ModelConfig config;
+  const auto read = [&] {
+    if (checkpoint) {
+      given = checkpoint_at(given.string());
+      config.path = (given / "config.json").string();
+      config.text = checkpoint_config(given.string());
+      return;
+    }
+    std::error_code ignored;
+    const bool directory = std::filesystem::is_directory(given, ignored);
+    config.path = (directory ? given / "config.json" : given).string();
+    config.text = io::read_text(config.path, 16u << 20);
+  };
+  if (world == nullptr) {
+    read();
+  } else {
+    world->together([&] {
+      if (world->rank() == 0) read();
+    });
+    config.path = world->from_root(config.path);
+    config.text = world->from_root(config.text);
+  }
+  const std::filesystem::path parent = std::filesystem::path(config.path).parent_path();
+  config.directory = parent.empty() ? "." : parent.string();
+  return config;
+}
+
+std::int64_t sequence_length(const Options& options, const models::Model& model) {
+  const std::int64_t tokens = options.maybe_integer("max_length").value_or(model.max_tokens);
+  if (tokens > model.max_tokens) {
+    throw options.refuse("max_length",
+                         strfmt("max_length %lld is longer than the model's %lld positions", static_cast<long long>(tokens),
+                                static_cast<long long>(model.max_tokens)),
+                         strfmt("Set it to at most %lld", static_cast<long long>(model.max_tokens)));
+  }
+  return tokens;
+}
+
+void apply_policy(const Options& options, shard::ShardPolicy& policy) {
+  policy.reshard_after_forward = options.flag("reshard_after_forward");
+  policy.reduce = options.text("reduce_gradients") == "last" ? shard::Reduce::last : shard::Reduce::each;
+  policy.experts = options.text("expert_units") == "block" ? shard::ExpertUnits::block : shard::ExpertUnits::own;
+  policy.forward_prefetch = static_cast<int>(options.integer("forward_prefetch"));
+  policy.backward_prefetch = static_cast<int>(options.integer("backward_prefetch"));
+  policy.recompute = options.text("gradient_checkpointing") == "full";
+  policy.reproducible = options.flag("reproducible");
+  const Precision precision = precision_of(options);
+  policy.param_dtype = precision.compute;
+  policy.reduce_dtype = precision.reduce;
+}
+
+shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
+  const std::string word = options.text("sharding_strategy");
+  const std::string group_word = options.text("shard_group_size");
+  const int group = group_word.empty()     ? 0
+                    : group_word == "node" ? ranks_per_node
+                                           : static_cast<int>(*parse_integer(group_word));
+  if (group > 1 && word == "zero0") {
+    throw options.refuse("shard_group_size", "ZeRO-0 shards nothing, so it has no shard group",
+                         "Drop it, or choose another strategy");
+  }
+  if (group > world) {
+    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
+                         "Give a divisor of the number of ranks");
+  }
+  if (group > 0 && world % group != 0) {
+    int below = group, above = group;
+    while (world % below != 0) --below;
+    while (world % above != 0) ++above;
+    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
+                         strfmt("The nearest sizes that do are %d and %d", below, above));
+  }
+  if (options.flag("reproducible") && (world & (world - 1)) != 0) {
+    throw options.refuse("reproducible", strfmt("--reproducible needs a power of two of ranks, not %d", world),
+                         "Start 1, 2, 4, 8, ... ranks, or drop it");
+  }
+  shard::Strategy strategy;
+  try {
+    strategy = shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.line(),
+                option_sources(options, {"sharding_strategy", "shard_group_size", "ranks_per_node"}));
+  }
+  apply_policy(options, strategy.policy);
+  return strategy;
+}
+
+plan::BatchPlan batch_of(const Options& options, int world) {
+  const auto global = options.maybe_integer("global_batch_size"), micro = options.maybe_integer("per_device_train_batch_size"),
+             accumulation = options.maybe_integer("gradient_accumulation_steps");
+  if (global && micro && accumulation) {
+    const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
+    if (needed != *accumulation) {
+      throw Error(ExitCode::usage,
+                  strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld",
+                         static_cast<long long>(*global), static_cast<long long>(*micro), static_cast<long long>(*accumulation),
+                         world, static_cast<long long>(per_pass * *accumulation)),
+                  option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
+                  strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
+    }
+  }
+  return plan::solve_batch(global, micro, accumulation, world);
+}
+
+plan::RunSpec run_spec(const Options& options, const models::Model& model, int world, const Topology& topology) {
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = strategy_of(options, world, topology.ranks_per_node);
+  spec.topology = topology;
+  spec.batch = batch_of(options, world);
+  spec.tokens = sequence_length(options, model);
+  spec.eval_batch = options.maybe_integer("per_device_eval_batch_size").value_or(0);
+  spec.packed = options.flag("packing");
+  if (options.flag("async_save")) spec.snapshot_vectors = options.flag("save_only_model") ? 1 : 3;
+  return spec;
+}
+
+std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const {
+  return std::min(global_batch, samples - done % samples);
+}
+
+void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
+  if (fixed) return;
+  // As many steps as would still come had all of it run with this batch.
+  const std::int64_t behind =
+      samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
+  total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
+}
+
+RunLength run_length(const Options& options, std::int64_t samples, std::int64_t global_batch) {
+  RunLength length{samples, (samples + global_batch - 1) / global_batch, 0};
+  const std::int64_t max_steps = options.integer("max_steps");
+  length.fixed = max_steps > 0;
+  length.total_steps =
+      max_steps > 0 ? max_steps
+                    : static_cast<std::int64_t>(
+                          std::ceil(options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
+  if (length.total_steps < 1)
+    throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
+  return length;
+}
+
+std::uint64_t data_seed(const Options& options) {
+  return static_cast<std::uint64_t>(options.maybe_integer("data_seed").value_or(options.integer("seed")));
+}
+
+train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {
+  train::LrSchedule lr;
+  lr.kind = train::parse_lr_kind(options.text("lr_scheduler_type"));
+  lr.learning_rate = options.real("learning_rate");
+  lr.min_lr = options.real("min_lr");
+  if (lr.min_lr > lr.learning_rate) {
+    throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate), "Lower it");
+  }
+  lr.total_steps = total_steps;
+  const std::int64_t warmup = options.integer("warmup_steps");
+  lr.warmup_steps =
+      warmup > 0 ? warmup
+                 : static_cast<std::int64_t>(std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
+  lr.decay_steps = options.maybe_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
+  return lr;
+}
+
+train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world,
+                                      std::int64_t total_steps) {
+  train::TrainerOptions result;
+  result.run = run_spec(options, model, world.size(), world.topology());
+  result.run.rank = world.rank();
+  result.run.device = world.device();
+  result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"),
+                  options.real("weight_decay")};
+  result.lr = lr_schedule(options, total_steps);
+  result.max_grad_norm = options.real("max_grad_norm");
+  result.seed = static_cast<std::uint64_t>(options.integer("seed"));
+  result.loss_scale = loss_scale_of(options);
+  return result;
+}
+
+}  // namespace tessera::jobs

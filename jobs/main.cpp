@@ -1,6 +1,0 @@
-// The program `tessera`.
-#include <unistd.h>
-
-#include "jobs/program.hpp"
-
-int main(int argc, char** argv) { return tessera::jobs::run_program({argv + 1, argv + argc}, ::environ); }

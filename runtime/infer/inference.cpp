@@ -1,0 +1,151 @@
+#include "runtime/infer/inference.hpp"
+
+#include <chrono>
+#include <sstream>
+
+#include "runtime/base/rng.hpp"
+#include "runtime/train/program.hpp"
+#include "runtime/train/run_parts.hpp"
+
+namespace tessera::infer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What the ranks must have alike of a request.
+std::string agreed(const GenerateRequest& request) {
+  const train::Sampling& s = request.sampling;
+  std::uint64_t hash = hash64("");
+  const auto mix = [&](const TokenIds& ids) {
+    hash = hash64({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)},
+                  hash64(std::to_string(ids.size()), hash));
+  };
+  for (const TokenIds& prompt : request.prompts) mix(prompt);
+  mix(request.stop);
+  return strfmt("%zu prompts %016llx, %lld new, temperature %a top_k %lld top_p %a penalty %a seed %llu recompute %d",
+                request.prompts.size(), static_cast<unsigned long long>(hash), static_cast<long long>(request.max_new_tokens),
+                s.temperature, static_cast<long long>(s.top_k), s.top_p, s.repetition_penalty,
+                static_cast<unsigned long long>(s.seed), request.recompute);
+}
+
+/// "stopped id id …"
+std::string to_text(const Completion& completion) {
+  std::string text = completion.stopped ? "1" : "0";
+  for (const std::int32_t id : completion.ids) text += " " + std::to_string(id);
+  return text + "\n";
+}
+
+std::vector<Completion> from_text(const std::string& text) {
+  std::vector<Completion> all;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Completion completion;
+    words >> completion.stopped;
+    for (std::int32_t id = 0; words >> id;) completion.ids.push_back(id);
+    all.push_back(std::move(completion));
+  }
+  return all;
+}
+
+}  // namespace
+
+struct Inference::Parts : train::RunParts {
+  Parts(World& world_, const InferenceOptions& options);
+  void run(train::Executor::Program& program, train::BatchSource& source, train::StepBlock& block) {
+    alone(block.step, [&] { executor.run(program, source, block); });
+  }
+  /// Runs one micro-batch of every rank to the end of its last row.
+  void run_round(GrowingRows& rows, GenerateReport& report);
+
+  std::unique_ptr<train::Executor::Program> load, main;
+  train::Executor executor;  // after the programs: its streams end before them
+};
+
+Inference::Parts::Parts(World& world_, const InferenceOptions& options)
+    : train::RunParts(world_, options.run, "", options.trials),
+      executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
+  const models::Phase phase = plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
+  TESSERA_ASSERT(plan.spec.purpose != plan::Purpose::train);
+  if (!plan.load.list.empty()) load = executor.bind(plan.load, phase);
+  main = executor.bind(plan.main(), phase);
+}
+
+void Inference::Parts::run_round(GrowingRows& rows, GenerateReport& report) {
+  for (std::int64_t pass = 0;; ++pass) {
+    PassTimes& times = pass == 0 ? report.prompt : report.next;
+    times.tokens += rows.shown();
+    train::StepBlock block;
+    block.step = pass;
+    const auto begin = Clock::now();
+    run(*main, rows, block);
+    times.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    ++times.passes;
+    if (block.sums.tokens == 0) return;  // no rank has an open row
+  }
+}
+
+Inference::Inference(World& world, const InferenceOptions& options) : parts_(std::make_unique<Parts>(world, options)) {}
+Inference::~Inference() = default;
+
+const plan::RunPlan& Inference::plan() const { return parts_->plan; }
+std::vector<io::ShardView> Inference::shards() { return parts_->shards(); }
+
+void Inference::parameters_loaded() {
+  Parts& p = *parts_;
+  p.executor.settle();
+  p.world.barrier();
+  if (!p.load) return;
+  train::StepBlock block;
+  GenerateRequest nothing;
+  GrowingRows none(nothing, 0, 0);
+  p.run(*p.load, none, block);
+}
+
+void Inference::initialise(std::uint64_t seed) {
+  parts_->initialise(seed);
+  parameters_loaded();
+}
+
+train::EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
+                               const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  Parts& p = *parts_;
+  TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
+  return train::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);
+}
+
+GenerateReport Inference::generate(const GenerateRequest& request) {
+  Parts& p = *parts_;
+  const plan::RunSpec& spec = p.plan.spec;
+  const auto micro = static_cast<std::size_t>(spec.batch.micro_batch), prompts = request.prompts.size();
+  const GenerationShape shape = generation_shape(request, spec.batch.micro_batch);
+  TESSERA_ASSERT(spec.purpose == plan::Purpose::generate && shape.tokens <= spec.tokens &&
+                 shape.cache_tokens <= spec.cache_tokens);
+  p.world.agree("the prompts", agreed(request));
+
+  GenerateReport report;
+  GrowingRows rows(request, spec.batch.micro_batch, spec.model->vocab);
+  const std::size_t world = static_cast<std::size_t>(spec.batch.world), place = static_cast<std::size_t>(p.place());
+  for (std::size_t round = 0; round < prompts; round += micro * world) {
+    const std::size_t first = std::min(round + place * micro, prompts), count = std::min(micro, prompts - first);
+    rows.begin(first, count);
+    p.run_round(rows, report);
+    std::string mine;
+    for (std::size_t r = 0; r < count; ++r) mine += to_text(rows.completion(r));
+    // Ranks are in the order of their places in the data.
+    for (const std::string& text : p.world.to_root(mine))
+      for (Completion& completion : from_text(text)) {
+        if (request.on_completion) request.on_completion(report.completions.size(), completion);
+        report.completions.push_back(std::move(completion));
+      }
+  }
+  return report;
+}
+
+std::span<std::byte> Inference::room(const char* slot) { return parts_->room(slot); }
+const std::size_t* Inference::measured_memory() const { return parts_->arena->bytes(); }
+TrafficCount Inference::traffic(Axis axis) const { return parts_->traffic(axis); }
+Arena& Inference::arena() { return *parts_->arena; }
+
+}  // namespace tessera::infer

@@ -1,0 +1,160 @@
+// Which checkpoints stay, and who may write: retention counts what was read through and never takes the newest
+// valid one; one run holds the lock.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "io/checkpoint/directory.hpp"
+#include "tests/fault_injection/made_state.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Kept : testing::Test {
+  Folder folder{Folder::Place::memory};
+  const MadeTensors tensors = small_tensors();
+
+  void make(std::int64_t step) {
+    run_local(1, [&](World& world) {
+      MadeState state(tensors, Mesh(1, 1), 0);
+      state.fill(step);
+      (void)save(world, state, folder / io::checkpoint_name(step), step);
+    });
+  }
+  /// One bit of the middle of its first state file.
+  void damage(std::int64_t step) {
+    const std::string directory = folder / io::checkpoint_name(step);
+    const std::string path = directory + "/" + io::read_manifest(directory).files.at(0).name;
+    std::string bytes = bytes_of(path);
+    bytes[bytes.size() / 2] ^= 4;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  [[nodiscard]] std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> all;
+    for (const auto& one : io::list_checkpoints(folder.path())) all.push_back(one.step);
+    return all;
+  }
+  using Steps = std::vector<std::int64_t>;
+};
+
+TEST_F(Kept, TheNewestByStepStay) {
+  for (const std::int64_t step : {100, 20, 3}) make(step);  // not in order of time
+  io::Retention retention(2);
+  retention.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{100, 20}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-100", "checkpoint-20"}));
+}
+
+TEST_F(Kept, WhatIsDamagedDoesNotCount) {
+  for (const std::int64_t step : {1, 2, 3, 4}) make(step);
+  damage(4);
+  damage(2);
+  fs::remove(folder / "checkpoint-3/manifest.json");
+  io::Retention retention(1);
+  retention.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{4, 3, 2, 1}));  // 1 is the newest valid one
+  make(5);
+  retention.written(folder / "checkpoint-5");
+  retention.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{5, 3})) << "the rest is older than what counts; 3 is no checkpoint at all";
+}
+
+TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
+  for (const std::int64_t step : {1, 2}) make(step);
+  io::Retention retention(2);
+  retention.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{2, 1}));
+  damage(2);
+  io::Retention fresh(1);
+  fresh.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{2, 1}));
+  fresh.written(folder / "checkpoint-2");  // as its writer left it
+  fs::last_write_time(folder / "checkpoint-2/manifest.json", fs::file_time_type::clock::now());
+  fresh.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{2, 1})) << "touched since, so it is read, and it is damaged";
+  damage(2);  // mends it
+  fresh.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{2}));
+}
+
+TEST_F(Kept, NothingOutsideTheDirectoryIsTouched) {
+  const Folder other(Folder::Place::memory);
+  make(2);
+  make(1);
+  fs::rename(folder / "checkpoint-1", other / "checkpoint-1");
+  fs::create_directory_symlink(other / "checkpoint-1", folder / "checkpoint-1");
+  other.file("precious", "x");
+  make(3);
+  fs::create_directory_symlink(other.path(), folder / "checkpoint-2/link");
+  io::Retention retention(1);
+  retention.apply(folder.path());
+  EXPECT_EQ(steps(), (Steps{3}));
+  EXPECT_TRUE(fs::exists(other / "precious"));
+  EXPECT_TRUE(fs::exists(other / "checkpoint-1/manifest.json"));
+  EXPECT_TRUE(fs::is_symlink(folder / "checkpoint-1"));
+}
+
+TEST_F(Kept, LeftoversOfADeadRunGoAndNothingElse) {
+  make(1);
+  fs::create_directories(folder / "checkpoint-2.tmp/deep");
+  folder.file("checkpoint-2.tmp/state.h5", "half");
+  fs::create_directories(folder / "checkpoint-1.trash");
+  fs::create_directories(folder / "checkpoint-x.tmp");
+  folder.file("mine.tmp", "");
+  io::remove_leftovers(folder.path());
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"checkpoint-1", "checkpoint-x.tmp", "mine.tmp"}));
+}
+
+TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
+  const Folder folder(Folder::Place::memory);
+  {
+    const io::DirectoryLock first(folder.path());
+    ASSERT_TRUE(first.held());
+    expect_error(ExitCode::data, strfmt("%d", ::getpid()), [&] { const io::DirectoryLock second(folder.path()); });
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        const io::DirectoryLock second(folder.path());
+        ::_exit(0);
+      } catch (const Error& error) {
+        ::_exit(error.line().find(folder.path()) != std::string::npos && error.line().find("E150") != std::string::npos ? 3
+                                                                                                                        : 4);
+      }
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 3);
+  }
+  EXPECT_TRUE(io::DirectoryLock(folder.path()).held());
+}
+
+TEST(Lock, AKilledHolderDoesNotBlock) {
+  const Folder folder(Folder::Place::memory);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const io::DirectoryLock lock(folder.path());
+    (void)!::write(ready[1], "x", 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  expect_error(ExitCode::data, strfmt("%d", child), [&] { const io::DirectoryLock second(folder.path()); });
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(io::DirectoryLock(folder.path()).held());
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+}  // namespace
+}  // namespace tessera::test

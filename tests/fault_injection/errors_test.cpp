@@ -1,0 +1,186 @@
+// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error, naming the
+// file and what the system said; the checkpoint before it loads; the new one is whole or not listed; nothing is left, and the
+// next save succeeds. Ranks are threads of one process here, the shim is linked in; processes that die are tested by sweep.sh.
+
+#include <dirent.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "io/checkpoint/directory.hpp"
+#include "tests/fault_injection/made_state.hpp"
+#include "tests/fault_injection/shim.hpp"
+#include "tests/io/files.hpp"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  Mesh mesh;
+  bool async = false;
+  std::uint64_t file_bytes = io::SaveRequest::default_file_bytes;
+};
+
+/// Saves step 2; what each rank threw, "" where it did not.
+std::vector<std::string> try_to_save(const MadeTensors& tensors, const Case& c, const std::string& directory) {
+  std::vector<std::string> said(static_cast<std::size_t>(c.mesh.world()));
+  run_local(c.mesh.world(), [&](World& world) {
+    MadeState state(tensors, c.mesh, world.rank());
+    state.fill(2);
+    auto request = save_request(state, directory, 2);
+    request.file_bytes = c.file_bytes;
+    std::vector<std::byte> snapshot(c.async ? tensors.bytes() + 4096 : 0);
+    request.snapshot = snapshot;
+    try {
+      io::CheckpointSave pending(world, request);
+      if (c.async) {
+        for (int unit = 0; unit < state.layout().num_units(); ++unit) pending.before_update(unit);
+        state.spoil();  // the next step's update
+      }
+      (void)pending.commit();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data) << error.line();
+      said[static_cast<std::size_t>(world.rank())] = error.line();
+    }
+  });
+  return said;
+}
+
+int open_descriptors() {
+  int count = 0;
+  DIR* directory = ::opendir("/proc/self/fd");
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+
+std::string loaded(const MadeTensors& tensors, const std::string& directory, std::int64_t step) {
+  std::string wrong;
+  run_local(1, [&](World& world) {
+    MadeState state(tensors, Mesh(1, 1), 0);
+    try {
+      wrong = load(world, state, directory, step);
+    } catch (const Error& error) {
+      wrong = error.line();
+    }
+  });
+  return wrong;
+}
+
+/// What may fail without the save failing: taking away what is not needed any more, and closing what is on stable storage.
+bool may_be_ignored(const std::string& call) {
+  return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");
+}
+
+void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said, const char* words,
+                 const std::string& call) {
+  const bool refused = !said[0].empty();
+  for (const auto& line : said) EXPECT_EQ(line, said[0]);
+  EXPECT_EQ(loaded(tensors, folder / "checkpoint-1", 1), "");
+  if (refused) {
+    EXPECT_THAT(said[0], testing::HasSubstr(words));
+    EXPECT_THAT(said[0], testing::HasSubstr(folder.path()));
+  }
+  bool listed = false;
+  for (const auto& found : io::list_checkpoints(folder.path()))
+    if (found.step == 2 && found.problem.empty()) listed = true;
+  EXPECT_TRUE(refused || listed) << "nothing was thrown, and there is no checkpoint";
+  EXPECT_EQ(listed ? loaded(tensors, folder / "checkpoint-2", 2) : "", "");
+  if (refused && !may_be_ignored(call)) {
+    for (const auto& name : folder.names())
+      EXPECT_TRUE(name == "checkpoint-1" || (listed && name == "checkpoint-2")) << name << " is left";
+  }
+}
+
+void save_alone(const MadeTensors& tensors, const std::string& directory, std::int64_t step, std::int64_t values) {
+  run_local(1, [&](World& world) {
+    MadeState state(tensors, Mesh(1, 1), 0);
+    state.fill(values);
+    (void)save(world, state, directory, step);
+  });
+}
+
+/// Attempts with each call in turn at fault, until there is no such call; `check` gets what the
+/// ranks said and which call it was.
+void each_call(const Folder& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
+               const std::function<void(const std::vector<std::string>& said, const std::string& call)>& check) {
+  const std::string root = fs::canonical(folder.path()).string();
+  for (long at = 1; at < 1000 && !testing::Test::HasFailure(); ++at) {
+    const int before = open_descriptors();
+    fault_arm(root.c_str(), "", at, kind);
+    const auto said = attempt();
+    (void)fault_disarm();
+    const std::string call = fault_happened();
+    if (call.empty()) break;
+    SCOPED_TRACE(strfmt("%s at call %ld: %s; said \"%s\"", kind, at, call.c_str(), said[0].c_str()));
+    check(said, call);
+    EXPECT_EQ(open_descriptors(), before) << "descriptors are left open";
+  }
+}
+
+/// The whole of what must hold, with this kind of fault; returns how many calls there were.
+long sweep(const Case& c, const char* kind, const char* words) {
+  const MadeTensors tensors = small_tensors();
+  const std::string_view name = kind;
+  const bool one_call_fails = name == "ENOSPC" || name == "EIO";
+  const Folder folder(Folder::Place::memory);
+  save_alone(tensors, folder / "checkpoint-1", 1, 1);
+  std::set<std::string> calls;
+  long count = 0;
+  each_call(
+      folder, kind, [&] { return try_to_save(tensors, c, folder / "checkpoint-2"); },
+      [&](const auto& said, const std::string& call) {
+        SCOPED_TRACE(c.mesh.str());
+        ++count;
+        calls.insert(call.substr(0, call.find(' ')));
+        check_after(tensors, folder, said, words, one_call_fails ? call : "");
+        EXPECT_TRUE(!one_call_fails || !said[0].empty() || may_be_ignored(call)) << "nothing was thrown";
+        EXPECT_TRUE(name != "short" || said[0].empty());
+        fs::remove_all(folder / "checkpoint-2");
+        fs::remove_all(folder / "checkpoint-2.tmp");
+      });
+  for (const char* expected : {"mkdir", "open", "pwrite", "fsync", "rename", "close"})
+    EXPECT_TRUE(calls.contains(expected)) << expected;
+  return count;
+}
+
+TEST(Errors, NoSpaceAtAnyCallOfASave) { EXPECT_GT(sweep({Mesh(1, 3)}, "ENOSPC", "No space left on device"), 20); }
+TEST(ErrorsFull, AnInputOutputErrorAtAnyCall) { EXPECT_GT(sweep({Mesh(2, 2)}, "EIO", "Input/output error"), 20); }
+TEST(Errors, AHalfWriteIsGoneOnWith) { sweep({Mesh(1, 2)}, "short", ""); }
+TEST(ErrorsFull, OneRankAlone) { sweep({Mesh(1, 1)}, "EIO", "Input/output error"); }
+TEST(ErrorsFull, SeveralFiles) { sweep({Mesh(1, 2), false, 6000}, "ENOSPC", "No space left on device"); }
+TEST(Errors, InTheBackground) {
+  sweep({Mesh(1, 3), true}, "ENOSPC", "No space left on device");
+  sweep({Mesh(2, 1), true}, "EIO", "Input/output error");
+}
+
+// From the n-th call on, a half write before it or not.
+TEST(ErrorsFull, ADiskThatStaysFull) {
+  sweep({Mesh(1, 3)}, "full", "No space left on device");
+  sweep({Mesh(1, 2)}, "short_full", "No space left on device");
+}
+
+// The new checkpoint has the name of one that is there: until the rename the old one stays.
+TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsWhole) {
+  const MadeTensors tensors = small_tensors();
+  const Folder folder(Folder::Place::memory);
+  const std::string directory = folder / "checkpoint-2";
+  save_alone(tensors, directory, 2, 1);  // the values of another run's step 2
+  each_call(
+      folder, "EIO", [&] { return try_to_save(tensors, {Mesh(1, 2)}, directory); },
+      [&](const auto& said, const std::string&) {
+        run_local(1, [&](World& world) {
+          MadeState state(tensors, Mesh(1, 1), 0);
+          (void)load(world, state, directory, 2);
+          EXPECT_TRUE(state.difference(1).empty() || state.difference(2).empty()) << state.difference(1);
+          EXPECT_TRUE(!said[0].empty() || state.difference(2).empty());
+        });
+        save_alone(tensors, directory, 2, 1);
+      });
+}
+
+}  // namespace
+}  // namespace tessera::test

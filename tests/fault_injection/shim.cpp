@@ -1,0 +1,317 @@
+// A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one directory
+// and lets one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and libstdc++ included;
+// not what libc calls inside itself (stdio's own write). Needs no library of ours. By the environment:
+//   FAULT_DIR   the directory, as realpath gives it; without it nothing is counted
+//   FAULT_WITH  count only paths that contain this
+//   FAULT_AFTER begin to count at the first call whose path contains this
+//   FAULT_RANK  the rank that goes wrong (OMPI_COMM_WORLD_RANK); the others only count
+//   FAULT_AT    which call goes wrong, from 1; 0 or unset: none
+//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows succeeds |
+//               short_full: half a write, then no space | full: no space from there on
+//   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, what went wrong "fault KIND CALL PATH"
+
+#include "tests/fault_injection/shim.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+enum class Kind { none, kill, stop, enospc, eio, short_write, short_full, full };
+/// What a call needs that a full disk does not have.
+enum class Needs { space, nothing };
+
+char directory[PATH_MAX], with[256], after[256], kind_name[32], happened[PATH_MAX + 64];
+Kind kind = Kind::none;
+std::atomic<long> counted{0};
+std::atomic<long> at{0};
+std::atomic<bool> begun{true}, disk_full{false};
+int log_descriptor = -1;
+
+void copy(char* to, std::size_t size, const char* from) { std::snprintf(to, size, "%s", from); }
+
+Kind kind_of(const char* name) {
+  copy(kind_name, sizeof kind_name, name);
+  static constexpr struct {
+    const char* name;
+    Kind kind;
+  } all[] = {{"kill", Kind::kill},         {"stop", Kind::stop},             {"ENOSPC", Kind::enospc}, {"EIO", Kind::eio},
+             {"short", Kind::short_write}, {"short_full", Kind::short_full}, {"full", Kind::full}};
+  for (const auto& one : all)
+    if (std::strcmp(name, one.name) == 0) return one.kind;
+  return Kind::none;
+}
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+__attribute__((constructor)) void read_environment() {
+  copy(directory, sizeof directory, environment("FAULT_DIR"));
+  if (directory[0] == 0) return;
+  copy(with, sizeof with, environment("FAULT_WITH"));
+  copy(after, sizeof after, environment("FAULT_AFTER"));
+  begun = after[0] == 0;
+  const char* rank = *environment("OMPI_COMM_WORLD_RANK") != 0 ? environment("OMPI_COMM_WORLD_RANK") : "0";
+  const char* chosen = environment("FAULT_RANK");
+  if (*chosen == 0 || std::strcmp(rank, chosen) == 0) {
+    kind = kind_of(environment("FAULT_KIND"));
+    at = std::atol(environment("FAULT_AT"));
+  }
+  if (*environment("FAULT_LOG") == 0) return;
+  char path[PATH_MAX];
+  std::snprintf(path, sizeof path, "%s.%s", environment("FAULT_LOG"), rank);
+  log_descriptor = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+}
+
+void note(const char* text) {
+  if (log_descriptor >= 0) (void)::syscall(SYS_write, log_descriptor, text, std::strlen(text));
+}
+
+/// The path a call means, absolute as far as the kernel knows it; false: unknown.
+bool path_of(int descriptor, const char* name, char* out) {
+  if (name != nullptr && name[0] == '/') {
+    copy(out, PATH_MAX, name);
+    return true;
+  }
+  char link[64];
+  if (descriptor == AT_FDCWD) copy(link, sizeof link, "/proc/self/cwd");
+  else std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const long n = ::syscall(SYS_readlinkat, AT_FDCWD, link, out, PATH_MAX - 1);
+  if (n <= 0) return false;
+  out[n] = 0;
+  if (name != nullptr && name[0] != 0 && static_cast<std::size_t>(n) + std::strlen(name) + 2 < PATH_MAX) {
+    out[n] = '/';
+    copy(out + n + 1, PATH_MAX - static_cast<std::size_t>(n) - 1, name);
+  }
+  return true;
+}
+
+bool counts(const char* path) {
+  const std::size_t n = std::strlen(directory);
+  if (n == 0 || std::strncmp(path, directory, n) != 0 || (path[n] != '/' && path[n] != 0)) return false;
+  if (!begun) {
+    if (std::strstr(path, after) == nullptr) return false;
+    begun = true;
+  }
+  return std::strstr(path, with) != nullptr;
+}
+
+enum class Verdict { go_on, kill, fail, shorten };
+
+/// Counts a call, and says what becomes of it; errno is set for `fail`.
+Verdict judge(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing, bool is_write = false) {
+  char path[PATH_MAX];
+  const int before = errno;
+  const bool mine = directory[0] != 0 && path_of(descriptor, name, path) && counts(path);
+  errno = before;
+  if (!mine) return Verdict::go_on;
+  const long number = ++counted;
+  char line[PATH_MAX + 128];
+  std::snprintf(line, sizeof line, "%ld %s %s\n", number, call, path);
+  note(line);
+  if (disk_full && needs == Needs::space) return errno = ENOSPC, Verdict::fail;
+  if (number != at) return Verdict::go_on;
+  std::snprintf(happened, sizeof happened, "%s %s", call, path);
+  std::snprintf(line, sizeof line, "fault %s %s %s\n", kind_name, call, path);
+  note(line);
+  switch (kind) {
+    case Kind::none: return Verdict::go_on;
+    case Kind::kill: return Verdict::kill;
+    case Kind::stop: (void)::syscall(SYS_kill, ::getpid(), SIGSTOP); return Verdict::go_on;
+    case Kind::enospc: return errno = ENOSPC, Verdict::fail;
+    case Kind::eio: return errno = EIO, Verdict::fail;
+    case Kind::short_write: return is_write ? Verdict::shorten : Verdict::go_on;
+    case Kind::short_full: disk_full = true; return is_write ? Verdict::shorten : Verdict::go_on;
+    case Kind::full: disk_full = true; return needs == Needs::space ? (errno = ENOSPC, Verdict::fail) : Verdict::go_on;
+  }
+  return Verdict::go_on;
+}
+
+void end_here() {
+  (void)::syscall(SYS_kill, ::getpid(), SIGKILL);
+  for (;;) (void)::syscall(SYS_pause);
+}
+
+/// A call that writes nothing: 0 to go on, -1 with errno.
+int permit(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing) {
+  const Verdict verdict = judge(call, descriptor, name, needs);
+  if (verdict == Verdict::kill) end_here();
+  return verdict == Verdict::fail ? -1 : 0;
+}
+
+/// How much of `bytes` a write may do now; -1 with errno; `last`: end after it.
+ssize_t permit_write(const char* call, int descriptor, std::size_t bytes, bool& last) {
+  const Verdict verdict = judge(call, descriptor, nullptr, Needs::space, /*is_write=*/true);
+  last = verdict == Verdict::kill;
+  if (verdict == Verdict::fail) return -1;
+  if (verdict == Verdict::go_on) return static_cast<ssize_t>(bytes);
+  // What the kernel writes past its cache it writes in whole pages.
+  const bool direct = (::syscall(SYS_fcntl, descriptor, F_GETFL) & O_DIRECT) != 0;
+  const std::size_t half = direct ? bytes / 2 / 4096 * 4096 : bytes / 2;
+  if (half == 0 && !last) return static_cast<ssize_t>(bytes);
+  return static_cast<ssize_t>(half);
+}
+
+ssize_t write_some(const char* call, int descriptor, const void* memory, std::size_t bytes, off_t offset) {
+  bool last = false;
+  const ssize_t most = permit_write(call, descriptor, bytes, last);
+  if (most < 0) return -1;
+  ssize_t done = 0;
+  if (most > 0 || bytes == 0)
+    done = offset < 0 ? ::syscall(SYS_write, descriptor, memory, static_cast<std::size_t>(most))
+                      : ::syscall(SYS_pwrite64, descriptor, memory, static_cast<std::size_t>(most), offset);
+  if (last) end_here();
+  return done;
+}
+
+bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
+
+int open_some(const char* call, int base, const char* path, int flags, unsigned mode) {
+  if (writes(flags) && permit(call, base, path, (flags & O_CREAT) != 0 ? Needs::space : Needs::nothing) != 0) return -1;
+  return static_cast<int>(::syscall(SYS_openat, base, path, flags, mode));
+}
+
+unsigned mode_of(int flags, va_list list) { return (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(list, unsigned) : 0; }
+
+}  // namespace
+
+extern "C" {
+
+void fault_arm(const char* where, const char* part, long number, const char* what) {
+  counted = 0;
+  disk_full = false;
+  begun = true;
+  happened[0] = 0;
+  kind = kind_of(what);
+  copy(with, sizeof with, part);
+  copy(directory, sizeof directory, where);
+  at = number;
+}
+long fault_disarm() {
+  at = 0;
+  directory[0] = 0;
+  disk_full = false;
+  return counted.exchange(0);
+}
+const char* fault_happened() { return happened; }
+
+#define OPENS(name)                                                  \
+  int name(const char* path, int flags, ...) {                       \
+    va_list list;                                                    \
+    va_start(list, flags);                                           \
+    const unsigned mode = mode_of(flags, list);                      \
+    va_end(list);                                                    \
+    return open_some("open", AT_FDCWD, path, flags, mode);           \
+  }
+#define OPENS_AT(name)                                               \
+  int name(int base, const char* path, int flags, ...) {             \
+    va_list list;                                                    \
+    va_start(list, flags);                                           \
+    const unsigned mode = mode_of(flags, list);                      \
+    va_end(list);                                                    \
+    return open_some("openat", base, path, flags, mode);             \
+  }
+OPENS(open)
+OPENS(open64)
+OPENS_AT(openat)
+OPENS_AT(openat64)
+// What a fortified build calls where the flags are no constant.
+int __open_2(const char* path, int flags) { return open_some("open", AT_FDCWD, path, flags, 0); }
+int __open64_2(const char* path, int flags) { return open_some("open", AT_FDCWD, path, flags, 0); }
+int __openat_2(int base, const char* path, int flags) { return open_some("openat", base, path, flags, 0); }
+int __openat64_2(int base, const char* path, int flags) { return open_some("openat", base, path, flags, 0); }
+int creat(const char* path, mode_t mode) { return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+int creat64(const char* path, mode_t mode) { return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+
+ssize_t write(int descriptor, const void* memory, size_t bytes) { return write_some("write", descriptor, memory, bytes, -1); }
+ssize_t pwrite(int descriptor, const void* memory, size_t bytes, off_t offset) {
+  return write_some("pwrite", descriptor, memory, bytes, offset);
+}
+ssize_t pwrite64(int descriptor, const void* memory, size_t bytes, off64_t offset) {
+  return write_some("pwrite", descriptor, memory, bytes, offset);
+}
+ssize_t writev(int descriptor, const struct iovec* parts, int count) {
+  bool last = false;
+  const ssize_t most = permit_write("writev", descriptor, count > 0 ? parts[0].iov_len : 0, last);
+  if (most < 0) return -1;
+  const bool whole = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
+  const ssize_t done = whole ? ::syscall(SYS_writev, descriptor, parts, count)
+                             : ::syscall(SYS_write, descriptor, parts[0].iov_base, static_cast<std::size_t>(most));
+  if (last) end_here();
+  return done;
+}
+
+int fsync(int descriptor) {
+  return permit("fsync", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
+int fdatasync(int descriptor) {
+  return permit("fdatasync", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_fdatasync, descriptor));
+}
+int fallocate(int descriptor, int mode, off_t offset, off_t length) {
+  if (permit("fallocate", descriptor, nullptr, Needs::space) != 0) return -1;
+  return static_cast<int>(::syscall(SYS_fallocate, descriptor, mode, offset, length));
+}
+int fallocate64(int descriptor, int mode, off64_t offset, off64_t length) {
+  return fallocate(descriptor, mode, offset, length);
+}
+int posix_fallocate(int descriptor, off_t offset, off_t length) {
+  return fallocate(descriptor, 0, offset, length) == 0 ? 0 : errno;
+}
+int posix_fallocate64(int descriptor, off64_t offset, off64_t length) { return posix_fallocate(descriptor, offset, length); }
+int ftruncate(int descriptor, off_t length) noexcept {
+  return permit("ftruncate", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_ftruncate, descriptor, length));
+}
+int ftruncate64(int descriptor, off64_t length) noexcept { return ftruncate(descriptor, length); }
+
+int renameat2(int from_base, const char* from, int to_base, const char* to, unsigned flags) noexcept {
+  if (permit("rename", from_base, from) != 0) return -1;
+  return static_cast<int>(::syscall(SYS_renameat2, from_base, from, to_base, to, flags));
+}
+int renameat(int from_base, const char* from, int to_base, const char* to) noexcept {
+  return renameat2(from_base, from, to_base, to, 0);
+}
+int rename(const char* from, const char* to) noexcept { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
+int unlinkat(int base, const char* path, int flags) noexcept {
+  if (permit((flags & AT_REMOVEDIR) != 0 ? "rmdir" : "unlink", base, path) != 0) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, base, path, flags));
+}
+int unlink(const char* path) noexcept { return unlinkat(AT_FDCWD, path, 0); }
+int rmdir(const char* path) noexcept { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
+int remove(const char* path) noexcept {
+  const int before = errno;
+  if (unlink(path) == 0) return 0;
+  if (errno != EISDIR) return -1;
+  errno = before;
+  return rmdir(path);
+}
+int mkdirat(int base, const char* path, mode_t mode) noexcept {
+  return permit("mkdir", base, path, Needs::space) != 0 ? -1 : static_cast<int>(::syscall(SYS_mkdirat, base, path, mode));
+}
+int mkdir(const char* path, mode_t mode) noexcept { return mkdirat(AT_FDCWD, path, mode); }
+
+/// Of what was written only; the descriptor is gone even where it fails.
+int close(int descriptor) {
+  const int before = errno;
+  const long flags = directory[0] != 0 ? ::syscall(SYS_fcntl, descriptor, F_GETFL) : -1;
+  errno = before;
+  const bool refused = flags >= 0 && writes(static_cast<int>(flags) & O_ACCMODE) && permit("close", descriptor, nullptr) != 0;
+  const int why = errno;
+  const int result = static_cast<int>(::syscall(SYS_close, descriptor));
+  if (!refused) return result;
+  errno = why;
+  return -1;
+}
+}

@@ -1,0 +1,292 @@
+// The simulated device's memory, queues and events, in the words of runtime/base/cuda.
+#include "tests/simulated_device/device.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "runtime/base/cuda/devices.hpp"
+#include "runtime/base/cuda/library.hpp"
+#include "runtime/base/cuda/memory.hpp"
+#include "runtime/base/cuda/stream.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera {
+namespace simulated {
+namespace {
+
+/// Time is counted in kernels and copies, a microsecond each; a queue has a time of its own, and
+/// so has each thread of the host.
+using Time = std::int64_t;
+thread_local Time host_time = 0;
+
+struct Task {
+  std::function<void()> work;
+  Time issued = 0, takes = 0;
+};
+
+struct Queue {
+  std::deque<Task> waiting;
+  std::int64_t issued = 0, done = 0;
+  Time time = 0;
+};
+
+struct Mark {
+  Queue* queue = nullptr;  // never recorded: passed
+  std::int64_t ticket = 0;
+  std::shared_ptr<Time> time;  // when the queue came to it
+};
+
+/// All of it, under one lock: a device does one thing at a time here.
+struct Machine {
+  std::recursive_mutex mutex;
+  std::map<const std::byte*, std::size_t> memory, pinned;
+  std::map<Queue*, int> queues;
+  int open = 0;  // kernels and copies under way
+
+  void protect(int rights) const {
+    for (const auto& [block, bytes] : memory) TESSERA_ASSERT(mprotect(const_cast<std::byte*>(block), bytes, rights) == 0);
+  }
+  void run(const std::function<void()>& work) {
+    if (open++ == 0) protect(PROT_READ | PROT_WRITE);
+    work();
+    if (--open == 0) protect(PROT_NONE);
+  }
+  void run_to(Queue& queue, std::int64_t ticket) {
+    while (queue.done < ticket) {
+      const Task next = std::move(queue.waiting.front());
+      queue.waiting.pop_front();
+      queue.time = std::max(queue.time, next.issued);
+      next.work();
+      queue.time += next.takes;
+      ++queue.done;
+    }
+  }
+  /// The host waits.
+  void finish(Queue& queue, std::int64_t ticket) {
+    run_to(queue, ticket);
+    host_time = std::max(host_time, queue.time);
+  }
+  void finish_all() {
+    for (const auto& [queue, unused] : queues) finish(*queue, queue->issued);
+  }
+  void push(Queue& queue, Task task) {
+    queue.waiting.push_back(std::move(task));
+    ++queue.issued;
+    static const bool eager =
+        std::getenv("TESSERA_SIMULATED") != nullptr && std::strcmp(std::getenv("TESSERA_SIMULATED"), "eager") == 0;
+    if (eager) run_to(queue, queue.issued);
+  }
+};
+
+Machine& machine() {
+  static Machine& one = *new Machine;  // streams of static objects end after main
+  return one;
+}
+
+bool within(const std::map<const std::byte*, std::size_t>& blocks, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(data);
+  auto block = blocks.upper_bound(at);
+  if (block == blocks.begin()) return false;
+  --block;
+  return at + bytes <= block->first + block->second;
+}
+
+std::size_t pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+std::byte* map_memory(std::size_t bytes, int rights) {
+  void* const block = mmap(nullptr, pages(bytes), rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  TESSERA_ASSERT(block != MAP_FAILED);
+  return static_cast<std::byte*>(block);
+}
+
+Queue& queue_of(void* stream) { return *static_cast<Queue*>(stream); }
+
+}  // namespace
+
+void launch(StreamView stream, std::function<void()> work) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  m.push(queue_of(stream.handle), {[&m, work = std::move(work)] { m.run(work); }, host_time, 1});
+}
+
+bool on_device(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  return within(machine().memory, data, bytes);
+}
+
+bool pinned(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  return within(machine().pinned, data, bytes);
+}
+
+}  // namespace simulated
+
+namespace cuda {
+
+using simulated::machine, simulated::Mark, simulated::Queue, simulated::queue_of;
+
+std::byte* allocate(Device, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  std::byte* const block = simulated::map_memory(bytes, PROT_NONE);
+  machine().memory[block] = simulated::pages(bytes);
+  return block;
+}
+std::size_t memory_in_use(Device) {
+  const std::lock_guard lock(machine().mutex);
+  std::size_t sum = 0;
+  for (const auto& [block, bytes] : machine().memory) sum += bytes;
+  return sum;
+}
+void release(Device, std::byte* block) noexcept {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();  // as cudaFree does
+  munmap(block, machine().memory[block]);
+  machine().memory.erase(block);
+}
+std::byte* allocate_pinned(Device, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  std::byte* const block = simulated::map_memory(bytes, PROT_READ | PROT_WRITE);
+  machine().pinned[block] = simulated::pages(bytes);
+  return block;
+}
+void release_pinned(std::byte* block) noexcept {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+  munmap(block, machine().pinned[block]);
+  machine().pinned.erase(block);
+}
+
+void copy(const RowCopy& c, StreamView stream) {
+  if (c.width == 0 || c.rows == 0) return;
+  const auto known = [&](const void* data, std::size_t pitch) {
+    const std::size_t bytes = pitch * (c.rows - 1) + c.width;
+    return simulated::on_device(data, bytes) || simulated::pinned(data, bytes);
+  };
+  const bool at_once = !known(c.to, c.to_pitch) || !known(c.from, c.from_pitch);  // memory that is not pinned: the host waits
+  simulated::launch(stream, [c] {
+    for (std::size_t row = 0; row < c.rows; ++row)
+      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch,
+                   c.width);
+  });
+  if (!at_once) return;
+  const std::lock_guard lock(machine().mutex);
+  machine().finish(queue_of(stream.handle), queue_of(stream.handle).issued);
+}
+void copy(void* to, const void* from, std::size_t bytes, StreamView stream) {
+  copy({to, bytes, from, bytes, bytes, 1}, stream);
+}
+void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
+  TESSERA_ASSERT(bytes == 0 || simulated::on_device(to, bytes), "a fill of the host's memory");
+  simulated::launch(stream, [=] { std::memset(to, value, bytes); });
+}
+void settle(Device) {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+}
+void copy_now(Device, void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+  machine().run([=] { std::memcpy(to, from, bytes); });
+}
+void fill_now(Device, void* to, unsigned char value, std::size_t bytes) {
+  const std::lock_guard lock(machine().mutex);
+  machine().finish_all();
+  machine().run([=] { std::memset(to, value, bytes); });
+}
+
+void* make_stream(Device, Priority) {
+  const std::lock_guard lock(machine().mutex);
+  auto* const queue = new Queue;
+  machine().queues[queue] = 0;
+  return queue;
+}
+/// Events may name it still: it is emptied, not freed.
+void destroy_stream(void* stream) noexcept {
+  const std::lock_guard lock(machine().mutex);
+  machine().run_to(queue_of(stream), queue_of(stream).issued);
+  machine().queues.erase(&queue_of(stream));
+}
+
+void* make_event(Device, EventKind) { return new Mark; }
+void destroy_event(void* event) noexcept { delete static_cast<Mark*>(event); }
+void record(void* event, void* stream) {
+  const std::lock_guard lock(machine().mutex);
+  Queue& queue = queue_of(stream);
+  const bool idle = queue.done == queue.issued;
+  auto time = std::make_shared<simulated::Time>();
+  machine().push(queue, {[time, &queue] { *time = queue.time; }, simulated::host_time, 0});
+  *static_cast<Mark*>(event) = {&queue, queue.issued, std::move(time)};
+  if (idle) machine().run_to(queue, queue.issued);
+}
+void wait(void* stream, void* event) {
+  const std::lock_guard lock(machine().mutex);
+  const Mark mark = *static_cast<Mark*>(event);
+  Queue& queue = queue_of(stream);
+  if (mark.queue == nullptr) return;
+  machine().push(queue, {[mark, &queue] {
+                           machine().run_to(*mark.queue, mark.ticket);
+                           queue.time = std::max(queue.time, *mark.time);
+                         },
+                         simulated::host_time, 0});
+}
+void synchronize(void* event) {
+  const std::lock_guard lock(machine().mutex);
+  const Mark mark = *static_cast<Mark*>(event);
+  if (mark.queue == nullptr) return;
+  machine().run_to(*mark.queue, mark.ticket);
+  simulated::host_time = std::max(simulated::host_time, *mark.time);
+}
+bool passed(void* event) {
+  const std::lock_guard lock(machine().mutex);
+  const Mark& mark = *static_cast<Mark*>(event);
+  return mark.queue == nullptr || mark.queue->done >= mark.ticket;
+}
+double milliseconds(void* from, void* to) {
+  const std::lock_guard lock(machine().mutex);
+  return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);
+}
+
+Graph::Graph(StreamView, void (*)(void*), void*) { TESSERA_ASSERT(false, "graphs are not simulated"); }
+Graph::~Graph() = default;
+Graph& Graph::operator=(Graph&&) noexcept { return *this; }
+void Graph::launch(StreamView) const {}
+
+const Survey& survey() {
+  static const Survey found{.devices = {{.index = 0,
+                                         .name = "simulated device",
+                                         .bus_id = "none",
+                                         .major = 9,
+                                         .minor = 0,
+                                         .multiprocessors = 1,
+                                         .memory = std::size_t{1} << 33}},
+                            .driver = 13000,
+                            .runtime = 13000,
+                            .why_none = ""};
+  return found;
+}
+std::string why_no_device(int) { return "simulated"; }
+void use(Device) {}
+const char* architectures() { return "none (simulated)"; }
+std::string toolkit() { return "0.0"; }
+
+Library::Library(std::string soname, std::string package)
+    : soname_(std::move(soname)), package_(std::move(package)), why_not_("simulated") {}
+bool Library::there() { return false; }
+std::string Library::path() { return {}; }
+void* Library::symbol(const char*) { throw Error(ExitCode::usage, soname_ + " is not simulated"); }
+Library& Library::cublaslt() { static Library one("libcublasLt", ""); return one; }
+Library& Library::nccl() { static Library one("libnccl", ""); return one; }
+Library& Library::cudnn() { static Library one("libcudnn", ""); return one; }
+std::string cublaslt_version() { return {}; }
+std::string nccl_version() { return {}; }
+std::string cudnn_version() { return {}; }
+
+}  // namespace cuda
+}  // namespace tessera
