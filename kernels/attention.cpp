@@ -1,5 +1,5 @@
-// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads. A task takes
-// the documents of its sequence one after another.
+// Attention: shapes checked, tasks (sequence, key/value head, slice of query blocks) dealt to this rank's threads. A
+// task takes the documents of its sequence one after another.
 
 #include "kernels/attention.hpp"
 
@@ -32,7 +32,8 @@ Refusal& refusal() {
   return one;
 }
 
-/// Whether the library took the call; it throws where that is asked for, before it has written anything that our own would not.
+/// Whether the library took the call; it throws where that is asked for, before it has written anything that our own
+/// would not.
 [[maybe_unused]] bool taken_by_library(const std::function<void()>& call) {
   try {
     call();
@@ -63,13 +64,14 @@ void check_shape(const AttentionShape& s) {
 }
 
 void check_view(const TensorView& view, std::int64_t numel, DType dtype) {
-  TESSERA_ASSERT(view && view.numel() == numel && view.dtype == dtype, "%s %s, %lld elements expected", name_of(view.dtype),
-                 view.shape.str().c_str(), static_cast<long long>(numel));
+  TESSERA_ASSERT(view && view.numel() == numel && view.dtype == dtype, "%s %s, %lld elements expected",
+                 name_of(view.dtype), view.shape.str().c_str(), static_cast<long long>(numel));
 }
 
 /// Bytes that the workspace of one task has; what is computed in decides, not what is stored.
 std::size_t forward_bytes(const AttentionShape& s, DType dtype) {
-  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).forward, stat_dtype(dtype));
+  return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).forward,
+                        stat_dtype(dtype));
 }
 std::size_t backward_bytes(const AttentionShape& s, DType dtype) {
   return per_task_bytes(host::attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).backward,
@@ -203,7 +205,8 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   const std::size_t per_task = forward_bytes(s, dtype);
   // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
   const std::int64_t pairs = s.batch * s.kv_heads, team = threads();
-  const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + host::attention_q_block - 1) / host::attention_q_block);
+  const std::int64_t blocks =
+      s.heads / s.kv_heads * ((s.tokens + host::attention_q_block - 1) / host::attention_q_block);
   const std::int64_t wanted = pairs >= 4 * team || team == 1 ? 1 : (4 * team + pairs - 1) / pairs;
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
   host::by_storage(dtype, [&](auto zero) {
@@ -222,8 +225,8 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
                                             .dqkv = nullptr};
     run_tasks<Acc<T>>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t pair = task / slices, b = pair / s.kv_heads;
-      forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices}, positions_of(args.positions, b, s.tokens),
-                          workspace);
+      forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices},
+                          positions_of(args.positions, b, s.tokens), workspace);
     });
   });
 }
@@ -244,8 +247,9 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
                  args.workspace.nbytes() >= attention_backward_workspace(s, dtype, args.qkv.device));
   if constexpr (cuda::cudnn_built)
     if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
-      TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
-                     "attention by the library takes memory aligned to 16 bytes");
+      TESSERA_ASSERT(
+          is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
+          "attention by the library takes memory aligned to 16 bytes");
       if (taken_by_library([&] { cuda::cudnn::attention_backward(args, stream); })) return;
     }
   if constexpr (cuda_built)
@@ -253,15 +257,24 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   const std::size_t per_task = backward_bytes(s, dtype);
   host::by_storage(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::AttentionProblem<T> problem{
-        .batch = s.batch, .tokens = s.tokens, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
-        .scale = static_cast<Acc<T>>(args.scale), .qkv = args.qkv.as<T>(), .out = args.out.as<T>(), .dout = args.dout.as<T>(),
-        .out_w = nullptr, .lse = args.lse.as<Acc<T>>(), .dqkv = args.dqkv.as<T>()};
+    const host::AttentionProblem<T> problem{.batch = s.batch,
+                                            .tokens = s.tokens,
+                                            .heads = s.heads,
+                                            .kv_heads = s.kv_heads,
+                                            .head_dim = s.head_dim,
+                                            .scale = static_cast<Acc<T>>(args.scale),
+                                            .qkv = args.qkv.as<T>(),
+                                            .out = args.out.as<T>(),
+                                            .dout = args.dout.as<T>(),
+                                            .out_w = nullptr,
+                                            .lse = args.lse.as<Acc<T>>(),
+                                            .dqkv = args.dqkv.as<T>()};
     const auto& kernel = host::attention<T>();
     run_tasks<Acc<T>>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t b = task / s.kv_heads;
-      each_document(positions_of(args.positions, b, s.tokens), s.tokens,
-                    [&](const Document& d) { kernel.backward(part_of(problem, b, d), 0, task % s.kv_heads, workspace); });
+      each_document(positions_of(args.positions, b, s.tokens), s.tokens, [&](const Document& d) {
+        kernel.backward(part_of(problem, b, d), 0, task % s.kv_heads, workspace);
+      });
     });
   });
 }

@@ -13,7 +13,8 @@ namespace {
 void check(const AttentionShape& s, const TensorView& qkv, const TensorView& positions, const AttentionCache& cache) {
   const std::int64_t rows = s.batch * s.tokens;
   TESSERA_ASSERT(s.kv_heads > 0 && s.heads % s.kv_heads == 0 && s.head_dim > 0);
-  TESSERA_ASSERT(qkv && qkv.numel() == rows * (s.heads + 2 * s.kv_heads) * s.head_dim, "qkv %s", qkv.shape.str().c_str());
+  TESSERA_ASSERT(qkv && qkv.numel() == rows * (s.heads + 2 * s.kv_heads) * s.head_dim, "qkv %s",
+                 qkv.shape.str().c_str());
   TESSERA_ASSERT(!positions || (positions.numel() == rows && positions.dtype == DType::i32), "positions %s",
                  positions.shape.str().c_str());
   for (const TensorView* side : {&cache.keys, &cache.values})
@@ -76,7 +77,8 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
     const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
     const std::int64_t parts = std::min<std::int64_t>(tasks, threads());
     host::parallel_parts(parts, [&](std::int64_t part) {
-      auto* scratch = static_cast<Acc<T>*>(args.workspace.data) + part * host::cached_attention_scratch(group, d, sizeof(T));
+      auto* scratch =
+          static_cast<Acc<T>*>(args.workspace.data) + part * host::cached_attention_scratch(group, d, sizeof(T));
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
         const std::int64_t position = position_of(args.positions, row, s.tokens);

@@ -1,6 +1,6 @@
 #pragma once
-// Attention with a cache of keys and values, for generation: what is new in a pass is put behind what a row has seen, and the
-// queries look at all of it. Keys enter as they are (rotated already, where positions rotate).
+// Attention with a cache of keys and values, for generation: what is new in a pass is put behind what a row has seen,
+// and the queries look at all of it. Keys enter as they are (rotated already, where positions rotate).
 
 #include "kernels/attention.hpp"
 
@@ -25,7 +25,7 @@ struct CachedAttentionArgs {
   TensorView qkv;        // (B, T, (nh + 2·nk)·d); only its queries are read
   TensorView positions;  // (B, T) int32: the query at position p sees entries 0 … p
   AttentionCache cache;
-  TensorView out;        // (B, T, nh·d)
+  TensorView out;  // (B, T, nh·d)
   double scale = 1;
   TensorView workspace;
 };

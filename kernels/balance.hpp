@@ -1,7 +1,8 @@
 #pragma once
-// The balance loss of mixtures of experts, per micro-batch and over all layers at once, as Hugging Face's: with f_e the share
-// of tokens that chose e (all K choices counted) and P_e the mean of its probability, E·Σ f_e·P_e; K at perfect balance.
-// Padding does not count. In double and in one order, so that equal statistics give equal bits on host and device.
+// The balance loss of mixtures of experts, per micro-batch and over all layers at once, as Hugging Face's: with f_e the
+// share of tokens that chose e (all K choices counted) and P_e the mean of its probability, E·Σ f_e·P_e; K at perfect
+// balance. Padding does not count. In double and in one order, so that equal statistics give equal bits on host and
+// device.
 
 #include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"

@@ -14,8 +14,9 @@ double measure_read(std::size_t bytes, int repeats) {
   const auto words = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
   const auto memory = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(words));
   // Each page is first touched by the thread that will read it.
-  host::parallel_ranges(words, 512,
-                        [&](std::int64_t begin, std::int64_t end) { std::fill(memory.get() + begin, memory.get() + end, 1); });
+  host::parallel_ranges(words, 512, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(memory.get() + begin, memory.get() + end, 1);
+  });
   std::atomic<std::uint64_t> seen{0};
   double best = 0;
   for (int i = 0; i < repeats; ++i) {

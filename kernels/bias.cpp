@@ -11,7 +11,8 @@ namespace tessera::kernels {
 void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
                  args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
-  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
+                     stride = args.stride > 0 ? args.stride : columns;
   if constexpr (cuda_built)
     if (is_on_cuda(args.dy)) return cuda::bias_backward(args, stream);
   host::by_storage(args.dy.dtype, [&](auto zero) {

@@ -28,8 +28,8 @@ bool is_half_type(DType dtype) { return dtype == DType::bf16 || dtype == DType::
 
 void check(const ConvertArgs& args) {
   const DType from = args.from.dtype, to = args.to.dtype;
-  TESSERA_ASSERT((from == DType::f32 && is_half_type(to)) || (is_half_type(from) && to == DType::f32), "no cast from %s to %s",
-                 name_of(from), name_of(to));
+  TESSERA_ASSERT((from == DType::f32 && is_half_type(to)) || (is_half_type(from) && to == DType::f32),
+                 "no cast from %s to %s", name_of(from), name_of(to));
   TESSERA_ASSERT(args.from.numel() == args.to.numel(), "from %s, to %s", args.from.shape.str().c_str(),
                  args.to.shape.str().c_str());
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Casts between fp32 and the two halves: exact one way, rounded to nearest even the other (runtime/base/half.hpp says how of
-// NaN, infinity and subnormal numbers): the same bits on every instruction set.
+// Casts between fp32 and the two halves: exact one way, rounded to nearest even the other (runtime/base/half.hpp says
+// how of NaN, infinity and subnormal numbers): the same bits on every instruction set.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

@@ -1,6 +1,7 @@
-// head_loss: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits (gemm) and sweeps it
-// while it is in cache: maximum, target, exponentials relative to the chunk's own maximum, their sum. Pass 2 turns those
-// exponentials into the gradient by one multiplication per number and hands it to the two gradient products at once.
+// head_loss: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits (gemm) and
+// sweeps it while it is in cache: maximum, target, exponentials relative to the chunk's own maximum, their sum. Pass 2
+// turns those exponentials into the gradient by one multiplication per number and hands it to the two gradient products
+// at once.
 
 #include "kernels/cross_entropy.hpp"
 
@@ -47,7 +48,7 @@ struct Row {
 
 template <class A>
 struct Workspace {
-  A* logits;     // chunk c at logits + rows·(first column of c): (rows, columns of c); of halves in training: (rows, V)
+  A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); of halves in training: (rows, V)
   A* chunk_max;  // (chunks, rows)
   Row* rows;     // (rows)
 
@@ -55,7 +56,8 @@ struct Workspace {
     const auto part = [](std::int64_t n, std::size_t element) {
       return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
     };
-    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) + alignment;
+    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) +
+           alignment;
   }
   Workspace(const TensorView& view, const Cut& cut, std::int64_t vocab) {
     auto next = static_cast<std::uintptr_t>(
@@ -91,7 +93,8 @@ class HeadLossRun {
       first_ = first;
       count_ = std::min(cut_.rows, n - first);
       for (std::int64_t r = 0; r < count_; ++r) {
-        workspace_.rows[r] = {.max = -std::numeric_limits<double>::infinity(), .sum = 0, .target = 0, .lse = 0, .argmax = -1};
+        workspace_.rows[r] = {
+            .max = -std::numeric_limits<double>::infinity(), .sum = 0, .target = 0, .lse = 0, .argmax = -1};
       }
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_logits(c);
       add_sums();
@@ -111,15 +114,23 @@ class HeadLossRun {
   [[nodiscard]] A* logits(std::int64_t c) const {
     return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
   }
-  [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const { return logits(c) + r * (whole_rows() ? vocab_ : width(c)); }
+  [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const {
+    return logits(c) + r * (whole_rows() ? vocab_ : width(c));
+  }
   [[nodiscard]] TensorView logits_view(std::int64_t c) const { return {logits(c), Shape{count_, width(c)}}; }
   /// (rows, V) of T, each row where its logits were: 2·V apart.
-  [[nodiscard]] TensorView rounded_view() const { return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}}; }
+  [[nodiscard]] TensorView rounded_view() const {
+    return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}};
+  }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
 
   void pass_logits(std::int64_t c) const {
-    gemm({.a = args_.x.rows(first_, count_), .b = args_.weight.rows(column(c), width(c)), .c = logits_view(c), .trans_b = true,
-          .stride_c = whole_rows() ? vocab_ : 0}, stream_);
+    gemm({.a = args_.x.rows(first_, count_),
+          .b = args_.weight.rows(column(c), width(c)),
+          .c = logits_view(c),
+          .trans_b = true,
+          .stride_c = whole_rows() ? vocab_ : 0},
+         stream_);
     host::parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         if (!ignored(r)) observe(c, r);
@@ -175,17 +186,23 @@ class HeadLossRun {
     });
     if constexpr (is_half<T>) return;
     const TensorView weight = args_.weight.rows(column(c), width(c));
-    multiply_gradients(logits_view(c), weight, args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{}, c == 0);
+    multiply_gradients(logits_view(c), weight, args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{},
+                       c == 0);
   }
 
   /// dx and dweight of the block's rows and the columns that `dlogits` has.
-  void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight, bool first) const {
+  void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight,
+                          bool first) const {
     const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
     gemm({.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride},
          stream_);
     if (!dweight) return;
-    gemm({.a = dlogits, .b = args_.x.rows(first_, count_), .c = dweight, .trans_a = true,
-          .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0, .stride_a = stride},
+    gemm({.a = dlogits,
+          .b = args_.x.rows(first_, count_),
+          .c = dweight,
+          .trans_a = true,
+          .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0,
+          .stride_a = stride},
          stream_);
   }
 
@@ -218,8 +235,8 @@ void check_targets(const HeadLossArgs& args) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   const auto* targets = args.targets.as<std::int32_t>();
   for (std::int64_t i = 0; i < n; ++i) {
-    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %lld",
-                   targets[i], static_cast<long long>(vocab));
+    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index,
+                   "target %d of vocabulary %lld", targets[i], static_cast<long long>(vocab));
   }
 }
 

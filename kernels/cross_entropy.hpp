@@ -1,7 +1,7 @@
 #pragma once
-// The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so that no
-// (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16: logits are fp32 in
-// the block, their gradient is rounded to the type before it enters a product, dx is rounded once.
+// The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so
+// that no (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16:
+// logits are fp32 in the block, their gradient is rounded to the type before it enters a product, dx is rounded once.
 
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"
@@ -11,9 +11,9 @@ namespace tessera::kernels {
 
 /// What a pass adds to: sums over tokens, so that any split of a batch gives the same total.
 struct LossSums {
-  ExactSum loss;              // Σ -log p(target), natural log
-  std::int64_t tokens = 0;    // targets that are not ignore_index
-  std::int64_t correct = 0;   // argmax = target (the lowest index among equals)
+  ExactSum loss;             // Σ -log p(target), natural log
+  std::int64_t tokens = 0;   // targets that are not ignore_index
+  std::int64_t correct = 0;  // argmax = target (the lowest index among equals)
 };
 
 inline constexpr std::int32_t ignore_index = -100;
@@ -27,10 +27,12 @@ struct HeadLossArgs {
   // Gradient of scale·Σ loss; absent dx: evaluation only.
   const double* loss_scale = nullptr;  // in memory: 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten
-  TensorView dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
-  bool accumulate = false;             // add to dweight, or overwrite it
+  TensorView
+      dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
+  bool accumulate = false;  // add to dweight, or overwrite it
 };
 void head_loss(const HeadLossArgs& args, StreamView stream);
-[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype, Device device = host_device);
+[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,
+                                              Device device = host_device);
 
 }  // namespace tessera::kernels

@@ -15,11 +15,11 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.tokens_table.shape.rank() == 2);
   const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
   TESSERA_ASSERT(args.y.shape == Shape({args.ids.shape[0], tokens, channels}), "y %s", args.y.shape.str().c_str());
-  TESSERA_ASSERT(
-      !args.positions_table ||
-          ((args.positions || args.positions_table.shape[0] >= tokens) && args.positions_table.shape[1] == channels),
-      "positions %s", args.positions_table.shape.str().c_str());
-  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
+  TESSERA_ASSERT(!args.positions_table || ((args.positions || args.positions_table.shape[0] >= tokens) &&
+                                           args.positions_table.shape[1] == channels),
+                 "positions %s", args.positions_table.shape.str().c_str());
+  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s",
+                 args.positions.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.y)) return cuda::embedding_forward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
@@ -66,7 +66,9 @@ struct Rows {
     return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count);
   }
   /// Whether no row before i has the same place.
-  [[nodiscard]] bool first(std::int64_t i) const { return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period; }
+  [[nodiscard]] bool first(std::int64_t i) const {
+    return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period;
+  }
 };
 
 /// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded
@@ -74,7 +76,8 @@ struct Rows {
 template <class T, class G>
 void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
   if constexpr (!is_half<G>) {
-    host::embedding<T>().scatter(rows.ids, rows.period, rows.dy + begin, rows.count, rows.channels, end - begin, table + begin);
+    host::embedding<T>().scatter(rows.ids, rows.period, rows.dy + begin, rows.count, rows.channels, end - begin,
+                                 table + begin);
   } else {
     for (std::int64_t i = 0; i < rows.count; ++i) {
       if (!rows.first(i)) continue;
@@ -97,9 +100,10 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   const TensorView& dpositions = args.dpositions_table;
   TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels),
                  "positions %s", dpositions.shape.str().c_str());
-  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s", args.positions.shape.str().c_str());
-  TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device), "workspace of %zu bytes",
-                 args.workspace.nbytes());
+  TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s",
+                 args.positions.shape.str().c_str());
+  TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device),
+                 "workspace of %zu bytes", args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.dy)) return cuda::embedding_backward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();

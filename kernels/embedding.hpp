@@ -17,9 +17,9 @@ struct EmbeddingForwardArgs {
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);
 
 struct EmbeddingBackwardArgs {
-  TensorView ids;             // (B, T) int32
-  TensorView dy;              // (B, T, C)
-  TensorView dtokens_table;   // (V, C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
+  TensorView ids;            // (B, T) int32
+  TensorView dy;             // (B, T, C)
+  TensorView dtokens_table;  // (V, C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
   bool accumulate_tokens = false;
   TensorView dpositions_table;  // (P, C) likewise, or absent
   bool accumulate_positions = false;

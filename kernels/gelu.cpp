@@ -12,7 +12,8 @@ constexpr std::int64_t grain = 4096;  // elements
 }
 
 void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.x && args.x.shape == args.y.shape, "x %s, y %s", args.x.shape.str().c_str(), args.y.shape.str().c_str());
+  TESSERA_ASSERT(args.x && args.x.shape == args.y.shape, "x %s, y %s", args.x.shape.str().c_str(),
+                 args.y.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::gelu_forward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
@@ -20,8 +21,9 @@ void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
     const auto& table = host::gelu<T>();
-    host::parallel_ranges(args.x.numel(), grain,
-                          [&](std::int64_t begin, std::int64_t end) { table.forward(x + begin, y + begin, end - begin); });
+    host::parallel_ranges(args.x.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
+      table.forward(x + begin, y + begin, end - begin);
+    });
   });
 }
 

@@ -13,7 +13,7 @@ struct GeluForwardArgs {
 void gelu_forward(const GeluForwardArgs& args, StreamView stream);
 
 struct GeluBackwardArgs {
-  TensorView x;   // the forward's input
+  TensorView x;  // the forward's input
   TensorView dy;
   TensorView dx;  // may be dy
 };

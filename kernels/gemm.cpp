@@ -1,6 +1,6 @@
-// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (halves: by host/half_gemm). The bias is laid
-// down where CBLAS would write its zeros, so that it costs no pass of its own. Products of a few rows with a large matrix do
-// without CBLAS, which would copy it.
+// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (halves: by host/half_gemm). The bias is
+// laid down where CBLAS would write its zeros, so that it costs no pass of its own. Products of a few rows with a large
+// matrix do without CBLAS, which would copy it.
 #include "kernels/gemm.hpp"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ constexpr std::int64_t quantum = 32;     // tiles are multiples: a whole number 
 Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
   Grid grid{1, 1, m, n};
   const std::int64_t team = threads();
-  if (team == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops) return grid;
+  if (team == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops)
+    return grid;
   double best = -1;
   for (std::int64_t rows = 1; rows <= team; ++rows) {
     if (team % rows != 0) continue;
@@ -79,8 +80,13 @@ void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands
   const T* b = of.b + (whole.trans_b ? column * whole.ldb : column);
   G* c = of.c + row * whole.ldc + column;
   if constexpr (is_half<T>) {
-    host::half_gemm_serial<T, G>({.shape = shape, .a = a, .b = b, .bias = of.bias ? of.bias + column : nullptr, .c = c,
-                                  .alpha = static_cast<float>(args.alpha), .beta = static_cast<float>(args.beta)});
+    host::half_gemm_serial<T, G>({.shape = shape,
+                                  .a = a,
+                                  .b = b,
+                                  .bias = of.bias ? of.bias + column : nullptr,
+                                  .c = c,
+                                  .alpha = static_cast<float>(args.alpha),
+                                  .beta = static_cast<float>(args.beta)});
   } else {
     T beta = static_cast<T>(args.beta);
     if (of.bias) {
@@ -102,8 +108,10 @@ template <class T>
 void run_thin(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of) {
   host::parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i < whole.m; ++i)
-      lay_down(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first, of.c + i * whole.ldc + first);
-    const host::ThinProduct<T> product{of.a, of.b, of.c, whole.m, whole.k, whole.lda, whole.ldb, whole.ldc, first, last};
+      lay_down(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first,
+               of.c + i * whole.ldc + first);
+    const host::ThinProduct<T> product{of.a,      of.b,      of.c,      whole.m, whole.k,
+                                       whole.lda, whole.ldb, whole.ldc, first,   last};
     (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
   });
 }
@@ -135,8 +143,8 @@ void run_thin_half(const GemmArgs& args, const host::GemmShape& whole, const Ope
 }
 
 std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
-  TESSERA_ASSERT(asked == 0 || asked >= matrix.shape[1], "rows of %lld, %lld apart", static_cast<long long>(matrix.shape[1]),
-                 static_cast<long long>(asked));
+  TESSERA_ASSERT(asked == 0 || asked >= matrix.shape[1], "rows of %lld, %lld apart",
+                 static_cast<long long>(matrix.shape[1]), static_cast<long long>(asked));
   return asked > 0 ? asked : matrix.shape[1];
 }
 
@@ -144,8 +152,12 @@ std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
 void lay_down_addend(const GemmArgs& args, StreamView stream) {
   const std::size_t element = size_of(args.c.dtype);
   const std::size_t pitch = static_cast<std::size_t>(row_stride(args.c, args.stride_c)) * element;
-  copy_rows({.to = args.c.data, .to_pitch = pitch, .from = args.addend.data, .from_pitch = pitch,
-             .width = static_cast<std::size_t>(args.c.shape[1]) * element, .rows = static_cast<std::size_t>(args.c.shape[0])},
+  copy_rows({.to = args.c.data,
+             .to_pitch = pitch,
+             .from = args.addend.data,
+             .from_pitch = pitch,
+             .width = static_cast<std::size_t>(args.c.shape[1]) * element,
+             .rows = static_cast<std::size_t>(args.c.shape[0])},
             stream);
 }
 
@@ -157,12 +169,13 @@ void gemm(const GemmArgs& args, StreamView stream) {
   whole.m = args.a.shape[args.trans_a ? 1 : 0];
   whole.k = args.a.shape[args.trans_a ? 0 : 1];
   whole.n = args.b.shape[args.trans_b ? 0 : 1];
-  TESSERA_ASSERT(args.b.shape[args.trans_b ? 1 : 0] == whole.k && args.c.shape[0] == whole.m && args.c.shape[1] == whole.n,
-                 "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), args.c.shape.str().c_str());
+  TESSERA_ASSERT(
+      args.b.shape[args.trans_b ? 1 : 0] == whole.k && args.c.shape[0] == whole.m && args.c.shape[1] == whole.n,
+      "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), args.c.shape.str().c_str());
   TESSERA_ASSERT(!args.bias || args.bias.numel() == whole.n, "bias %s, n %lld", args.bias.shape.str().c_str(),
                  static_cast<long long>(whole.n));
-  TESSERA_ASSERT(!args.addend || (args.beta != 0 && args.addend.shape == args.c.shape && args.addend.dtype == args.c.dtype &&
-                                  args.addend.data != args.c.data),
+  TESSERA_ASSERT(!args.addend || (args.beta != 0 && args.addend.shape == args.c.shape &&
+                                  args.addend.dtype == args.c.dtype && args.addend.data != args.c.data),
                  "addend %s, c %s", args.addend.shape.str().c_str(), args.c.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.c)) return cuda::gemm(args, stream);
@@ -182,7 +195,8 @@ void gemm(const GemmArgs& args, StreamView stream) {
         else return run_thin<T>(args, whole, of);
       }
       const Grid grid = cut(whole.m, whole.n, whole.k);
-      host::parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T, G>(args, whole, of, grid, tile); });
+      host::parallel_parts(grid.rows * grid.columns,
+                           [&](std::int64_t tile) { run_tile<T, G>(args, whole, of, grid, tile); });
     });
   });
 }
@@ -194,7 +208,8 @@ double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
   TESSERA_ASSERT(m > 0 && n > 0 && k > 0 && repeats > 0);
   const auto make = [](std::int64_t count) {
     auto memory = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) memory[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 13 - 6) / 8);
+    for (std::int64_t i = 0; i < count; ++i)
+      memory[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 13 - 6) / 8);
     return memory;
   };
   const auto a = make(m * k), b = make(k * n), c = make(m * n);
@@ -204,14 +219,17 @@ double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
     const auto start = std::chrono::steady_clock::now();
     gemm(args, host_stream);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, 2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds.count());
+    best = std::max(best,
+                    2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds.count());
   }
   return best;
 }
 
 }  // namespace
 
-double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) { return measure<float>(m, n, k, repeats); }
+double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<float>(m, n, k, repeats);
+}
 double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
   return measure<bf16>(m, n, k, repeats);
 }

@@ -1,7 +1,7 @@
 #pragma once
-// C = alpha·op(A)·op(B) + beta·C, row-major, by CBLAS tiled over this rank's threads, or for a few rows by a kernel of our
-// own. fp32, fp64, and bf16 or fp16: then products, sums, alpha, beta, bias and the old C are fp32, and every element is
-// rounded once, when it is stored.
+// C = alpha·op(A)·op(B) + beta·C, row-major, by CBLAS tiled over this rank's threads, or for a few rows by a kernel of
+// our own. fp32, fp64, and bf16 or fp16: then products, sums, alpha, beta, bias and the old C are fp32, and every
+// element is rounded once, when it is stored.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -14,8 +14,8 @@ struct GemmArgs {
   TensorView c;  // (m, n), as a and b; or fp32 beside halves
   bool trans_a = false, trans_b = false;
   double alpha = 1, beta = 0;  // beta 0 does not read c
-  TensorView addend;           // as c, rows as far apart: beta multiplies it, and c is not read; never c itself. Absent: c
-  TensorView bias;             // (n) as a and b; added to every row, or absent
+  TensorView addend;  // as c, rows as far apart: beta multiplies it, and c is not read; never c itself. Absent: c
+  TensorView bias;    // (n) as a and b; added to every row, or absent
   // Elements from one row to the next where a, b, c are columns of a wider matrix; 0: rows follow one another.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
 };

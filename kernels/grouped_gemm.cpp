@@ -28,17 +28,18 @@ std::int64_t distance_of(const GroupMatrices& matrices, std::int64_t groups) {
   };
   const std::int64_t bytes = groups > 1 ? bytes_to(1) : 0;
   for (std::int64_t e = 0; e < groups; ++e)
-    TESSERA_ASSERT(
-        matrices[e].shape == first.shape && matrices[e].dtype == first.dtype && bytes_to(e) == e * bytes && bytes % size == 0,
-        "matrix %lld of a list lies %lld bytes behind the first, not %lld", static_cast<long long>(e),
-        static_cast<long long>(bytes_to(e)), static_cast<long long>(e * bytes));
+    TESSERA_ASSERT(matrices[e].shape == first.shape && matrices[e].dtype == first.dtype && bytes_to(e) == e * bytes &&
+                       bytes % size == 0,
+                   "matrix %lld of a list lies %lld bytes behind the first, not %lld", static_cast<long long>(e),
+                   static_cast<long long>(bytes_to(e)), static_cast<long long>(e * bytes));
   return bytes / size;
 }
 
 void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
   const Shape matrix = args.b[0].shape;
-  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.c.shape.rank() == 2 && matrix.rank() == 2 && args.offsets.numel() > 1 &&
-                     args.a.shape[0] == args.c.shape[0] && matrix[args.trans_b ? 1 : 0] == args.a.shape[1] &&
+  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.c.shape.rank() == 2 && matrix.rank() == 2 &&
+                     args.offsets.numel() > 1 && args.a.shape[0] == args.c.shape[0] &&
+                     matrix[args.trans_b ? 1 : 0] == args.a.shape[1] &&
                      matrix[args.trans_b ? 0 : 1] == args.c.shape[1] && args.a.dtype == args.c.dtype &&
                      args.a.dtype == args.b[0].dtype,
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());

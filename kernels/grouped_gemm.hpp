@@ -1,10 +1,10 @@
 #pragma once
-// Products of groups of rows, each with a matrix of its own: group e has rows [offsets[e], offsets[e+1]) of R. The offsets
-// are read where they lie, on a device by the kernel, so that the host never waits for them. Types and rounding are those of
-// gemm, which the host calls for each group.
+// Products of groups of rows, each with a matrix of its own: group e has rows [offsets[e], offsets[e+1]) of R. The
+// offsets are read where they lie, on a device by the kernel, so that the host never waits for them. Types and rounding
+// are those of gemm, which the host calls for each group.
 //
-// On a device: tiles of 128 x 128 on tensor cores (fp32: 64 x 64, plain), so a group of r rows costs what ceil(r / 128) · 128
-// rows do. One order of sums, which depends on shapes alone: no atomics, no split sums.
+// On a device: tiles of 128 x 128 on tensor cores (fp32: 64 x 64, plain), so a group of r rows costs what ceil(r / 128)
+// · 128 rows do. One order of sums, which depends on shapes alone: no atomics, no split sums.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -17,8 +17,8 @@ struct GroupMatrices {
   std::int64_t step = 1;
   [[nodiscard]] const TensorView& operator[](std::int64_t group) const { return first[group * step]; }
 };
-/// Elements from the matrix of a group to the next one's; a bug where they do not lie equally far apart, or differ in shape
-/// or type.
+/// Elements from the matrix of a group to the next one's; a bug where they do not lie equally far apart, or differ in
+/// shape or type.
 [[nodiscard]] std::int64_t distance_of(const GroupMatrices& matrices, std::int64_t groups);
 
 struct GroupedGemmArgs {

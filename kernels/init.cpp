@@ -37,7 +37,8 @@ void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, dou
 void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream) {
   TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %lld + %lld of %s %s",
-                 static_cast<long long>(first), static_cast<long long>(count), param.name.c_str(), param.shape.str().c_str());
+                 static_cast<long long>(first), static_cast<long long>(count), param.name.c_str(),
+                 param.shape.str().c_str());
   const auto n = static_cast<std::size_t>(count);
   switch (param.init.kind) {
     case Initializer::Kind::zeros: return fill(out, n, 0.0F, stream);

@@ -1,4 +1,5 @@
-// LayerNorm: shapes, threads, dispatch. The sums over rows are taken in blocks that do not depend on the number of threads.
+// LayerNorm: shapes, threads, dispatch. The sums over rows are taken in blocks that do not depend on the number of
+// threads.
 #include "kernels/layer_norm.hpp"
 
 #include <algorithm>
@@ -63,7 +64,8 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
                                        c,
                                        static_cast<Acc<T>>(args.eps)};
     const auto& table = host::layer_norm<T>();
-    host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
+    host::parallel_ranges(n, grain,
+                          [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
   });
 }
 
@@ -85,7 +87,8 @@ void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
                                        c,
                                        Acc<T>(0)};
     const auto& table = host::layer_norm<T>();
-    host::parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
+    host::parallel_ranges(n, grain,
+                          [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
   });
 }
 
@@ -131,8 +134,8 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.mean.numel() == rows &&
                  args.rstd.numel() == rows);
   TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
-  TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype), "workspace of %zu bytes",
-                 args.workspace.nbytes());
+  TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype),
+                 "workspace of %zu bytes", args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::layer_norm_backward(args, stream);
   host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });

@@ -57,7 +57,8 @@ void statistics(const RouteArgs& args) {
 
 void check_choice(const TensorView& probs, const TensorView& experts, const TensorView& weights) {
   TESSERA_ASSERT(probs.shape.rank() == 2 && experts.shape.rank() == 2 && experts.shape[0] == probs.shape[0] &&
-                     experts.shape[1] <= probs.shape[1] && weights.shape == experts.shape && probs.shape[1] <= most_experts,
+                     experts.shape[1] <= probs.shape[1] && weights.shape == experts.shape &&
+                     probs.shape[1] <= most_experts,
                  "probabilities %s, choices %s", probs.shape.str().c_str(), experts.shape.str().c_str());
 }
 
@@ -160,7 +161,8 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
 
 void combine_rows(const CombineArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x.shape.rank() == 2 && args.y.shape.rank() == 2 && args.x.shape[1] == args.y.shape[1] &&
-                 args.x.shape[0] == args.dispatch.rows.numel() && (!args.weights || args.weights.numel() == args.x.shape[0]));
+                 args.x.shape[0] == args.dispatch.rows.numel() &&
+                 (!args.weights || args.weights.numel() == args.x.shape[0]));
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::combine_rows(args, stream);
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
@@ -184,8 +186,9 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
 }
 
 void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 && args.a.shape[0] == args.dispatch.slots.numel() &&
-                 args.weights.numel() == args.a.shape[0] && args.dweights.numel() == args.a.shape[0]);
+  TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 &&
+                 args.a.shape[0] == args.dispatch.slots.numel() && args.weights.numel() == args.a.shape[0] &&
+                 args.dweights.numel() == args.a.shape[0]);
   if constexpr (cuda_built)
     if (is_on_cuda(args.a)) return cuda::weigh_rows(args, stream);
   const std::int64_t columns = args.a.shape[1];

@@ -2,8 +2,9 @@
 // Mixture of experts around the experts' own products: the router's choice, rows dealt to experts and back.
 // No capacity: no token is dropped.
 //
-// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by expert, and
-// in an expert by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e], offsets[e+1]) of N·K.
+// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by
+// expert, and in an expert by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e],
+// offsets[e+1]) of N·K.
 
 #include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"
@@ -12,24 +13,24 @@
 namespace tessera::kernels {
 
 struct RouteArgs {
-  TensorView logits;        // (N, E), as probs and weights of stat_dtype: fp32 beside activations of halves
-  TensorView probs;         // (N, E): softmax, written; may be logits
-  TensorView experts;       // (N, K) int32: the K largest, descending; of equals the lowest index
-  TensorView weights;       // (N, K): their probabilities
-  bool normalise = true;    // divided by their sum
+  TensorView logits;      // (N, E), as probs and weights of stat_dtype: fp32 beside activations of halves
+  TensorView probs;       // (N, E): softmax, written; may be logits
+  TensorView experts;     // (N, K) int32: the K largest, descending; of equals the lowest index
+  TensorView weights;     // (N, K): their probabilities
+  bool normalise = true;  // divided by their sum
   TensorView counts,
       sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
-  TokenWords words;         // say which tokens are padding: it chooses, and does not count
+  TokenWords words;  // say which tokens are padding: it chooses, and does not count
 };
 void route(const RouteArgs& args, StreamView stream);
 
 struct RouteBackwardArgs {
-  TensorView dweights;          // (N, K)
+  TensorView dweights;  // (N, K)
   TensorView probs, experts, weights;
   bool normalise = true;
-  TensorView balance;           // (E) f64: gradient that every token's probabilities have besides; absent: none
-  TokenWords words;             // say which tokens are padding: the balance loss is none of its business, its gradient is 0
-  TensorView dlogits;           // (N, E) of the activations' type, overwritten; may be probs where types agree
+  TensorView balance;  // (E) f64: gradient that every token's probabilities have besides; absent: none
+  TokenWords words;    // say which tokens are padding: the balance loss is none of its business, its gradient is 0
+  TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs where types agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);
 
@@ -46,8 +47,8 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream);
 
 struct CombineArgs {
-  TensorView x;             // (N·K, C), rows
-  TensorView weights;       // (N, K) of stat_dtype; absent: 1
+  TensorView x;        // (N·K, C), rows
+  TensorView weights;  // (N, K) of stat_dtype; absent: 1
   Dispatch dispatch;
   TensorView y;             // (N, C)
   bool accumulate = false;  // y += Σ over k, in order, of weight·x[row]; or overwrites; rounded once

@@ -8,12 +8,13 @@ namespace tessera::kernels {
 
 /// What a micro-batch says of its tokens.
 struct TokenWords {
-  TensorView positions;  // (B, T) int32: a document begins where it is 0; absent: rows are not packed, and no token is padding
-  TensorView targets;    // (B, T) int32, ignore_index where no loss; absent: likewise
+  TensorView
+      positions;  // (B, T) int32: a document begins where it is 0; absent: rows are not packed, and no token is padding
+  TensorView targets;  // (B, T) int32, ignore_index where no loss; absent: likewise
 };
 
-/// The same, to be asked: a document of a single token without a target is padding, which fills a row up; nothing may depend
-/// on it.
+/// The same, to be asked: a document of a single token without a target is padding, which fills a row up; nothing may
+/// depend on it.
 struct PaddingMap {
   const std::int32_t *positions = nullptr, *targets = nullptr;  // null: no token is padding
   std::int64_t row = 1;                                         // T

@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/host/convert.hpp"
 #include "kernels/cuda/ops.hpp"
+#include "kernels/host/convert.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/reduce.hpp"
 
@@ -28,7 +28,9 @@ class FloatParts {
   explicit FloatParts(Span parts) : parts_(parts) {}
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   /// `count` floats of part i; slot: below 5, parts in use at once have different ones.
-  const float* get(std::size_t i, int /*slot*/, std::size_t offset, std::int64_t /*count*/) { return parts_[i] + offset; }
+  const float* get(std::size_t i, int /*slot*/, std::size_t offset, std::int64_t /*count*/) {
+    return parts_[i] + offset;
+  }
 
  private:
   Span parts_;

@@ -12,9 +12,9 @@ namespace tessera::kernels {
 /// The neutral element of fp32 addition: x + (-0.0) is x for every x, +0 and -0 too. An empty micro-batch adds this.
 inline constexpr float sum_identity = -0.0F;
 
-/// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, by the binary counter: part i is added like a carry, ((0+1)+(2+3))+((4+5)+…), and
-/// what is left over is folded from the smallest subtree to the largest. For a power of two it is the balanced tree. Runs on
-/// the calling thread alone. `out` may be any of the parts. At most 2^20 parts.
+/// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, by the binary counter: part i is added like a carry,
+/// ((0+1)+(2+3))+((4+5)+…), and what is left over is folded from the smallest subtree to the largest. For a power of
+/// two it is the balanced tree. Runs on the calling thread alone. `out` may be any of the parts. At most 2^20 parts.
 struct SumTreeArgs {
   std::span<const float* const> parts;
   float* out = nullptr;
@@ -35,11 +35,11 @@ void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream);
 /// y = x + y, fp32, on the calling thread alone (a step of the counter).
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);
 
-/// Adds Σ x² to `sum` so that the result does not depend on how the elements are spread over ranks: blocks of norm_block
-/// elements are summed in a fixed order in double (lane j of 16 takes elements j, j + 16, … in order; then lanes j and j + 8
-/// are added, j and j + 4, j + 2, j + 1), and the blocks exactly: the same bits on every instruction set. count must be a
-/// multiple of norm_block. On the calling thread alone. Non-finite elements set sum.nonfinite(), and nothing else does: the
-/// square of a float fits a double.
+/// Adds Σ x² to `sum` so that the result does not depend on how the elements are spread over ranks: blocks of
+/// norm_block elements are summed in a fixed order in double (lane j of 16 takes elements j, j + 16, … in order; then
+/// lanes j and j + 8 are added, j and j + 4, j + 2, j + 1), and the blocks exactly: the same bits on every instruction
+/// set. count must be a multiple of norm_block. On the calling thread alone. Non-finite elements set sum.nonfinite(),
+/// and nothing else does: the square of a float fits a double.
 inline constexpr std::size_t norm_block = 128;
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream);
 

@@ -1,4 +1,5 @@
-// RMSNorm: shapes, threads, dispatch. The sums over rows are taken in blocks that do not depend on the number of threads.
+// RMSNorm: shapes, threads, dispatch. The sums over rows are taken in blocks that do not depend on the number of
+// threads.
 #include "kernels/rms_norm.hpp"
 
 #include <algorithm>
@@ -23,8 +24,8 @@ struct Extent {
 
 Extent extent(const TensorView& x, const TensorView& weight) {
   const std::int64_t channels = weight.numel();
-  TESSERA_ASSERT(x.shape.rank() == 2 && channels > 0 && x.shape[1] % channels == 0, "x %s, weight %s", x.shape.str().c_str(),
-                 weight.shape.str().c_str());
+  TESSERA_ASSERT(x.shape.rank() == 2 && channels > 0 && x.shape[1] % channels == 0, "x %s, weight %s",
+                 x.shape.str().c_str(), weight.shape.str().c_str());
   return {x.shape[0], x.shape[1] / channels, channels};
 }
 
@@ -60,13 +61,15 @@ void backward(const RmsNormBackwardArgs& args, const Extent& e) {
     std::fill_n(dweight, e.channels, Acc<T>(0));
     table.backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
                     args.rstd.as<Acc<T>>() + row * e.groups, args.dx.as<T>() + row * stride_dx, dweight,
-                    std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
+                    std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx,
+                    args.add_to_dx});
   });
   host::by_gradient<T>(args.dweight.dtype, [&](auto zero_gradient) {
-    host::in_acc(args.dweight.as<decltype(zero_gradient)>(), e.channels, args.accumulate ? host::Old::keep : host::Old::ignore,
-                 [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                   host::bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums, args.accumulate);
-                 });
+    host::in_acc(
+        args.dweight.as<decltype(zero_gradient)>(), e.channels, args.accumulate ? host::Old::keep : host::Old::ignore,
+        [&](std::int64_t begin, std::int64_t end, auto* sums) {
+          host::bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums, args.accumulate);
+        });
   });
 }
 
@@ -100,8 +103,9 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
     if (is_on_cuda(args.x)) return cuda::rms_norm_apply(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const host::RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(), args.rstd.as<Acc<T>>(),
-                                     e.rows, e.groups, e.channels, args.x.shape[1], args.y.shape[1], Acc<T>(0)};
+    const host::RmsNormRows<T> whole{
+        args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(),  args.rstd.as<Acc<T>>(), e.rows,
+        e.groups,       e.channels,          args.x.shape[1], args.y.shape[1],        Acc<T>(0)};
     by_ranges(whole, host::rms_norm<T>().apply);
   });
 }
@@ -112,10 +116,10 @@ std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype) {
 
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const Extent e = extent(args.x, args.weight);
-  TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape && args.rstd.numel() == e.rows * e.groups &&
-                 args.dweight.numel() == e.channels);
-  TESSERA_ASSERT(args.workspace.nbytes() >= rms_norm_backward_workspace(e.channels, args.x.dtype), "workspace of %zu bytes",
-                 args.workspace.nbytes());
+  TESSERA_ASSERT(args.dy.shape == args.x.shape && args.dx.shape == args.x.shape &&
+                 args.rstd.numel() == e.rows * e.groups && args.dweight.numel() == e.channels);
+  TESSERA_ASSERT(args.workspace.nbytes() >= rms_norm_backward_workspace(e.channels, args.x.dtype),
+                 "workspace of %zu bytes", args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::rms_norm_backward(args, stream);
   host::by_storage(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });

@@ -11,7 +11,8 @@ namespace tessera::kernels {
 
 void rope_table(const RopeTableArgs& args, StreamView stream) {
   const auto half = static_cast<std::int64_t>(args.inv_freq.size());
-  TESSERA_ASSERT(args.table.shape.rank() == 2 && args.table.shape[1] == 2 * half, "table %s", args.table.shape.str().c_str());
+  TESSERA_ASSERT(args.table.shape.rank() == 2 && args.table.shape[1] == 2 * half, "table %s",
+                 args.table.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.numel() == args.table.shape[0]);
   if constexpr (cuda_built)
     if (is_on_cuda(args.table)) return cuda::rope_table(args, stream);
@@ -34,8 +35,9 @@ void rope_table(const RopeTableArgs& args, StreamView stream) {
 
 void rope(const RopeArgs& args, StreamView stream) {
   const std::int64_t d = args.head_dim, half = d / 2;
-  TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 && args.table.shape.rank() == 2 &&
-                     args.table.shape[1] == d && args.table.dtype == stat_dtype(args.x.dtype),
+  TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 &&
+                     args.table.shape.rank() == 2 && args.table.shape[1] == d &&
+                     args.table.dtype == stat_dtype(args.x.dtype),
                  "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(),
                  static_cast<long long>(d));
   const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, places = args.table.shape[0];

@@ -1,6 +1,7 @@
 #pragma once
-// Rotary positions (Su et al. 2021), half rotation as Hugging Face's models have it: of a head x of d numbers at position p,
-// with a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j < d/2.
+// Rotary positions (Su et al. 2021), half rotation as Hugging Face's models have it: of a head x of d numbers at
+// position p, with a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j +
+// x_j·sin a_j, for j < d/2.
 
 #include <span>
 

@@ -1,13 +1,14 @@
 #pragma once
-// What a step decides from its sums, where they are: whether it is finite, its gradient norm and the factor that clips it. On a
-// device the host takes no part: AdamW reads there what is decided here.
+// What a step decides from its sums, where they are: whether it is finite, its gradient norm and the factor that clips
+// it. On a device the host takes no part: AdamW reads there what is decided here.
 
 #include "kernels/adamw.hpp"
 #include "runtime/base/exact_sum.hpp"
 
 namespace tessera::kernels {
 
-/// What changes from step to step, in memory of the run's device. The host writes it before a step, decide_step clip and skip.
+/// What changes from step to step, in memory of the run's device. The host writes it before a step, decide_step clip
+/// and skip.
 struct StepMemory {
   AdamWScalars adamw;
   double loss_scale = 0;      // 1 / valid tokens of the global batch, times gradient_scale

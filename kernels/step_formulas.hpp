@@ -1,6 +1,6 @@
 #pragma once
-// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One thread;
-// the digits lie where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
+// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One
+// thread; the digits lie where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
 
 #include <cmath>
 
@@ -40,7 +40,8 @@ TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
   sticky = sticky || (low & ((std::uint64_t{1} << drop) - 1)) != 0;
   const std::uint64_t head = high << (64 - drop) | low >> drop;
   const int scale = -1088 + 32 * (top - 3) + drop;  // the weight of digit 0 is 2^-1088
-  const double magnitude = ldexp(static_cast<double>(static_cast<std::int64_t>(head << 1 | (sticky ? 1 : 0))), scale - 1);
+  const double magnitude =
+      ldexp(static_cast<double>(static_cast<std::int64_t>(head << 1 | (sticky ? 1 : 0))), scale - 1);
   return negative ? -magnitude : magnitude;
 }
 

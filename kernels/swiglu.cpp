@@ -29,8 +29,9 @@ void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
 
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
   const Shape& shape = args.gate.shape;
-  TESSERA_ASSERT(args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
-                 "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
+  TESSERA_ASSERT(
+      args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
+      "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
   if constexpr (cuda_built)
     if (is_on_cuda(args.gate)) return cuda::swiglu_backward(args, stream);

@@ -12,7 +12,7 @@ struct SwigluForwardArgs {
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream);
 
 struct SwigluBackwardArgs {
-  TensorView gate, up;    // the forward's inputs
+  TensorView gate, up;  // the forward's inputs
   TensorView dy;
   TensorView dgate, dup;  // either may be dy
 };

@@ -24,7 +24,8 @@ bool cpu_has(Isa isa) {
     case Isa::avx2: return v3;
     case Isa::avx512:
       return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
   }
 #endif
   return isa == Isa::portable;
@@ -56,7 +57,8 @@ Isa first_choice() {
       require(isa, "TESSERA_ISA");
       return isa;
     }
-    throw Error(ExitCode::usage, strfmt("unknown instruction set '%s'", word), "TESSERA_ISA", "Use portable, avx2 or avx512");
+    throw Error(ExitCode::usage, strfmt("unknown instruction set '%s'", word), "TESSERA_ISA",
+                "Use portable, avx2 or avx512");
   }
   for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable})
     if (is_built(isa) && cpu_has(isa)) return isa;

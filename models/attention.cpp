@@ -1,5 +1,5 @@
-// Attention: saved are q, k, v, the heads' output and the softmax denominators; no T×T buffer anywhere. In generation, keys and
-// values go into the cache as attention would read them, and later passes bring the new tokens alone.
+// Attention: saved are q, k, v, the heads' output and the softmax denominators; no T×T buffer anywhere. In generation,
+// keys and values go into the cache as attention would read them, and later passes bring the new tokens alone.
 #include "models/attention.hpp"
 
 #include <cmath>
@@ -19,8 +19,12 @@ TensorView documents(const Batch* batch) { return batch != nullptr ? batch->posi
 }  // namespace
 
 Attention::Attention(const AttentionSpec& spec, ParamList& params)
-    : heads_(spec.heads.heads), kv_heads_(spec.heads.kv_heads), head_dim_(spec.heads.head_dim),
-      scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))), qkv_(linears(spec.qkv, params)), out_(spec.out, params),
+    : heads_(spec.heads.heads),
+      kv_heads_(spec.heads.kv_heads),
+      head_dim_(spec.heads.head_dim),
+      scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))),
+      qkv_(linears(spec.qkv, params)),
+      out_(spec.out, params),
       maker_(spec.heads, params) {
   std::int64_t made = 0;
   for (const Linear& linear : qkv_) made += linear.out();
@@ -89,7 +93,8 @@ std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
   return carver.bytes();
 }
 
-void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const {
+void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
+                       const TensorView& scratch) const {
   const kernels::AttentionShape shape = kernel_shape(args.shape);
   const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, maker_.width()});
   const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
@@ -101,13 +106,24 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
     kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
   }
   if (positions) {
-    kernels::cached_attention({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached, .out = out,
-                               .scale = scale_, .workspace = scratch}, args.stream);
+    kernels::cached_attention({.shape = shape,
+                               .qkv = qkv,
+                               .positions = positions,
+                               .cache = cached,
+                               .out = out,
+                               .scale = scale_,
+                               .workspace = scratch},
+                              args.stream);
     return;
   }
-  kernels::attention_forward({.shape = shape, .qkv = qkv, .out = out, .lse = args.phase == Phase::train ? s.lse : TensorView{},
-                              .scale = scale_, .workspace = scratch,
-                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch)}, args.stream);
+  kernels::attention_forward({.shape = shape,
+                              .qkv = qkv,
+                              .out = out,
+                              .lse = args.phase == Phase::train ? s.lse : TensorView{},
+                              .scale = scale_,
+                              .workspace = scratch,
+                              .positions = args.phase == Phase::logits ? TensorView{} : documents(args.batch)},
+                             args.stream);
 }
 
 void Attention::forward(const ForwardArgs& args) const {
@@ -118,12 +134,20 @@ void Attention::forward(const ForwardArgs& args) const {
 
   std::int64_t column = 0;
   for (const Linear& linear : qkv_) {
-    linear.forward({.params = args.params, .x = args.x, .y = columns(s.qkv, column, linear.out()), .y_stride = maker_.width(),
+    linear.forward({.params = args.params,
+                    .x = args.x,
+                    .y = columns(s.qkv, column, linear.out()),
+                    .y_stride = maker_.width(),
                     .stream = args.stream});
     column += linear.out();
   }
-  const TensorView heads = maker_.forward({.phase = args.phase, .shape = args.shape, .params = args.params, .batch = args.batch,
-                                           .scratch = w.heads, .stream = args.stream}, s.qkv);
+  const TensorView heads = maker_.forward({.phase = args.phase,
+                                           .shape = args.shape,
+                                           .params = args.params,
+                                           .batch = args.batch,
+                                           .scratch = w.heads,
+                                           .stream = args.stream},
+                                          s.qkv);
   attend(args, s, heads, w.kernel);
   out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = args.residual, .stream = args.stream});
 }
@@ -133,10 +157,15 @@ void Attention::backward(const BackwardArgs& args) const {
   Carver saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
   const BackwardScratch w = backward_scratch(carver, args.shape, dtype);
-  const HeadMaker::Args heads_args{.phase = Phase::train, .shape = args.shape, .params = args.params, .batch = args.batch,
-                                   .scratch = w.heads, .stream = args.stream};
+  const HeadMaker::Args heads_args{.phase = Phase::train,
+                                   .shape = args.shape,
+                                   .params = args.params,
+                                   .batch = args.batch,
+                                   .scratch = w.heads,
+                                   .stream = args.stream};
 
-  out_.backward({.params = args.params, .grads = args.grads, .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
+  out_.backward(
+      {.params = args.params, .grads = args.grads, .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
   const TensorView heads = maker_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
   const Shape qkv_shape{args.shape.batch, args.shape.tokens, maker_.width()};
@@ -160,8 +189,13 @@ void Attention::backward_projections(const BackwardArgs& args, const TensorView&
   const auto part = [&](const Linear& linear) {
     const std::int64_t at = column;
     column += linear.out();
-    return Linear::BackwardArgs{.params = args.params, .grads = args.grads, .x = args.x, .dy = columns(dqkv, at, linear.out()),
-                                .dx = args.dx, .dy_stride = maker_.width(), .write = at > 0 ? Write::add : Write::overwrite,
+    return Linear::BackwardArgs{.params = args.params,
+                                .grads = args.grads,
+                                .x = args.x,
+                                .dy = columns(dqkv, at, linear.out()),
+                                .dx = args.dx,
+                                .dy_stride = maker_.width(),
+                                .write = at > 0 ? Write::add : Write::overwrite,
                                 .stream = args.stream};
   };
   for (const Linear& linear : qkv_) linear.backward_params(part(linear));

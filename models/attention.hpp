@@ -1,6 +1,6 @@
 #pragma once
-// Causal self-attention as a sublayer: projections to queries, keys and values, heads, one projection back. Grouped-query where
-// kv_heads < heads; head_dim need not be width/heads.
+// Causal self-attention as a sublayer: projections to queries, keys and values, heads, one projection back.
+// Grouped-query where kv_heads < heads; head_dim need not be width/heads.
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"

@@ -75,11 +75,25 @@ void Block::backward(const BackwardArgs& args) const {
   const Gradients grads{args.dparams, args.accumulate};
   const TensorView dx = args.dx.reshape(rows);
 
-  parts_.mlp.backward({.shape = args.shape, .params = args.params, .grads = grads, .x = s.middle,
-                       .dy = args.dy.reshape(rows), .dx = dx, .saved = s.mlp, .workspace = workspace, .batch = args.batch,
+  parts_.mlp.backward({.shape = args.shape,
+                       .params = args.params,
+                       .grads = grads,
+                       .x = s.middle,
+                       .dy = args.dy.reshape(rows),
+                       .dx = dx,
+                       .saved = s.mlp,
+                       .workspace = workspace,
+                       .batch = args.batch,
                        .stream = args.stream});
-  parts_.attention.backward({.shape = args.shape, .params = args.params, .grads = grads, .x = args.x.reshape(rows),
-                             .dy = dx, .dx = dx, .saved = s.attention, .workspace = workspace, .batch = args.batch,
+  parts_.attention.backward({.shape = args.shape,
+                             .params = args.params,
+                             .grads = grads,
+                             .x = args.x.reshape(rows),
+                             .dy = dx,
+                             .dx = dx,
+                             .saved = s.attention,
+                             .workspace = workspace,
+                             .batch = args.batch,
                              .stream = args.stream});
 }
 

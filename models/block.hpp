@@ -7,9 +7,9 @@ namespace tessera::models {
 
 /// What a block is put together from, in the order of its parameters.
 struct BlockParts {
-  std::string name;            // "h.3"
+  std::string name;  // "h.3"
   std::int64_t channels = 0;
-  std::vector<int> params;     // indices into the model's
+  std::vector<int> params;  // indices into the model's
   Residual attention, mlp;
 };
 

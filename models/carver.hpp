@@ -1,6 +1,6 @@
 #pragma once
-// Carver: cuts tensors out of one block of bytes. The same layout code runs once without memory, to know the size, and once
-// with it, to get the pointers, so that the two cannot differ.
+// Carver: cuts tensors out of one block of bytes. The same layout code runs once without memory, to know the size, and
+// once with it, to get the pointers, so that the two cannot differ.
 
 #include <algorithm>
 
@@ -16,7 +16,10 @@ class Carver {
   Carver() = default;
   /// Cuts `block`, whose data must be aligned (absent: no bytes). What does not fit is a bug.
   explicit Carver(const TensorView& block)
-      : sizing_(false), base_(static_cast<char*>(block.data)), capacity_(block ? block.nbytes() : 0), device_(block.device) {
+      : sizing_(false),
+        base_(static_cast<char*>(block.data)),
+        capacity_(block ? block.nbytes() : 0),
+        device_(block.device) {
     TESSERA_ASSERT(reinterpret_cast<std::uintptr_t>(block.data) % alignment == 0, "block is not aligned to %zu bytes",
                    alignment);
   }

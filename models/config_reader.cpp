@@ -69,8 +69,8 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
       refuse(name, strfmt("is %s, not between %lld and %lld", shown(value).c_str(), static_cast<long long>(low),
                           static_cast<long long>(high)));
     if (result && *result != value.get<std::int64_t>())
-      refuse(name,
-             strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(), static_cast<long long>(*result)));
+      refuse(name, strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(),
+                          static_cast<long long>(*result)));
     result = value.get<std::int64_t>();
   }
   if (result) return *result;
@@ -84,7 +84,8 @@ double ConfigReader::number(const std::string& name, double low, double high, st
   const nlohmann::json& value = json_[name];
   if (!value.is_number()) refuse(name, "is " + shown(value) + ", not a number");
   const auto number = value.get<double>();
-  if (!(number >= low && number <= high)) refuse(name, strfmt("is %s, not between %g and %g", shown(value).c_str(), low, high));
+  if (!(number >= low && number <= high))
+    refuse(name, strfmt("is %s, not between %g and %g", shown(value).c_str(), low, high));
   return number;
 }
 
@@ -143,8 +144,10 @@ std::vector<std::string> ConfigReader::texts(const std::string& name) const {
 void ConfigReader::only(const std::string& name, const nlohmann::json& allowed, const std::string& why) const {
   if (!has(name)) return;
   const nlohmann::json& value = json_[name];
-  if (value.type() != allowed.type()) refuse(name, "is " + shown(value) + ", but only " + shown(allowed) + " is supported");
-  if (value != allowed) refuse(name, "is " + shown(value) + ": " + why + " is not supported (only " + shown(allowed) + ")");
+  if (value.type() != allowed.type())
+    refuse(name, "is " + shown(value) + ", but only " + shown(allowed) + " is supported");
+  if (value != allowed)
+    refuse(name, "is " + shown(value) + ": " + why + " is not supported (only " + shown(allowed) + ")");
 }
 
 }  // namespace tessera::models

@@ -40,7 +40,8 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const std::string& pr
   };
   return std::make_unique<SwigluMlp>(SwigluMlpSpec{.gate = linear("gate_proj", c.hidden, c.inner),
                                                    .up = linear("up_proj", c.hidden, c.inner),
-                                                   .down = linear("down_proj", c.inner, c.hidden)}, params);
+                                                   .down = linear("down_proj", c.inner, c.hidden)},
+                                     params);
 }
 
 void add_dense_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
@@ -70,7 +71,8 @@ void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rot
                                                            .branch = Residual(norm_1, std::move(attention))}));
   ParamList second(m.params);
   const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
-  const ExpertsPlace place{.prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
+  const ExpertsPlace place{
+      .prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
   auto experts = make_experts(c.experts, place, second);
   add_fused_names(c.experts, place, m.aliases);
   m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name + ".experts",
@@ -110,7 +112,8 @@ Model make_decoder(const DecoderConfig& c, DType dtype) {
   m.dtype = dtype;
   const std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
   m.modules.push_back(std::make_unique<Embedding>(
-      EmbeddingSpec{.tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range},
+      EmbeddingSpec{
+          .tokens = table, .positions = "", .vocab = c.vocab, .channels = c.hidden, .std = c.initializer_range},
       m.params));
   add_layers(c, m);
   m.modules.push_back(std::make_unique<Head>(

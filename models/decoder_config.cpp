@@ -24,8 +24,8 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
   refuse_windows(config);
   config.only("is_encoder_decoder", false, "an encoder");
   config.only("add_cross_attention", false, "cross attention");
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier", "residual_multiplier",
-                          "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
+                          "residual_multiplier", "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
     if (config.has(key)) config.refuse(key, "is set, which is not supported");
   if (config.has("pruned_heads")) config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
   if (config.has("quantization_config"))

@@ -10,7 +10,7 @@ struct EmbeddingSpec {
   std::string tokens;     // name of the token table (V, C)
   std::string positions;  // and of the position table (P, C); empty: none
   std::int64_t vocab = 0, max_tokens = 0, channels = 0;
-  double std = 0.02;      // of fresh tables
+  double std = 0.02;  // of fresh tables
 };
 
 class Embedding final : public Module {

@@ -28,8 +28,12 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsPlac
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, place.std};
   };
-  MoeMlpSpec spec{.router = linear(place.prefix + c.names.router, place.hidden, c.count), .experts = {}, .chosen = c.chosen,
-                  .normalise = c.normalise, .layer = place.layer, .balance = c.balance};
+  MoeMlpSpec spec{.router = linear(place.prefix + c.names.router, place.hidden, c.count),
+                  .experts = {},
+                  .chosen = c.chosen,
+                  .normalise = c.normalise,
+                  .layer = place.layer,
+                  .balance = c.balance};
   for (std::int64_t j = 0; j < c.count; ++j) {
     const std::string prefix = expert_prefix(c, place, j);
     spec.experts.push_back({.gate = linear(prefix + c.names.gate, place.hidden, c.inner),

@@ -14,7 +14,8 @@ struct ExpertsConfig {
   std::int64_t chosen = 0;  // K
   std::int64_t inner = 0;   // width of an expert
   bool normalise = true;    // chosen weights are divided by their sum
-  double balance = 0;       // coefficient of the balance loss: router_aux_loss_coef where output_router_logits is true, else 0
+  double balance =
+      0;  // coefficient of the balance loss: router_aux_loss_coef where output_router_logits is true, else 0
   std::vector<std::int64_t> layers;  // those with experts, ascending
   struct Names {                     // behind "model.layers.i."
     std::string router;              // "mlp.gate": + ".weight" (E, H)
@@ -27,7 +28,8 @@ struct ExpertsKeys {
   std::vector<std::string> count;  // spellings of the number of experts
   bool normalise = true;
 };
-/// The keys that all such families have. Throws Error (usage) by key. inner, names and layers are the family's to fill in.
+/// The keys that all such families have. Throws Error (usage) by key. inner, names and layers are the family's to fill
+/// in.
 [[nodiscard]] ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys);
 
 struct ExpertsPlace {
@@ -36,10 +38,12 @@ struct ExpertsPlace {
   double std = 0.02;        // of fresh weights
   int layer = 0;            // among those with experts
 };
-[[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsPlace& place, ParamList& params);
+[[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsPlace& place,
+                                                     ParamList& params);
 
 /// The names under which transformers 5 holds a layer's experts in memory, and may have stored them: the router under
-/// "mlp.gate", and fused "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj" (E, H, I).
+/// "mlp.gate", and fused "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj"
+/// (E, H, I).
 void add_fused_names(const ExpertsConfig& config, const ExpertsPlace& place, std::map<std::string, TensorUse>& aliases);
 
 }  // namespace tessera::models

@@ -22,10 +22,9 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
 
   Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto attention = std::make_unique<Attention>(
-      AttentionSpec{
-          .heads = {.heads = c.heads, .kv_heads = c.heads, .head_dim = c.hidden / c.heads},
-          .qkv = {{name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std}},
-          .out = {name + ".attn.c_proj", c.hidden, c.hidden, order, /*bias=*/true, std_out}},
+      AttentionSpec{.heads = {.heads = c.heads, .kv_heads = c.heads, .head_dim = c.hidden / c.heads},
+                    .qkv = {{name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std}},
+                    .out = {name + ".attn.c_proj", c.hidden, c.hidden, order, /*bias=*/true, std_out}},
       params);
   Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto mlp = std::make_unique<GeluMlp>(
@@ -58,11 +57,12 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
                                                   m.params));
   constexpr int token_table = 0;
   for (std::int64_t layer = 0; layer < c.layers; ++layer) m.modules.push_back(make_block(c, layer, m.params));
-  m.modules.push_back(std::make_unique<Head>(HeadSpec{.norm = {.prefix = "ln_f", .channels = c.hidden, .eps = c.norm_eps},
-                                                      .vocab = c.vocab,
-                                                      .channels = c.hidden,
-                                                      .tied_to = token_table},
-                                             m.params));
+  m.modules.push_back(
+      std::make_unique<Head>(HeadSpec{.norm = {.prefix = "ln_f", .channels = c.hidden, .eps = c.norm_eps},
+                                      .vocab = c.vocab,
+                                      .channels = c.hidden,
+                                      .tied_to = token_table},
+                             m.params));
   m.aliases["lm_head.weight"] = {.parts = {}, .shape = {}, .same_as = "wte.weight"};
   m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.inner) + c.vocab * c.hidden;
   m.attention_width = c.layers * c.hidden;
@@ -74,7 +74,8 @@ Model make_gpt2_model(const ConfigReader& config, DType dtype) { return make_gpt
 std::string gpt2_canonical_name(const std::string& name) {
   constexpr std::string_view prefix = "transformer.";
   const std::string canonical = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-  const bool mask = canonical.ends_with(".attn.bias") || canonical.ends_with(".attn.masked_bias");  // buffers of old files
+  const bool mask =
+      canonical.ends_with(".attn.bias") || canonical.ends_with(".attn.masked_bias");  // buffers of old files
   return mask ? "" : canonical;
 }
 

@@ -5,10 +5,13 @@
 
 namespace tessera::models {
 
-Head::Head(const HeadSpec& spec, ParamList list) : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list) {
-  weight_ = spec.tied_to >= 0 ? list.share(spec.tied_to)
-                              : list.add({.name = spec.weight, .shape = {vocab_, channels_},
-                                          .init = {Initializer::Kind::normal, spec.std}});
+Head::Head(const HeadSpec& spec, ParamList list)
+    : vocab_(spec.vocab), channels_(spec.channels), norm_(spec.norm, list) {
+  weight_ =
+      spec.tied_to >= 0
+          ? list.share(spec.tied_to)
+          : list.add(
+                {.name = spec.weight, .shape = {vocab_, channels_}, .init = {Initializer::Kind::normal, spec.std}});
   params_ = list.indices();
 }
 
@@ -44,8 +47,12 @@ void Head::forward_loss(const ForwardArgs& args) const {
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::eval);
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
-  kernels::head_loss({.x = w.normed, .weight = at(args.params, weight_), .targets = args.batch->targets.reshape({rows}),
-                      .sums = args.batch->sums, .workspace = w.loss}, args.stream);
+  kernels::head_loss({.x = w.normed,
+                      .weight = at(args.params, weight_),
+                      .targets = args.batch->targets.reshape({rows}),
+                      .sums = args.batch->sums,
+                      .workspace = w.loss},
+                     args.stream);
 }
 
 void Head::forward_logits(const ForwardArgs& args) const {
@@ -54,7 +61,8 @@ void Head::forward_logits(const ForwardArgs& args) const {
   const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
   const std::int32_t* lengths = args.batch->lengths;
   for (std::int64_t b = 0; b < args.shape.batch; ++b)
-    copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), w.normed.rows(b, 1), args.stream);
+    copy(x.rows(b * args.shape.tokens + (lengths ? lengths[b] : args.shape.tokens) - 1, 1), w.normed.rows(b, 1),
+         args.stream);
   norm_.forward(args.params, w.normed, w.normed, {}, args.stream);
   kernels::gemm({.a = w.normed, .b = at(args.params, weight_), .c = args.batch->logits, .trans_b = true}, args.stream);
 }
@@ -68,15 +76,29 @@ void Head::backward(const BackwardArgs& args) const {
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
   // The gradient of the normed x goes where dx will be; the norm's backward works in place.
-  kernels::head_loss({.x = w.normed, .weight = at(args.params, weight_), .targets = args.batch->targets.reshape({rows}),
-                      .sums = args.batch->sums, .workspace = w.loss, .loss_scale = args.batch->loss_scale, .dx = dx,
-                      .dweight = grads[weight_], .accumulate = grads.adds(weight_)}, args.stream);
-  norm_.backward({.params = args.params, .grads = grads, .x = x, .dy = dx, .dx = dx, .saved = w.statistics,
-                  .workspace = w.norm, .stream = args.stream});
+  kernels::head_loss({.x = w.normed,
+                      .weight = at(args.params, weight_),
+                      .targets = args.batch->targets.reshape({rows}),
+                      .sums = args.batch->sums,
+                      .workspace = w.loss,
+                      .loss_scale = args.batch->loss_scale,
+                      .dx = dx,
+                      .dweight = grads[weight_],
+                      .accumulate = grads.adds(weight_)},
+                     args.stream);
+  norm_.backward({.params = args.params,
+                  .grads = grads,
+                  .x = x,
+                  .dy = dx,
+                  .dx = dx,
+                  .saved = w.statistics,
+                  .workspace = w.norm,
+                  .stream = args.stream});
 }
 
 double Head::forward_flops(BatchShape shape) const {
-  return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) * static_cast<double>(channels_);
+  return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) *
+         static_cast<double>(channels_);
 }
 
 }  // namespace tessera::models

@@ -1,6 +1,7 @@
 #pragma once
-// Head: the last module, final norm, projection to the vocabulary and loss. In training, forward does nothing: backward makes
-// loss and gradients in one go, so logits exist only in pieces. The weight is its own, or that of the embedding (tied).
+// Head: the last module, final norm, projection to the vocabulary and loss. In training, forward does nothing: backward
+// makes loss and gradients in one go, so logits exist only in pieces. The weight is its own, or that of the embedding
+// (tied).
 
 #include "models/module.hpp"
 #include "models/norm.hpp"
@@ -33,9 +34,9 @@ class Head final : public Module {
   Head(const HeadSpec& spec, ParamList list);
 
   struct Scratch {
-    TensorView normed;      // (B·T, C); Phase::logits: (B, C)
-    Norm::Saved statistics; // train
-    TensorView loss, norm;  // bytes; norm's lies over loss's
+    TensorView normed;       // (B·T, C); Phase::logits: (B, C)
+    Norm::Saved statistics;  // train
+    TensorView loss, norm;   // bytes; norm's lies over loss's
   };
   [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
   void forward_loss(const ForwardArgs& args) const;

@@ -13,8 +13,10 @@ HeadMaker::HeadMaker(const HeadMakerSpec& spec, ParamList& params)
   if (!spec.norms) return;
   eps_ = spec.norms->eps;
   for (const int which : {0, 1})
-    weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k, .shape = {head_dim_},
-                                  .init = {Initializer::Kind::ones}, .decay = false});
+    weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k,
+                                  .shape = {head_dim_},
+                                  .init = {Initializer::Kind::ones},
+                                  .decay = false});
 }
 
 HeadMaker::Scratch HeadMaker::carve(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
@@ -33,18 +35,24 @@ void HeadMaker::make_table(const Args& args) const {
   if (!rope_) return;
   const bool own_rows = args.phase == Phase::logits && args.batch->positions;
   const TensorView table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens);
-  kernels::rope_table({.inv_freq = rope_->inv_freq, .scale = rope_->scale,
-                       .positions = own_rows ? args.batch->positions : TensorView{}, .table = table}, args.stream);
+  kernels::rope_table({.inv_freq = rope_->inv_freq,
+                       .scale = rope_->scale,
+                       .positions = own_rows ? args.batch->positions : TensorView{},
+                       .table = table},
+                      args.stream);
 }
 
 void HeadMaker::rotate(const Args& args, const TensorView& x, bool back) const {
   if (!rope_) return;
   const bool own_rows = args.phase == Phase::logits && args.batch->positions;
   const bool listed = args.batch && args.batch->positions && !own_rows;
-  kernels::rope({.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_), .head_dim = head_dim_, .stride = width(),
+  kernels::rope({.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_),
+                 .head_dim = head_dim_,
+                 .stride = width(),
                  .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens),
                  .positions = listed ? args.batch->positions : TensorView{},
-                 .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward}, args.stream);
+                 .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward},
+                args.stream);
 }
 
 void HeadMaker::norm(const Args& args, const TensorView& qkv) const {

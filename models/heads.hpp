@@ -1,6 +1,6 @@
 #pragma once
-// HeadMaker: what happens to queries and keys between projection and attention: a norm of each head (qk-norm), and rotation by
-// position. GPT-2 has neither, and then this does nothing.
+// HeadMaker: what happens to queries and keys between projection and attention: a norm of each head (qk-norm), and
+// rotation by position. GPT-2 has neither, and then this does nothing.
 
 #include <memory>
 #include <optional>
@@ -47,7 +47,8 @@ class HeadMaker {
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
   /// The heads again, in backward, of what forward has left in `qkv`.
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
-  /// `dqkv`: gradient of the heads, becomes that of the projections. After recompute; `workspace`: norm_workspace bytes.
+  /// `dqkv`: gradient of the heads, becomes that of the projections. After recompute; `workspace`: norm_workspace
+  /// bytes.
   void backward(const Args& args, const Gradients& grads, const TensorView& qkv, const TensorView& dqkv,
                 const TensorView& workspace) const;
   [[nodiscard]] std::size_t norm_workspace(DType dtype) const;
@@ -59,7 +60,9 @@ class HeadMaker {
   struct Part {
     std::int64_t column, heads;
   };
-  [[nodiscard]] Part part(int which) const { return which == 0 ? Part{0, heads_} : Part{heads_ * head_dim_, kv_heads_}; }
+  [[nodiscard]] Part part(int which) const {
+    return which == 0 ? Part{0, heads_} : Part{heads_ * head_dim_, kv_heads_};
+  }
   void make_table(const Args& args) const;
   void rotate(const Args& args, const TensorView& x, bool back) const;
   void norm(const Args& args, const TensorView& qkv) const;

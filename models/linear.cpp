@@ -41,7 +41,8 @@ void Linear::backward_params(const BackwardArgs& args) const {
                 args.stream);
   if (bias_ < 0) return;
   kernels::bias_backward(
-      {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)}, args.stream);
+      {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)},
+      args.stream);
 }
 
 void Linear::backward_input(const BackwardArgs& args) const {
@@ -65,15 +66,19 @@ void GroupedLinear::add(const LinearSpec& spec, ParamList& params) {
 }
 
 void GroupedLinear::forward(const Args& args) const {
-  kernels::grouped_gemm(
-      {.offsets = args.offsets, .a = args.x, .b = of(args.params), .c = args.y, .trans_b = order_ == WeightOrder::out_in},
-      args.stream);
+  kernels::grouped_gemm({.offsets = args.offsets,
+                         .a = args.x,
+                         .b = of(args.params),
+                         .c = args.y,
+                         .trans_b = order_ == WeightOrder::out_in},
+                        args.stream);
 }
 
 void GroupedLinear::backward_params(const Args& args) const {
   const bool in_out = order_ == WeightOrder::in_out;
   for (int e = 1; e < static_cast<int>(groups_); ++e)
-    TESSERA_ASSERT(args.grads.adds(weight_ + e * step_) == args.grads.adds(weight_), "some groups add to their gradients");
+    TESSERA_ASSERT(args.grads.adds(weight_ + e * step_) == args.grads.adds(weight_),
+                   "some groups add to their gradients");
   kernels::grouped_gemm_gradient({.offsets = args.offsets,
                                   .a = in_out ? args.x : args.y,
                                   .b = in_out ? args.y : args.x,

@@ -27,8 +27,8 @@ class Linear {
 
   struct ForwardArgs {
     std::span<const TensorView> params;
-    TensorView x;  // (N, in)
-    TensorView y;  // (N, out)
+    TensorView x;               // (N, in)
+    TensorView y;               // (N, out)
     TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
     std::int64_t y_stride = 0;  // elements from row to row where y is columns of a wider matrix; 0: out
     StreamView stream = host_stream;
@@ -38,9 +38,9 @@ class Linear {
   struct BackwardArgs {
     std::span<const TensorView> params;
     Gradients grads;
-    TensorView x;   // (N, in)
-    TensorView dy;  // (N, out)
-    TensorView dx;  // (N, in), overwritten; may be x, which is read before
+    TensorView x;                    // (N, in)
+    TensorView dy;                   // (N, out)
+    TensorView dx;                   // (N, in), overwritten; may be x, which is read before
     std::int64_t dy_stride = 0;      // as y_stride
     Write write = Write::overwrite;  // of dx
     StreamView stream = host_stream;
@@ -65,8 +65,9 @@ class Linear {
   int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
 };
 
-/// A Linear without bias for each group of rows, all of one shape: group e has rows [offsets[e], offsets[e+1]), and its weight
-/// stands equally far behind the one before among the module's parameters. Nobody reads the offsets but the kernels.
+/// A Linear without bias for each group of rows, all of one shape: group e has rows [offsets[e], offsets[e+1]), and its
+/// weight stands equally far behind the one before among the module's parameters. Nobody reads the offsets but the
+/// kernels.
 class GroupedLinear {
  public:
   /// The next group's.
@@ -74,9 +75,9 @@ class GroupedLinear {
 
   struct Args {
     std::span<const TensorView> params;
-    Gradients grads;     // backward_params
-    TensorView offsets;  // (groups + 1) int32
-    TensorView x, y;     // (N, in), (N, out), or their gradients
+    Gradients grads;                 // backward_params
+    TensorView offsets;              // (groups + 1) int32
+    TensorView x, y;                 // (N, in), (N, out), or their gradients
     Write write = Write::overwrite;  // of x in backward_input
     StreamView stream = host_stream;
   };
@@ -93,7 +94,9 @@ class GroupedLinear {
   [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
 
  private:
-  [[nodiscard]] kernels::GroupMatrices of(std::span<const TensorView> views) const { return {&at(views, weight_), step_}; }
+  [[nodiscard]] kernels::GroupMatrices of(std::span<const TensorView> views) const {
+    return {&at(views, weight_), step_};
+  }
 
   std::int64_t in_ = 0, out_ = 0, groups_ = 0;
   WeightOrder order_ = WeightOrder::out_in;

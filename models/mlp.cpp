@@ -40,9 +40,11 @@ void GeluMlp::backward(const BackwardArgs& args) const {
   const TensorView d = take_hidden(carver, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.backward({.params = args.params, .grads = args.grads, .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
+  down_.backward(
+      {.params = args.params, .grads = args.grads, .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
   kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
-  up_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
+  up_.backward(
+      {.params = args.params, .grads = args.grads, .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
 }
 
 double GeluMlp::forward_flops(BatchShape shape) const {

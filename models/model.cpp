@@ -9,9 +9,7 @@ std::int64_t Model::num_params() const {
   return sum;
 }
 
-double Model::train_flops_per_token(std::int64_t tokens) const {
-  return train_flops(1, static_cast<double>(tokens));
-}
+double Model::train_flops_per_token(std::int64_t tokens) const { return train_flops(1, static_cast<double>(tokens)); }
 
 double Model::train_flops(double tokens, double squares) const {
   return 6.0 * static_cast<double>(matmul_params) * tokens + 12.0 * static_cast<double>(attention_width) * squares;
@@ -31,8 +29,8 @@ std::string dropout_of(const ConfigReader& config) {
 }  // namespace
 
 Model make(const std::string& config_json, const std::string& source, DType dtype) {
-  TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16, "no kernels for %s",
-                 name_of(dtype));
+  TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16,
+                 "no kernels for %s", name_of(dtype));
   const ConfigReader config(config_json, source);
   const std::string word = config.text("model_type");
   if (const Family* family = find_family(word)) {

@@ -1,8 +1,9 @@
 #pragma once
 // Module and Model: what is computed, and what it needs. Nothing here knows of ranks, shards or schedules.
 //
-// A Model is an ordered list of modules that hand one activation (B, T, C) on. Parameters are the model's; a module names the
-// ones it reads by index, and several modules may read the same one (tied weights): then its gradient has several contributors.
+// A Model is an ordered list of modules that hand one activation (B, T, C) on. Parameters are the model's; a module
+// names the ones it reads by index, and several modules may read the same one (tied weights): then its gradient has
+// several contributors.
 
 #include <map>
 #include <memory>
@@ -30,15 +31,18 @@ enum class Phase : unsigned char { train, eval, logits };
 
 /// The micro-batch as the ends of the model see it. Pointers into memory that stays; values change between steps.
 struct Batch {
-  TensorView ids;                      // (B, T) int32
-  TensorView targets;                  // (B, T) int32, ignore_index where no loss; absent in Phase::logits
-  const double* loss_scale = nullptr;  // 1 / valid tokens of the global batch; train only. On a device: its memory, as sums
-  kernels::LossSums* sums = nullptr;   // added to
-  TensorView logits;  // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
-  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it is 0,
-  /// sees itself alone, and one of a single token without a target is padding (kernels/padding.hpp).
+  TensorView ids;      // (B, T) int32
+  TensorView targets;  // (B, T) int32, ignore_index where no loss; absent in Phase::logits
+  const double* loss_scale =
+      nullptr;  // 1 / valid tokens of the global batch; train only. On a device: its memory, as sums
+  kernels::LossSums* sums = nullptr;  // added to
+  TensorView
+      logits;  // (B, V) of the activations' type or fp32, Phase::logits only: those of the last token of each row
+  /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins where it
+  /// is 0, sees itself alone, and one of a single token without a target is padding (kernels/padding.hpp).
   TensorView positions;
-  TensorView router;  // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
+  TensorView
+      router;  // (layers with experts, 2, E) f64: choices and probabilities, written by forward; absent: not wanted
   const std::int32_t* lengths =
       nullptr;  // (B), Phase::logits only: tokens of each row, padding stands behind them (host memory); null: T in all
 };
@@ -67,19 +71,19 @@ struct ForwardArgs {
   TensorView saved;                    // saved_bytes(shape) as u8, train only; the same bytes come to backward
   TensorView workspace;                // workspace_bytes(shape) as u8, nothing kept
   const Batch* batch = nullptr;
-  Cache cache;                         // Phase::logits only
+  Cache cache;  // Phase::logits only
   StreamView stream = host_stream;
 };
 
 struct BackwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;
-  std::span<const TensorView> dparams;     // in the order of params(); of the activations' type, or fp32 beside halves
-  std::span<const std::uint8_t> accumulate; // per parameter: add to dparams, or overwrite (every element)
-  TensorView x;                            // the forward's input, unchanged
+  std::span<const TensorView> dparams;  // in the order of params(); of the activations' type, or fp32 beside halves
+  std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
+  TensorView x;                              // the forward's input, unchanged
   TensorView saved, workspace;
-  TensorView dy;                           // (B, T, C): gradient of the output; absent for the last module
-  TensorView dx;                           // (B, T, C): to write; the same memory as dy; absent for the first module
+  TensorView dy;  // (B, T, C): gradient of the output; absent for the last module
+  TensorView dx;  // (B, T, C): to write; the same memory as dy; absent for the first module
   const Batch* batch = nullptr;
   StreamView stream = host_stream;
 };
@@ -116,9 +120,9 @@ class Module {
 
 /// The mixtures of experts in a model.
 struct RouterInfo {
-  int layers = 0;                      // with experts
+  int layers = 0;  // with experts
   std::int64_t experts = 0;
-  double balance = 0;                  // coefficient of the balance loss; 0: it is measured, and not trained on
+  double balance = 0;  // coefficient of the balance loss; 0: it is measured, and not trained on
 
   /// Balance losses of a step: of all layers together, then of each; none without experts.
   [[nodiscard]] int num_losses() const { return layers > 0 ? layers + 1 : 0; }
@@ -126,17 +130,18 @@ struct RouterInfo {
 
 /// An ordered list of modules with their parameters. The first reads ids, the last makes the loss.
 struct Model {
-  std::string family;              // "gpt2"
-  std::vector<ParamSpec> params;   // canonical names, in canonical order
+  std::string family;             // "gpt2"
+  std::vector<ParamSpec> params;  // canonical names, in canonical order
   std::vector<std::unique_ptr<Module>> modules;
-  std::int64_t hidden = 0;         // C of the activation between modules
+  std::int64_t hidden = 0;  // C of the activation between modules
   std::int64_t vocab = 0;
-  std::int64_t max_tokens = 0;     // longest sequence
-  bool packs = false;              // every module minds Batch::positions in training and evaluation
-  DType dtype = DType::f32;        // of parameters and activations, bf16 and f16 among them; f64 in gradient checks
+  std::int64_t max_tokens = 0;  // longest sequence
+  bool packs = false;           // every module minds Batch::positions in training and evaluation
+  DType dtype = DType::f32;     // of parameters and activations, bf16 and f16 among them; f64 in gradient checks
 
   [[nodiscard]] std::int64_t num_params() const;
-  /// Parameters in matrix products per token (norms, biases and lookups do not count; a tied head does): N of 6·N·tokens.
+  /// Parameters in matrix products per token (norms, biases and lookups do not count; a tied head does): N of
+  /// 6·N·tokens.
   [[nodiscard]] std::int64_t num_matmul_params() const { return matmul_params; }
   std::int64_t matmul_params = 0;
   /// 6·N_matmul + 12·L·H·T, the PaLM count of training FLOPs per token.
@@ -146,15 +151,17 @@ struct Model {
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;
-  std::string dropout;  // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained
+  std::string
+      dropout;  // what its config asks for, "attn_pdrop = 0.1": not built, and worth a warning where it is trained
   std::map<std::string, TensorUse> aliases;  // tensors of files that are not simply a parameter of their name
 };
 
-/// The model of a Hugging Face config.json (its text). Throws Error (usage) naming the key that is missing, malformed, absurd
-/// or would change the mathematics and is not supported. `source` is the file's name, for messages.
+/// The model of a Hugging Face config.json (its text). Throws Error (usage) naming the key that is missing, malformed,
+/// absurd or would change the mathematics and is not supported. `source` is the file's name, for messages.
 [[nodiscard]] Model make(const std::string& config_json, const std::string& source, DType dtype = DType::f32);
 
-/// Canonical name of a tensor in a model file ("transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight"); "" for one to be ignored.
+/// Canonical name of a tensor in a model file ("transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight"); "" for one to be
+/// ignored.
 [[nodiscard]] std::string canonical_name(const Model& model, const std::string& name);
 /// What a tensor of a model file is: canonical_name, and what one name cannot say (fused experts,
 /// a tied head that is stored too).

@@ -7,14 +7,20 @@
 namespace tessera::models {
 
 MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
-    : channels_(spec.router.in), hidden_(spec.experts.front().up.out), chosen_(spec.chosen), normalise_(spec.normalise),
-      layer_(spec.layer), balance_(spec.balance), router_(spec.router, params) {
+    : channels_(spec.router.in),
+      hidden_(spec.experts.front().up.out),
+      chosen_(spec.chosen),
+      normalise_(spec.normalise),
+      layer_(spec.layer),
+      balance_(spec.balance),
+      router_(spec.router, params) {
   for (const MoeMlpSpec::Expert& expert : spec.experts) {
     gate_.add(expert.gate, params);
     up_.add(expert.up, params);
     down_.add(expert.down, params);
   }
-  TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && chosen_ > 0 && chosen_ <= router_.out());
+  TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && chosen_ > 0 &&
+                 chosen_ <= router_.out());
 }
 
 MoeMlp::Saved MoeMlp::saved(Carver& carver, BatchShape shape, DType dtype) const {
@@ -31,7 +37,8 @@ MoeMlp::Saved MoeMlp::saved(Carver& carver, BatchShape shape, DType dtype) const
 MoeMlp::Scratch MoeMlp::scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Scratch w;
-  w.dispatch = {.slots = carver.take(DType::i32, {rows(shape)}), .rows = carver.take(DType::i32, {rows(shape)}),
+  w.dispatch = {.slots = carver.take(DType::i32, {rows(shape)}),
+                .rows = carver.take(DType::i32, {rows(shape)}),
                 .offsets = carver.take(DType::i32, {router_.out() + 1})};
   w.rows = carver.take(dtype, {rows(shape), channels_});
   if (phase != Phase::train) return w;
@@ -87,7 +94,8 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   const auto apply = [&](const GroupedLinear& linear, const TensorView& x, const TensorView& y) {
-    linear.forward({.params = args.params, .grads = {}, .offsets = w.dispatch.offsets, .x = x, .y = y, .stream = args.stream});
+    linear.forward(
+        {.params = args.params, .grads = {}, .offsets = w.dispatch.offsets, .x = x, .y = y, .stream = args.stream});
   };
   apply(gate_, w.rows, s.gate);
   apply(up_, w.rows, s.up);
@@ -114,8 +122,13 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                            .words = words(args.batch),
                            .dlogits = w.dlogits},
                           args.stream);
-  const Linear::BackwardArgs router{.params = args.params, .grads = args.grads, .x = args.x, .dy = w.dlogits, .dx = args.dx,
-                                    .write = Write::add, .stream = args.stream};
+  const Linear::BackwardArgs router{.params = args.params,
+                                    .grads = args.grads,
+                                    .x = args.x,
+                                    .dy = w.dlogits,
+                                    .dx = args.dx,
+                                    .write = Write::add,
+                                    .stream = args.stream};
   router_.backward_params(router);  // the last to read x, which dx may be
   kernels::combine_rows({.x = w.rows, .weights = {}, .dispatch = w.dispatch, .y = args.dx}, args.stream);
   router_.backward_input(router);
@@ -134,8 +147,9 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
   down_.backward_input(part(w.dproduct, w.rows));
-  kernels::weigh_rows({.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights},
-                      args.stream);
+  kernels::weigh_rows(
+      {.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights},
+      args.stream);
   down_.backward_params(part(w.product, w.rows));
   const TensorView dgate = w.dproduct, dup = w.product;
   kernels::swiglu_backward({.gate = s.gate, .up = s.up, .dy = w.dproduct, .dgate = dgate, .dup = dup}, args.stream);
@@ -155,7 +169,8 @@ TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) 
 
 double MoeMlp::forward_flops(BatchShape shape) const {
   const double expert = gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row();
-  return static_cast<double>(shape.batch * shape.tokens) * (router_.flops_per_row() + static_cast<double>(chosen_) * expert);
+  return static_cast<double>(shape.batch * shape.tokens) *
+         (router_.flops_per_row() + static_cast<double>(chosen_) * expert);
 }
 
 }  // namespace tessera::models

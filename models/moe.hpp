@@ -9,15 +9,15 @@
 namespace tessera::models {
 
 struct MoeMlpSpec {
-  LinearSpec router;                    // in C, out E
+  LinearSpec router;  // in C, out E
   struct Expert {
     LinearSpec gate, up, down;
   };
-  std::vector<Expert> experts;          // all of one shape
-  std::int64_t chosen = 0;              // K
-  bool normalise = true;                // the chosen weights are divided by their sum
-  int layer = 0;                        // among the model's mixtures: its row of Batch::router
-  double balance = 0;                   // coefficient of the balance loss; 0: measured only
+  std::vector<Expert> experts;  // all of one shape
+  std::int64_t chosen = 0;      // K
+  bool normalise = true;        // the chosen weights are divided by their sum
+  int layer = 0;                // among the model's mixtures: its row of Batch::router
+  double balance = 0;           // coefficient of the balance loss; 0: measured only
 };
 
 class MoeMlp final : public Sublayer {
@@ -33,10 +33,10 @@ class MoeMlp final : public Sublayer {
 
  private:
   struct Saved {
-    TensorView probs;    // (N, E), as weights and dweights of stat_dtype
-    TensorView experts;  // (N, K) int32
-    TensorView weights;  // (N, K)
-    TensorView gate, up; // (N·K, I)
+    TensorView probs;     // (N, E), as weights and dweights of stat_dtype
+    TensorView experts;   // (N, K) int32
+    TensorView weights;   // (N, K)
+    TensorView gate, up;  // (N·K, I)
   };
   struct Scratch {
     kernels::Dispatch dispatch;

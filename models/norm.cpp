@@ -20,8 +20,14 @@ void Norm::forward(std::span<const TensorView> params, const TensorView& x, cons
     kernels::rms_norm_forward({.x = x, .weight = at(params, weight_), .y = y, .rstd = saved.rstd, .eps = eps_}, stream);
     return;
   }
-  kernels::layer_norm_forward({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .y = y,
-                               .mean = saved.mean, .rstd = saved.rstd, .eps = eps_}, stream);
+  kernels::layer_norm_forward({.x = x,
+                               .weight = at(params, weight_),
+                               .bias = at(params, bias_),
+                               .y = y,
+                               .mean = saved.mean,
+                               .rstd = saved.rstd,
+                               .eps = eps_},
+                              stream);
 }
 
 void Norm::recompute(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
@@ -30,15 +36,27 @@ void Norm::recompute(std::span<const TensorView> params, const TensorView& x, co
     kernels::rms_norm_apply({.x = x, .weight = at(params, weight_), .rstd = saved.rstd, .y = y}, stream);
     return;
   }
-  kernels::layer_norm_apply({.x = x, .weight = at(params, weight_), .bias = at(params, bias_), .mean = saved.mean,
-                             .rstd = saved.rstd, .y = y}, stream);
+  kernels::layer_norm_apply({.x = x,
+                             .weight = at(params, weight_),
+                             .bias = at(params, bias_),
+                             .mean = saved.mean,
+                             .rstd = saved.rstd,
+                             .y = y},
+                            stream);
 }
 
 void Norm::backward(const BackwardArgs& args) const {
   if (kind_ == Kind::layer) return backward_layer(args);
-  kernels::rms_norm_backward({.dy = args.dy, .x = args.x, .weight = at(args.params, weight_), .rstd = args.saved.rstd,
-                              .dx = args.dx, .add_to_dx = args.write == Write::add, .dweight = args.grads[weight_],
-                              .accumulate = args.grads.adds(weight_), .workspace = args.workspace}, args.stream);
+  kernels::rms_norm_backward({.dy = args.dy,
+                              .x = args.x,
+                              .weight = at(args.params, weight_),
+                              .rstd = args.saved.rstd,
+                              .dx = args.dx,
+                              .add_to_dx = args.write == Write::add,
+                              .dweight = args.grads[weight_],
+                              .accumulate = args.grads.adds(weight_),
+                              .workspace = args.workspace},
+                             args.stream);
 }
 
 void Norm::backward_layer(const BackwardArgs& args) const {
@@ -46,10 +64,18 @@ void Norm::backward_layer(const BackwardArgs& args) const {
   const bool adds = args.grads.adds(weight_) || args.grads.adds(bias_);
   if (adds && !args.grads.adds(weight_)) clear(args.grads[weight_], args.stream);
   if (adds && !args.grads.adds(bias_)) clear(args.grads[bias_], args.stream);
-  kernels::layer_norm_backward({.dy = args.dy, .x = args.x, .weight = at(args.params, weight_), .mean = args.saved.mean,
-                                .rstd = args.saved.rstd, .dx = args.dx, .add_to_dx = args.write == Write::add,
-                                .dweight = args.grads[weight_], .dbias = args.grads[bias_], .accumulate = adds,
-                                .workspace = args.workspace}, args.stream);
+  kernels::layer_norm_backward({.dy = args.dy,
+                                .x = args.x,
+                                .weight = at(args.params, weight_),
+                                .mean = args.saved.mean,
+                                .rstd = args.saved.rstd,
+                                .dx = args.dx,
+                                .add_to_dx = args.write == Write::add,
+                                .dweight = args.grads[weight_],
+                                .dbias = args.grads[bias_],
+                                .accumulate = adds,
+                                .workspace = args.workspace},
+                               args.stream);
 }
 
 std::size_t Norm::workspace_bytes(DType dtype) const {

@@ -41,7 +41,7 @@ class Norm {
   struct BackwardArgs {
     std::span<const TensorView> params;
     Gradients grads;
-    TensorView x, dy, dx;  // (N, C); dx may be dy
+    TensorView x, dy, dx;            // (N, C); dx may be dy
     Write write = Write::overwrite;  // add: dx already holds the residual's gradient
     Saved saved;
     TensorView workspace;  // workspace_bytes()

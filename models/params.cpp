@@ -10,7 +10,8 @@ void copy(const TensorView& x, const TensorView& y, StreamView stream) {
   copy_bytes(y.data, x.data, x.nbytes(), stream);
 }
 
-void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& y, std::int64_t stride_y, StreamView stream) {
+void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& y, std::int64_t stride_y,
+                  StreamView stream) {
   TESSERA_ASSERT(x.shape == y.shape && x.shape.rank() == 2 && x.dtype == y.dtype && x.device == y.device);
   const std::size_t element = size_of(x.dtype);
   const auto bytes = [element](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };

@@ -22,7 +22,8 @@ struct Gradients {
   [[nodiscard]] bool adds(int i) const { return accumulate[static_cast<std::size_t>(i)] != 0; }
 };
 
-/// The module's parameters while it is put together: appends to the model's list and hands out positions within the module.
+/// The module's parameters while it is put together: appends to the model's list and hands out positions within the
+/// module.
 class ParamList {
  public:
   explicit ParamList(std::vector<ParamSpec>& model) : model_(model) {}
@@ -50,14 +51,16 @@ class ParamList {
 
 /// y = x, equal numbers of bytes that do not overlap.
 void copy(const TensorView& x, const TensorView& y, StreamView stream);
-/// Columns [first, first + count) of every row of an (N, C) matrix; the rows stay C apart, which who reads it has to be told.
+/// Columns [first, first + count) of every row of an (N, C) matrix; the rows stay C apart, which who reads it has to be
+/// told.
 [[nodiscard]] inline TensorView columns(const TensorView& matrix, std::int64_t first, std::int64_t count) {
   return {static_cast<char*>(matrix.data) + static_cast<std::size_t>(first) * size_of(matrix.dtype), matrix.dtype,
           Shape{matrix.shape[0], count}, matrix.device};
 }
 
 /// y = x, matrices (N, C) whose rows are `stride_x` and `stride_y` elements apart.
-void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& y, std::int64_t stride_y, StreamView stream);
+void copy_columns(const TensorView& x, std::int64_t stride_x, const TensorView& y, std::int64_t stride_y,
+                  StreamView stream);
 /// Every element of y becomes 0.
 void clear(const TensorView& y, StreamView stream);
 

@@ -1,4 +1,5 @@
-// Qwen3, dense (model_type "qwen3"): each head of q and k is normed before it is rotated; head_dim is 128 whatever the width.
+// Qwen3, dense (model_type "qwen3"): each head of q and k is normed before it is rotated; head_dim is 128 whatever the
+// width.
 #include "models/decoder.hpp"
 #include "models/family.hpp"
 

@@ -13,7 +13,8 @@ Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
   c.experts = parse_experts(
       config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
   c.experts.inner = config.integer({"moe_intermediate_size"}, 1, 4 * most_width);
-  c.experts.names = {.router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
+  c.experts.names = {
+      .router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
   const std::int64_t step = config.integer({"decoder_sparse_step"}, 1, most_layers, 1);
   const std::vector<std::int64_t> dense = config.integers("mlp_only_layers", 0, c.layers - 1);
   for (std::int64_t i = 0; i < c.layers; ++i)

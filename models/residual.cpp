@@ -10,7 +10,8 @@ Residual::Saved Residual::saved(Carver& carver, BatchShape shape, DType dtype) c
   return s;
 }
 
-Residual::Scratch Residual::scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
+Residual::Scratch Residual::scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype,
+                                    Phase phase) const {
   Scratch s;
   s.normed = carver.take(dtype, {shape.batch * shape.tokens, channels});
   const std::size_t mark = carver.mark();
@@ -70,8 +71,15 @@ void Residual::backward(const BackwardArgs& args) const {
                        .batch = args.batch,
                        .stream = args.stream});
   if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
-  norm_.backward({.params = args.params, .grads = args.grads, .x = args.x, .dy = w.normed, .dx = args.dx,
-                  .write = Write::add, .saved = s.norm, .workspace = w.norm, .stream = args.stream});
+  norm_.backward({.params = args.params,
+                  .grads = args.grads,
+                  .x = args.x,
+                  .dy = w.normed,
+                  .dx = args.dx,
+                  .write = Write::add,
+                  .saved = s.norm,
+                  .workspace = w.norm,
+                  .stream = args.stream});
 }
 
 }  // namespace tessera::models

@@ -39,7 +39,9 @@ class Residual {
 
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const { return sublayer_->cache_bytes(room, dtype); }
+  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const {
+    return sublayer_->cache_bytes(room, dtype);
+  }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
 
  private:
@@ -48,11 +50,12 @@ class Residual {
     TensorView sublayer;  // bytes
   };
   struct Scratch {
-    TensorView normed;              // (B·T, C); in backward its gradient later
-    TensorView sublayer, norm;      // bytes; norm's lies over sublayer's
+    TensorView normed;          // (B·T, C); in backward its gradient later
+    TensorView sublayer, norm;  // bytes; norm's lies over sublayer's
   };
   [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
+  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype,
+                                Phase phase) const;
 
   Norm norm_;
   std::unique_ptr<Sublayer> sublayer_;

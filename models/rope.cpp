@@ -20,12 +20,14 @@ std::vector<double> plain(std::int64_t head_dim, double theta) {
 }
 
 double original_length(const ConfigReader& scaling, const RopeShape& shape) {
-  return static_cast<double>(scaling.integer({"original_max_position_embeddings"}, 1, std::int64_t{1} << 24, shape.max_tokens));
+  return static_cast<double>(
+      scaling.integer({"original_max_position_embeddings"}, 1, std::int64_t{1} << 24, shape.max_tokens));
 }
 
 /// Long waves are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1).
 void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
-  const double factor = scaling.number("factor", 1, largest, {}), low = scaling.number("low_freq_factor", 1e-6, largest, {}),
+  const double factor = scaling.number("factor", 1, largest, {}),
+               low = scaling.number("low_freq_factor", 1e-6, largest, {}),
                high = scaling.number("high_freq_factor", 1e-6, largest, {}), length = original_length(scaling, shape);
   if (high <= low) scaling.refuse("high_freq_factor", strfmt("is %g, not above \"low_freq_factor\" = %g", high, low));
   for (double& inv : rope.inv_freq) {
@@ -40,7 +42,8 @@ void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rop
 void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double theta, Rope& rope) {
   const double length = original_length(scaling, shape);
   const double factor = scaling.number("factor", 1, largest, static_cast<double>(shape.max_tokens) / length);
-  const double fast = scaling.number("beta_fast", 1e-6, largest, 32), slow = scaling.number("beta_slow", 1e-6, largest, 1);
+  const double fast = scaling.number("beta_fast", 1e-6, largest, 32),
+               slow = scaling.number("beta_slow", 1e-6, largest, 1);
   const auto d = static_cast<double>(shape.head_dim);
   const auto dimension = [&](double turns) {
     return d * std::log(length / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
@@ -55,7 +58,8 @@ void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double thet
     rope.inv_freq[j] = ramp * rope.inv_freq[j] / factor + (1 - ramp) * rope.inv_freq[j];
   }
   const auto of = [factor](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; };
-  const double mscale = scaling.number("mscale", 0, largest, 0.0), all = scaling.number("mscale_all_dim", 0, largest, 0.0);
+  const double mscale = scaling.number("mscale", 0, largest, 0.0),
+               all = scaling.number("mscale_all_dim", 0, largest, 0.0);
   rope.scale = scaling.number("attention_factor", 1e-6, largest, mscale > 0 && all > 0 ? of(mscale) / of(all) : of(1));
 }
 
@@ -71,8 +75,8 @@ ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   const bool has_v5 = config.has("rope_parameters"), has_v4 = config.has("rope_scaling");
   type = type_of(has_v5 ? v5 : v4);
   if (has_v5 && has_v4 && type_of(v4) != type)
-    config.refuse("rope_scaling", "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"",
-                  "Keep one");
+    config.refuse("rope_scaling",
+                  "is of type \"" + type_of(v4) + "\", but \"rope_parameters\" of type \"" + type + "\"", "Keep one");
   return has_v5 ? v5 : v4;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Rope: the rotary frequencies of a model, from its config: plain, linear, llama3 and YaRN scaling, as transformers has them.
+// Rope: the rotary frequencies of a model, from its config: plain, linear, llama3 and YaRN scaling, as transformers has
+// them.
 
 #include <cstdint>
 #include <vector>
@@ -18,8 +19,8 @@ struct RopeShape {
   double default_theta = 10000;
 };
 
-/// Of rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) by key: an unknown rope_type, a
-/// scaling without its numbers, only a part of the head rotated, the two spellings in contradiction.
+/// Of rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) by key: an unknown
+/// rope_type, a scaling without its numbers, only a part of the head rotated, the two spellings in contradiction.
 [[nodiscard]] Rope parse_rope(const ConfigReader& config, const RopeShape& shape);
 
 }  // namespace tessera::models

@@ -1,6 +1,6 @@
 #pragma once
-// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows (B·T, C)
-// of a module's workspace and adds to the residual stream.
+// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows
+// (B·T, C) of a module's workspace and adds to the residual stream.
 
 #include "models/carver.hpp"
 #include "models/module.hpp"
@@ -16,9 +16,9 @@ class Sublayer {
     Phase phase = Phase::train;
     BatchShape shape;
     std::span<const TensorView> params;
-    TensorView x;      // (B·T, C), normed
+    TensorView x;         // (B·T, C), normed
     TensorView residual;  // (B·T, C)
-    TensorView y;         // (B·T, C): residual + f(x), never residual; by the last product of f, so that it costs no pass
+    TensorView y;      // (B·T, C): residual + f(x), never residual; by the last product of f, so that it costs no pass
     TensorView saved;  // saved_bytes; in the other phases scratch of the same size
     TensorView workspace;
     const Batch* batch = nullptr;  // positions

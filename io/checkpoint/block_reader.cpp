@@ -29,8 +29,9 @@ std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks) 
 }
 
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) {
-  std::ranges::sort(
-      pieces, [](const BlockPiece& a, const BlockPiece& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(pieces, [](const BlockPiece& a, const BlockPiece& b) {
+    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+  });
   auto piece = pieces.begin();
   for (std::size_t f = 0; f < files.size(); ++f) {
     StateFile& file = files[f];
@@ -50,8 +51,9 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) 
         file.dataset_crcs[d] = crc32c_combine(file.dataset_crcs[d], piece->crc, piece->bytes);
       at += piece->bytes;
       const Hdf5Dataset* const now = d < file.datasets.size() ? &file.datasets[d] : nullptr;
-      TESSERA_ASSERT(now == nullptr || (piece->offset < now->offset ? at <= now->offset : at <= now->offset + now->bytes),
-                     "a piece goes over the edge of %s", now->path.c_str());
+      TESSERA_ASSERT(
+          now == nullptr || (piece->offset < now->offset ? at <= now->offset : at <= now->offset + now->bytes),
+          "a piece goes over the edge of %s", now->path.c_str());
     }
   }
   if (piece != pieces.end()) throw Error(ExitCode::internal, "bytes beyond the end of a file were written");
@@ -64,8 +66,9 @@ BlockReader::BlockReader(const std::string& path, const StateFile& file)
   direct_ = descriptor_.descriptor() >= 0;
   if (!direct_) descriptor_ = File::open_to_read(path);
   if (const std::uint64_t bytes = descriptor_.size(); bytes != file.bytes)
-    throw Error(ExitCode::data, strfmt("E109 %s has %llu bytes, its manifest says %llu", path.c_str(),
-                                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(file.bytes)));
+    throw Error(ExitCode::data,
+                strfmt("E109 %s has %llu bytes, its manifest says %llu", path.c_str(),
+                       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(file.bytes)));
   constexpr std::size_t room = 4096;
   buffer_.reset(static_cast<std::byte*>(
       std::aligned_alloc(4096, std::max<std::size_t>(room, (std::min(file.bytes, block_bytes) + 4095) / 4096 * 4096))));
@@ -100,7 +103,8 @@ std::span<const std::byte> BlockReader::unchecked(std::uint64_t first, std::uint
 
 namespace {
 
-/// Of the data sets in a damaged block, those whose own checksum is wrong too. Reads them, which is why it is for errors alone.
+/// Of the data sets in a damaged block, those whose own checksum is wrong too. Reads them, which is why it is for
+/// errors alone.
 std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t first, std::uint64_t last) {
   BlockReader reader(path, file);
   std::string names;
@@ -124,10 +128,11 @@ std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t
 
 [[noreturn]] void refuse_block(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
-  throw Error(ExitCode::data, strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ",
-                                     path.c_str(), static_cast<unsigned long long>(index),
-                                     static_cast<unsigned long long>(first), static_cast<unsigned long long>(last)) +
-                                  hit_in(path, file, first, last));
+  throw Error(ExitCode::data,
+              strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ",
+                     path.c_str(), static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
+                     static_cast<unsigned long long>(last)) +
+                  hit_in(path, file, first, last));
 }
 
 }  // namespace
@@ -186,7 +191,8 @@ std::vector<Job> jobs_of(const std::vector<StateFile>& files, const std::vector<
     auto d = std::ranges::upper_bound(file.datasets, first, {}, &Hdf5Dataset::offset);
     if (d != file.datasets.begin()) --d;
     for (; d != file.datasets.end() && d->offset < last; ++d) missing += overlap(d->offset, d->bytes, first, last);
-    for (std::size_t i = job.first; i < job.last; ++i) missing -= overlap(extents[i].offset, extents[i].bytes, first, last);
+    for (std::size_t i = job.first; i < job.last; ++i)
+      missing -= overlap(extents[i].offset, extents[i].bytes, first, last);
     job.whole = missing == 0;
   }
   return jobs;
@@ -204,7 +210,8 @@ void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<cons
 /// Threads that share out the jobs.
 class ExtentReader {
  public:
-  ExtentReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files, const std::vector<Extent>& extents)
+  ExtentReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+               const std::vector<Extent>& extents)
       : paths_(paths), files_(files), extents_(extents), jobs_(jobs_of(files, extents)), error_at_(jobs_.size()) {}
   ExtentsRead run(int threads) {
     std::vector<std::thread> others;
@@ -274,7 +281,8 @@ ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vecto
   return ExtentReader(paths, files, extents).run(threads);
 }
 
-void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files, std::vector<BlockPiece> pieces) {
+void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                  std::vector<BlockPiece> pieces) {
   const auto key = [](const BlockPiece& p) { return std::tuple(p.file, p.offset, p.bytes, p.crc); };
   std::ranges::sort(pieces, {}, key);
   const auto twice = std::ranges::unique(pieces, {}, key);  // replicas read the same bytes

@@ -33,7 +33,8 @@ double thread_seconds() {
 
 }  // namespace
 
-/// A thread's block of aligned memory, made when first asked for. In huge pages: the system pins a write's memory page by page.
+/// A thread's block of aligned memory, made when first asked for. In huge pages: the system pins a write's memory page
+/// by page.
 class BlockWriter::Bounce {
  public:
   std::byte* data() {
@@ -139,7 +140,7 @@ class BlockWriter::DeviceCopy {
   ~DeviceCopy() {
     try {
       stream_.synchronize();  // before the snapshot is used again
-    } catch (...) {  // a device that has failed copies no more; who waited for it has said so
+    } catch (...) {           // a device that has failed copies no more; who waited for it has said so
     }
   }
   DeviceCopy(const DeviceCopy&) = delete;

@@ -26,8 +26,9 @@ struct BlockPiece {
 [[nodiscard]] std::string pack_pieces(const std::vector<BlockPiece>& pieces);
 [[nodiscard]] std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks);
 
-/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order, none
-/// across the end of a block or of a data set. Throws Error (internal) at the first byte that nobody or two have written.
+/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order,
+/// none across the end of a block or of a data set. Throws Error (internal) at the first byte that nobody or two have
+/// written.
 void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 
 /// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the
@@ -37,17 +38,17 @@ void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
 /// one through a buffer of each thread.
 class BlockWriter {
  public:
-  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update may copy
-  /// to (the sum of the extents' bytes); empty: it waits instead. `last` runs on one of the threads when all is written and
-  /// synced; what it throws is the writer's error.
+  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update
+  /// may copy to (the sum of the extents' bytes); empty: it waits instead. `last` runs on one of the threads when all
+  /// is written and synced; what it throws is the writer's error.
   BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot,
               int threads, std::function<void()> last = {});
   /// Waits for what is being written, gives up the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
 
-  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits for the
-  /// copy. Allocates nothing. Any thread.
+  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits
+  /// for the copy. Allocates nothing. Any thread.
   void before_update(int unit);
   /// All is on stable storage, or has failed.
   [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
@@ -102,7 +103,8 @@ class BlockReader {
   /// `file` must outlive it. Throws Error (data): not there, not of the size the manifest says (E109).
   BlockReader(const std::string& path, const StateFile& file);
   ~BlockReader();
-  /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie in it.
+  /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie
+  /// in it.
   [[nodiscard]] std::span<const std::byte> block(std::uint64_t index);
   /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of
   /// others. Good until the next call.
@@ -124,7 +126,8 @@ class BlockReader {
   std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
 };
 
-/// What read_extents has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as well.
+/// What read_extents has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as
+/// well.
 struct ExtentsRead {
   std::uint64_t bytes = 0;
   std::vector<BlockPiece> shared;
@@ -136,6 +139,7 @@ struct ExtentsRead {
                                        const std::vector<Extent>& extents, int threads);
 /// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read
 /// here. Throws Error (data), E123.
-void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files, std::vector<BlockPiece> pieces);
+void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                  std::vector<BlockPiece> pieces);
 
 }  // namespace tessera::io

@@ -18,23 +18,23 @@ struct SaveRequest {
   std::int64_t step = 0;
   std::span<const ParamSpec> params;
   const shard::ShardLayout* layout = nullptr;
-  std::vector<StateView> shards;   // this rank's; moments null: the model alone is saved
-  int replica = 0, replicas = 1;   // this rank's place among those that hold the same shards
+  std::vector<StateView> shards;  // this rank's; moments null: the model alone is saved
+  int replica = 0, replicas = 1;  // this rank's place among those that hold the same shards
   bool compare_replicas =
       true;  // the same on every rank: refuse to save where replicas differ; reads all of the state once more
   std::uint64_t file_bytes = default_file_bytes;
   std::vector<AttachmentText> attachments;
   std::string training = "{}", may_differ = "{}";  // JSON objects; rank 0's count
-  std::span<std::byte> snapshot;   // empty: memory must stay as it is until commit
-  int threads = 2;                 // that write, on this rank
+  std::span<std::byte> snapshot;                   // empty: memory must stay as it is until commit
+  int threads = 2;                                 // that write, on this rank
   static constexpr std::uint64_t default_file_bytes = std::uint64_t{32} << 30;
 };
 
 struct SaveReport {
-  std::uint64_t bytes = 0;  // of all data sets
-  double seconds = 0;       // from the beginning to the commit
-  std::uint64_t copied = 0; // by this rank to the snapshot, since training came to them before the disk
-  double cpu_seconds = 0;   // of this rank's threads that wrote: checksums and system calls
+  std::uint64_t bytes = 0;   // of all data sets
+  double seconds = 0;        // from the beginning to the commit
+  std::uint64_t copied = 0;  // by this rank to the snapshot, since training came to them before the disk
+  double cpu_seconds = 0;    // of this rank's threads that wrote: checksums and system calls
 };
 
 /// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).
@@ -48,7 +48,8 @@ class CheckpointSave {
   void before_update(int unit);
   /// This rank's part is on stable storage, or has failed.
   [[nodiscard]] bool finished() const;
-  /// Collective: waits for everybody, then commits. Throws Error (data) on every rank alike; the directory is then not there.
+  /// Collective: waits for everybody, then commits. Throws Error (data) on every rank alike; the directory is then not
+  /// there.
   SaveReport commit();
 
  private:
@@ -65,8 +66,8 @@ struct LoadReport {
 /// An existing checkpoint, its manifest checked.
 class CheckpointReader {
  public:
-  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5 sees what
-  /// the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
+  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5
+  /// sees what the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
   CheckpointReader(World& world, std::string directory);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
@@ -74,11 +75,11 @@ class CheckpointReader {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective. The text of an attachment ("config.json"), checked; "" if there is none of that name.
   [[nodiscard]] std::string attachment(const std::string& name) const;
-  /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked before it is
-  /// used. Throws Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113), tensors missing or
-  /// unexpected (E112), no moments.
-  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const StateView> shards,
-                  int threads = 3) const;
+  /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked
+  /// before it is used. Throws Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113),
+  /// tensors missing or unexpected (E112), no moments.
+  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                  std::span<const StateView> shards, int threads = 3) const;
 
  private:
   World& world_;
@@ -86,7 +87,8 @@ class CheckpointReader {
   Manifest manifest_;
 };
 
-/// Reads and checks DIRECTORY/manifest.json alone, and that every file has the size it says. No World. Throws Error (data).
+/// Reads and checks DIRECTORY/manifest.json alone, and that every file has the size it says. No World. Throws Error
+/// (data).
 [[nodiscard]] Manifest read_manifest(const std::string& directory);
 /// The blocks with headers or gaps, by their CRC, and then by HDF5 against the manifest. No World. Throws Error (data).
 void check_headers(const std::string& directory, const Manifest& manifest);

@@ -1,8 +1,8 @@
 #include "io/checkpoint/directory.hpp"
 
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,8 +38,9 @@ std::optional<std::int64_t> checkpoint_step(const std::string& name) {
 std::string name_problem(const std::string& directory, std::int64_t step) {
   const auto named = checkpoint_step(fs::path(directory + "/.").lexically_normal().parent_path().filename().string());
   if (!named || step == 0 || *named == step) return {};
-  return strfmt("E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another",
-                directory.c_str(), static_cast<long long>(*named), static_cast<long long>(step));
+  return strfmt(
+      "E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another",
+      directory.c_str(), static_cast<long long>(*named), static_cast<long long>(step));
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
@@ -120,8 +121,8 @@ std::string identity(const std::string& directory, const Manifest& manifest) {
     struct stat s {};
     if (::lstat((directory + "/" + name).c_str(), &s) != 0) return {};
     text += strfmt("%llu:%llu:%lld.%09ld:%lld.%09ld;", static_cast<unsigned long long>(s.st_ino),
-                   static_cast<unsigned long long>(s.st_size), static_cast<long long>(s.st_mtim.tv_sec), s.st_mtim.tv_nsec,
-                   static_cast<long long>(s.st_ctim.tv_sec), s.st_ctim.tv_nsec);
+                   static_cast<unsigned long long>(s.st_size), static_cast<long long>(s.st_mtim.tv_sec),
+                   s.st_mtim.tv_nsec, static_cast<long long>(s.st_ctim.tv_sec), s.st_ctim.tv_nsec);
   }
   return text;
 }
@@ -142,7 +143,8 @@ bool Retention::verified(const std::string& path) {
   try {
     const Manifest manifest = read_manifest(path);
     const std::string now = identity(path, manifest);
-    if (const auto known = known_.find(path); known != known_.end() && !now.empty() && known->second == now) return true;
+    if (const auto known = known_.find(path); known != known_.end() && !now.empty() && known->second == now)
+      return true;
     read_through(path, manifest);
     known_[path] = now;
     return true;
@@ -171,8 +173,9 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
     const ssize_t n = ::pread(descriptor_, holder, sizeof holder - 1, 0);
     const std::string who(holder, n > 0 ? static_cast<std::size_t>(n) : 0);
     if (why == EWOULDBLOCK)
-      throw Error(ExitCode::data, "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))),
-                  path, "Wait for it, end it, or choose another --output_dir");
+      throw Error(ExitCode::data,
+                  "E150 another run writes there: " + (who.empty() ? "unknown" : who.substr(0, who.find('\n'))), path,
+                  "Wait for it, end it, or choose another --output_dir");
     return;  // no locks on this file system
   }
   held_ = true;

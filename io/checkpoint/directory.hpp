@@ -20,8 +20,8 @@ namespace tessera::io {
 struct FoundCheckpoint {
   std::string path;
   std::int64_t step = 0;
-  std::string
-      problem;  // why it is not whole: no manifest, a file missing or of another size, …; "" if it is, as far as sizes tell
+  std::string problem;  // why it is not whole: no manifest, a file missing or of another size, …; "" if it is, as far
+                        // as sizes tell
 };
 /// The checkpoint-<step> directories in `directory`, newest step first; symbolic links are not followed.
 /// Empty if there is no such directory.
@@ -34,13 +34,13 @@ void remove_tree_quietly(const std::string& path) noexcept;
 /// Renames to NAME.trash, then removes; follows no link out of the directory. Throws Error (data).
 void remove_checkpoint(const std::string& path);
 
-/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to `aside` ("":
-/// it is removed). Durable. Throws Error (data).
+/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to
+/// `aside` ("": it is removed). Durable. Throws Error (data).
 void publish_directory(const std::string& from, const std::string& to, const std::string& aside);
 
-/// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through with
-/// every CRC, once, for as long as the files' inode, size and times stay what they were. What is damaged does not count;
-/// older than those that do, it goes.
+/// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through
+/// with every CRC, once, for as long as the files' inode, size and times stay what they were. What is damaged does not
+/// count; older than those that do, it goes.
 class Retention {
  public:
   explicit Retention(int limit) : limit_(limit) {}

@@ -8,8 +8,8 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/file/crc32c.hpp"
 #include "io/config/json_file.hpp"
+#include "io/file/crc32c.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -27,8 +27,9 @@ Manifest read_manifest(const std::string& directory) {
     if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
     if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is no regular file");
     if (static_cast<std::uint64_t>(there.st_size) != bytes)
-      throw Error(ExitCode::data, strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(),
-                                         static_cast<long long>(there.st_size), static_cast<unsigned long long>(bytes)));
+      throw Error(ExitCode::data,
+                  strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(),
+                         static_cast<long long>(there.st_size), static_cast<unsigned long long>(bytes)));
   };
   for (const auto& f : manifest.files) check(f.name, f.bytes);
   for (const auto& a : manifest.attachments) check(a.name, a.bytes);
@@ -59,9 +60,10 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
       return found == catalogue.attributes.end() ? -1 : found->number;
     };
     if (number("step") != manifest.step || number("file") != static_cast<std::int64_t>(f + 1))
-      throw Error(ExitCode::data, strfmt("E134 %s is file %lld of step %lld, the manifest is of step %lld", path.c_str(),
-                                         static_cast<long long>(number("file")), static_cast<long long>(number("step")),
-                                         static_cast<long long>(manifest.step)));
+      throw Error(ExitCode::data,
+                  strfmt("E134 %s is file %lld of step %lld, the manifest is of step %lld", path.c_str(),
+                         static_cast<long long>(number("file")), static_cast<long long>(number("step")),
+                         static_cast<long long>(manifest.step)));
   }
 }
 
@@ -73,7 +75,8 @@ std::string read_attachment(const std::string& directory, const Attachment& atta
   return text;
 }
 
-CheckpointReader::CheckpointReader(World& world, std::string directory) : world_(world), directory_(std::move(directory)) {
+CheckpointReader::CheckpointReader(World& world, std::string directory)
+    : world_(world), directory_(std::move(directory)) {
   std::string text;
   world_.together([&] {
     if (world_.rank() != 0) return;
@@ -109,8 +112,9 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
   std::vector<BlockPiece> shared;
   world_.together([&] {
     if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
-      throw Error(ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
-                  "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
+      throw Error(
+          ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
+          "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
     const auto extents = [&] {
       try {
         return extents_of(params, layout, shards, manifest_.files, 0, 1);
@@ -120,9 +124,11 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
       for (float* data : view.data)
         if (data != nullptr)
           for (const auto& [offset, length] : layout.gaps(view.unit)) {
-            const std::int64_t first = view.shard * layout.shard_numel(view.unit), last = first + layout.shard_numel(view.unit);
+            const std::int64_t first = view.shard * layout.shard_numel(view.unit),
+                               last = first + layout.shard_numel(view.unit);
             const std::int64_t from = std::max(first, offset), to = std::min(last, offset + length);
-            if (from < to) clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
+            if (from < to)
+              clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
           }
     for (const Extent& e : extents) bytes += e.bytes;
     ExtentsRead read = read_extents(paths(), manifest_.files, extents, threads);

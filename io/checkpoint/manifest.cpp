@@ -175,9 +175,9 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
     read.refuse("E130", "it is no manifest of a tessera checkpoint");
   if (read.member(json, "version") != static_cast<std::uint64_t>(format_version))
-    read.refuse("E132",
-                strfmt("format version %llu; this program reads version %lld",
-                       static_cast<unsigned long long>(read.member(json, "version")), static_cast<long long>(format_version)));
+    read.refuse("E132", strfmt("format version %llu; this program reads version %lld",
+                               static_cast<unsigned long long>(read.member(json, "version")),
+                               static_cast<long long>(format_version)));
   for (const Json& feature : read.list(json, "features_required"))
     read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") +
                             ", which this program does not have");

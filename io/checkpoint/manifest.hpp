@@ -13,14 +13,14 @@ namespace tessera::io {
 
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr std::size_t largest_manifest = std::size_t{256} << 20;  // bytes; a longer file is no manifest
-inline constexpr std::uint64_t block_bytes = 4u << 20;  // of a file: what one CRC covers
+inline constexpr std::uint64_t block_bytes = 4u << 20;                   // of a file: what one CRC covers
 
 /// An HDF5 file of the checkpoint, with a CRC32C for each block of it: headers, gaps and data.
 struct StateFile {
   std::string name;  // "state-00001-of-00002.h5"
   std::uint64_t bytes = 0;
-  std::vector<std::uint32_t> crcs;  // ceil(bytes / block_bytes); the last block may be short
-  std::vector<Hdf5Dataset> datasets;  // by offset
+  std::vector<std::uint32_t> crcs;          // ceil(bytes / block_bytes); the last block may be short
+  std::vector<Hdf5Dataset> datasets;        // by offset
   std::vector<std::uint32_t> dataset_crcs;  // of the elements of each, to tell which one damage has hit
 };
 

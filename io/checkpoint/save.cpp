@@ -26,15 +26,16 @@ std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::s
   return crc;
 }
 
-/// Replicas hold the same bits, or memory has gone wrong somewhere: nothing that differs is written. Rank 0 gets a few bytes of
-/// each rank and looks at each once.
+/// Replicas hold the same bits, or memory has gone wrong somewhere: nothing that differs is written. Rank 0 gets a few
+/// bytes of each rank and looks at each once.
 void compare_replicas(World& world, const SaveRequest& request) {
   std::uint32_t crc = 0;
   for (const StateView& view : request.shards) {
     const std::int64_t begin = view.shard * request.layout->shard_numel(view.unit);
     for (const auto& s : request.layout->segments(view.unit, view.shard))
       for (const float* data : view.data)
-        if (data != nullptr) crc = crc_of(crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
+        if (data != nullptr)
+          crc = crc_of(crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
   }
   const std::vector<std::string> all = world.to_root(strfmt("%d %08x", request.shards.front().shard, crc));
   world.together([&] {
@@ -42,10 +43,10 @@ void compare_replicas(World& world, const SaveRequest& request) {
     for (std::size_t r = 0; r < all.size(); ++r) {
       const std::size_t q = first.try_emplace(all[r].substr(0, all[r].find(' ')), r).first->second;
       if (all[q] != all[r])
-        throw Error(
-            ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r),
-            strfmt("step %lld", static_cast<long long>(request.step)),
-            "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the checkpoint before");
+        throw Error(ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r),
+                    strfmt("step %lld", static_cast<long long>(request.step)),
+                    "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the "
+                    "checkpoint before");
     }
   });
 }
@@ -57,19 +58,20 @@ struct CheckpointSave::Parts {
       : world(world_),
         training(request.training),
         may_differ(request.may_differ),
-        transaction(world_,
-                    {.directory = request.directory,
-                     .step = request.step,
-                     .optimizer = request.shards.front().data[1] != nullptr,
-                     .files = plan_state_files(request.params, request.shards.front().data[1] != nullptr, request.file_bytes),
-                     .attachments = request.attachments}) {
+        transaction(world_, {.directory = request.directory,
+                             .step = request.step,
+                             .optimizer = request.shards.front().data[1] != nullptr,
+                             .files = plan_state_files(request.params, request.shards.front().data[1] != nullptr,
+                                                       request.file_bytes),
+                             .attachments = request.attachments}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
-    const auto extents =
-        extents_of(request.params, *request.layout, request.shards, transaction.files(), request.replica, request.replicas);
+    const auto extents = extents_of(request.params, *request.layout, request.shards, transaction.files(),
+                                    request.replica, request.replicas);
     const auto last = [this] { transaction.sync_layout(); };
-    world.together(
-        [&] { writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last); });
+    world.together([&] {
+      writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last);
+    });
   }
   World& world;
   Clock::time_point begin = Clock::now();

@@ -106,13 +106,15 @@ std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::S
     for (const auto& s : shard::replica_share(layout, view.unit, view.shard, replica, replicas))
       for (int k = 0; k < kinds; ++k) {
         const Place& place = places.at(k, s.param);
-        extents.push_back({place.file, place.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-                           static_cast<std::uint64_t>(s.length) * sizeof(float),
-                           reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
+        extents.push_back(
+            {place.file, place.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
+             static_cast<std::uint64_t>(s.length) * sizeof(float),
+             reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
       }
   }
-  std::ranges::sort(extents,
-                    [](const Extent& a, const Extent& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
+    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+  });
   return extents;
 }
 

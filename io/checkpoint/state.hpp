@@ -26,9 +26,9 @@ struct StateView {
   Device device;  // where they lie
 };
 
-/// The data sets of each file: all of /model, then the moments, in canonical order of parameters, cut into files of at most
-/// `file_bytes` (a larger tensor has a file of its own). A function of shapes and file_bytes alone. Throws Error (data): a
-/// parameter's name that cannot be a data set's.
+/// The data sets of each file: all of /model, then the moments, in canonical order of parameters, cut into files of at
+/// most `file_bytes` (a larger tensor has a file of its own). A function of shapes and file_bytes alone. Throws Error
+/// (data): a parameter's name that cannot be a data set's.
 [[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer,
                                                       std::uint64_t file_bytes);
 

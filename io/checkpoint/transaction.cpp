@@ -27,7 +27,8 @@ void write_whole(const std::string& path, const std::string& text, Durable durab
 }
 
 /// Pieces of bytes that no data set has: cut at blocks.
-void add_pieces(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes, std::vector<BlockPiece>& pieces) {
+void add_pieces(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes,
+                std::vector<BlockPiece>& pieces) {
   while (!bytes.empty()) {
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), block_bytes - offset % block_bytes));
     pieces.push_back({file, crc32c(0, bytes.first(n)), offset, n});

@@ -1,6 +1,7 @@
 #pragma once
-// CheckpointTransaction: a checkpoint directory comes to be whole or not at all. Made under a temporary name; one rename
-// commits it. docs/checkpoints.md has the protocol. What is written into its files between, and by whom, is the caller's.
+// CheckpointTransaction: a checkpoint directory comes to be whole or not at all. Made under a temporary name; one
+// rename commits it. docs/checkpoints.md has the protocol. What is written into its files between, and by whom, is the
+// caller's.
 
 #include <string>
 #include <utility>
@@ -20,15 +21,15 @@ struct AttachmentText {
 class CheckpointTransaction {
  public:
   struct Spec {
-    std::string directory;            // the final name, "out/v0-…/checkpoint-200"
+    std::string directory;  // the final name, "out/v0-…/checkpoint-200"
     std::int64_t step = 0;
     bool optimizer = false;
-    std::vector<StateFile> files;     // plan_state_files
+    std::vector<StateFile> files;  // plan_state_files
     std::vector<AttachmentText> attachments;
-    std::string aside = {};           // where a directory that stands there goes; "": it is removed
+    std::string aside = {};  // where a directory that stands there goes; "": it is removed
   };
-  /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes their
-  /// space; all ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
+  /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes
+  /// their space; all ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
   CheckpointTransaction(World& world, Spec spec);
   /// Rank 0 removes the temporary directory unless committed.
   ~CheckpointTransaction();
@@ -39,12 +40,12 @@ class CheckpointTransaction {
   /// Of the files, in their temporary place; all ranks may write data sets there.
   [[nodiscard]] std::vector<std::string> paths() const;
 
-  /// On rank 0: what it has laid out is on stable storage when this returns; elsewhere nothing. Once, on any thread; who does
-  /// not call it leaves it to commit. Throws Error (data).
+  /// On rank 0: what it has laid out is on stable storage when this returns; elsewhere nothing. Once, on any thread;
+  /// who does not call it leaves it to commit. Throws Error (data).
   void sync_layout();
 
-  /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be there
-  /// once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps aside
+  /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be
+  /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps aside
   /// (Spec::aside). `training` and `may_differ` are rank 0's. Throws Error (data) on every rank alike.
   void commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ);
 

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/file/file.hpp"
 #include "io/config/yaml.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 
@@ -11,8 +11,8 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// Counts the lines of what the parser has taken so far. `last_line` is that of the character before the one taken last: a
-/// number is only known to end when the character behind it has been seen.
+/// Counts the lines of what the parser has taken so far. `last_line` is that of the character before the one taken
+/// last: a number is only known to end when the character behind it has been seen.
 struct Position {
   int line = 1, last_line = 1;
 };
@@ -85,8 +85,8 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool scalar(std::string text, int line) { return put({.kind = Kind::scalar, .text = std::move(text), .line = line}); }
   bool scalar(std::string text) { return scalar(std::move(text), position_.line); }
 
-  /// Puts a node where the next value belongs. The tree is built downwards, so that open_ points to nodes that do not move:
-  /// only the innermost one grows.
+  /// Puts a node where the next value belongs. The tree is built downwards, so that open_ points to nodes that do not
+  /// move: only the innermost one grows.
   bool put(ConfigNode node) {
     place(std::move(node));
     return true;
@@ -103,7 +103,8 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
     return &(value = std::move(node));
   }
   bool open(Kind kind) {
-    if (open_.size() > max_config_depth) throw refuse(position_.line, strfmt("nested more than %d deep", max_config_depth));
+    if (open_.size() > max_config_depth)
+      throw refuse(position_.line, strfmt("nested more than %d deep", max_config_depth));
     open_.push_back(place({.kind = kind, .line = position_.line}));
     return true;
   }

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/file/file.hpp"
 #include "io/config/json_file.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 
@@ -80,16 +80,19 @@ class Reader {
   void refuse_extras(const yaml_char_t* anchor, const yaml_char_t* tag) const {
     if (anchor != nullptr)
       throw refuse(source_, events_.line(), "anchors (&name) are not read", "Write the value where it is used");
-    if (tag != nullptr) throw refuse(source_, events_.line(), "tags (!type) are not read", "Types come from the options");
+    if (tag != nullptr)
+      throw refuse(source_, events_.line(), "tags (!type) are not read", "Types come from the options");
   }
 
   ConfigNode node(const yaml_event_t& event, int depth) {
-    if (depth > max_config_depth) throw refuse(source_, events_.line(), strfmt("nested more than %d deep", max_config_depth));
+    if (depth > max_config_depth)
+      throw refuse(source_, events_.line(), strfmt("nested more than %d deep", max_config_depth));
     switch (event.type) {
       case YAML_SCALAR_EVENT: return scalar(event);
       case YAML_SEQUENCE_START_EVENT: return list(event, depth);
       case YAML_MAPPING_START_EVENT: return map(event, depth);
-      case YAML_ALIAS_EVENT: throw refuse(source_, events_.line(), "aliases (*name) are not read", "Write the value out");
+      case YAML_ALIAS_EVENT:
+        throw refuse(source_, events_.line(), "aliases (*name) are not read", "Write the value out");
       default: throw refuse(source_, events_.line(), "not YAML that can be read here");
     }
   }
@@ -139,7 +142,8 @@ class Reader {
       throw refuse(source, static_cast<std::size_t>(line),
                    shown(key) + strfmt(" is given twice (before in line %d)", before->line), "Keep one of them");
     if (map.entries.size() == max_config_entries)
-      throw refuse(source, static_cast<std::size_t>(line), strfmt("a table of more than %zu entries", max_config_entries));
+      throw refuse(source, static_cast<std::size_t>(line),
+                   strfmt("a table of more than %zu entries", max_config_entries));
     map.entries.push_back({key, ConfigNode{.line = line}});
   }
 

@@ -18,13 +18,13 @@ void check_slices(const OutputTensor& t, const StoredTensors& source) {
   for (const StoredSlice& s : t.slices) {
     const StoredTensor& from = source.tensors[static_cast<std::size_t>(s.tensor)];
     if (!from.known || (from.dtype != t.dtype && (!is_float(from.dtype) || !is_float(t.dtype))))
-      throw Error(ExitCode::data,
-                  strfmt("tensor %s is %s, which cannot become %s", shown(from.name).c_str(), from.type, name_of(t.dtype)));
+      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot become %s", shown(from.name).c_str(), from.type,
+                                         name_of(t.dtype)));
     TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= from.numel() - s.count, "%s", from.name.c_str());
     count += s.count;
   }
-  TESSERA_ASSERT(count == t.numel, "%s has %lld elements, its slices %lld", t.name.c_str(), static_cast<long long>(t.numel),
-                 static_cast<long long>(count));
+  TESSERA_ASSERT(count == t.numel, "%s has %lld elements, its slices %lld", t.name.c_str(),
+                 static_cast<long long>(t.numel), static_cast<long long>(count));
 }
 
 void add(AssemblyMemory& memory, Stretch more) {
@@ -38,7 +38,8 @@ double value_of(const std::byte* bytes, DType dtype) {
   double wide = 0;
   float value = 0;
   if (dtype == DType::f64) std::memcpy(&wide, bytes, sizeof wide);
-  else if (cast(bytes, dtype, reinterpret_cast<std::byte*>(&value), DType::f32, 1) == 1) wide = static_cast<double>(value);
+  else if (cast(bytes, dtype, reinterpret_cast<std::byte*>(&value), DType::f32, 1) == 1)
+    wide = static_cast<double>(value);
   return wide;
 }
 
@@ -46,8 +47,9 @@ double value_of(const std::byte* bytes, DType dtype) {
 
 Assembler::Assembler(const StoredTensors& source, ConversionPlan& plan) : source_(source), plan_(plan) {
   std::erase_if(plan.tensors, [](const OutputTensor& t) { return t.numel == 0; });
-  std::ranges::sort(plan.tensors,
-                    [](const auto& a, const auto& b) { return std::tie(a.file, a.offset) < std::tie(b.file, b.offset); });
+  std::ranges::sort(plan.tensors, [](const auto& a, const auto& b) {
+    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+  });
   std::size_t next = 0;
   for (std::size_t f = 0; f < plan.files.size(); ++f) {
     first_of_file_.push_back(next);
@@ -101,7 +103,8 @@ void Assembler::assemble(int file, std::uint64_t block, BlockCache& cache, Assem
   auto tensor = std::ranges::upper_bound(tensors, begin, {}, &OutputTensor::offset);
   if (tensor != tensors.begin()) --tensor;  // it may reach into this block
   for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
-    const std::uint64_t first = std::max(begin, tensor->offset), last = std::min(end, tensor->offset + bytes_of(*tensor));
+    const std::uint64_t first = std::max(begin, tensor->offset),
+                        last = std::min(end, tensor->offset + bytes_of(*tensor));
     if (first >= last) continue;
     fill(*tensor, {first - tensor->offset, last - tensor->offset}, out + (first - begin), cache, memory);
     add(memory, {first, last});
@@ -120,9 +123,10 @@ void Assembler::fill(const OutputTensor& tensor, Stretch bytes, std::byte* out, 
   }
 }
 
-/// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an element.
-void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice, std::int64_t at, Stretch bytes, std::byte* out,
-                           BlockCache& cache, AssemblyMemory& memory) const {
+/// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an
+/// element.
+void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice, std::int64_t at, Stretch bytes,
+                           std::byte* out, BlockCache& cache, AssemblyMemory& memory) const {
   const StoredTensor& from = source_.tensors[static_cast<std::size_t>(slice.tensor)];
   const std::uint64_t width = size_of(tensor.dtype), source_width = size_of(from.dtype);
   const std::uint64_t start = from.offset + static_cast<std::uint64_t>(slice.first) * source_width;
@@ -139,14 +143,15 @@ void Assembler::fill_slice(const OutputTensor& tensor, const StoredSlice& slice,
     cache.read(from.file, start + static_cast<std::uint64_t>(inside) * source_width, read);
     std::byte* const made = memory.to.span().data();
     if (const std::int64_t good = cast(read.data(), from.dtype, made, tensor.dtype, n); good < n)
-      throw Error(
-          ExitCode::data,
-          strfmt("E143 element %lld of tensor %s is %g, too large for %s", static_cast<long long>(slice.first + inside + good),
-                 shown(from.name).c_str(), value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
-                 name_of(tensor.dtype)),
-          {}, "Choose --dtype bf16 or fp32");
+      throw Error(ExitCode::data,
+                  strfmt("E143 element %lld of tensor %s is %g, too large for %s",
+                         static_cast<long long>(slice.first + inside + good), shown(from.name).c_str(),
+                         value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
+                         name_of(tensor.dtype)),
+                  {}, "Choose --dtype bf16 or fp32");
     const std::uint64_t made_at = static_cast<std::uint64_t>(element) * width;
-    const Stretch wanted{std::max(bytes.begin, made_at), std::min(bytes.end, made_at + static_cast<std::uint64_t>(n) * width)};
+    const Stretch wanted{std::max(bytes.begin, made_at),
+                         std::min(bytes.end, made_at + static_cast<std::uint64_t>(n) * width)};
     std::memcpy(out + (wanted.begin - bytes.begin), made + (wanted.begin - made_at),
                 static_cast<std::size_t>(wanted.end - wanted.begin));
     element += n;

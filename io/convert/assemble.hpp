@@ -1,6 +1,6 @@
 #pragma once
-// The plan of a conversion, and any block of the output made from it: which bytes of which stored tensors, and as what type.
-// Reads the source; writes nothing.
+// The plan of a conversion, and any block of the output made from it: which bytes of which stored tensors, and as what
+// type. Reads the source; writes nothing.
 
 #include <cstdint>
 #include <string>
@@ -52,8 +52,8 @@ struct AssemblyMemory {
 
 class Assembler {
  public:
-  /// Both must outlive it. Puts the plan's tensors in the order of (file, offset), without those that are empty. Throws Error
-  /// (data): a type that cannot become the one wanted.
+  /// Both must outlive it. Puts the plan's tensors in the order of (file, offset), without those that are empty. Throws
+  /// Error (data): a type that cannot become the one wanted.
   Assembler(const StoredTensors& source, ConversionPlan& plan);
 
   /// Bytes of `block` of `file` that the plan fills; 0: nothing to do there.
@@ -61,8 +61,8 @@ class Assembler {
     return filled_[static_cast<std::size_t>(file)][static_cast<std::size_t>(block)];
   }
   [[nodiscard]] std::uint64_t num_blocks(int file) const { return filled_[static_cast<std::size_t>(file)].size(); }
-  /// Puts the block together in memory.block, whose first byte is the block's, and says in memory which bytes of the file are
-  /// there. Throws Error (data): what BlockCache does; a value that the type cannot hold (E143).
+  /// Puts the block together in memory.block, whose first byte is the block's, and says in memory which bytes of the
+  /// file are there. Throws Error (data): what BlockCache does; a value that the type cannot hold (E143).
   void assemble(int file, std::uint64_t block, BlockCache& cache, AssemblyMemory& memory) const;
   /// The tensor at a byte of the output; null in a header.
   [[nodiscard]] const OutputTensor* tensor_at(int file, std::uint64_t offset) const;
@@ -75,8 +75,8 @@ class Assembler {
 
   const StoredTensors& source_;
   const ConversionPlan& plan_;
-  std::vector<std::size_t> first_of_file_;            // index of the first tensor of each file, and one more
-  std::vector<std::vector<std::uint64_t>> filled_;    // of each block of each file
+  std::vector<std::size_t> first_of_file_;          // index of the first tensor of each file, and one more
+  std::vector<std::vector<std::uint64_t>> filled_;  // of each block of each file
 };
 
 }  // namespace tessera::io

@@ -46,7 +46,8 @@ BlockCache::~BlockCache() = default;
 BlockCache::Slot& BlockCache::pin(int file, std::uint64_t block) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto there = std::ranges::find_if(slots_, [&](const auto& s) { return s->file == file && s->block == block; });
+    const auto there =
+        std::ranges::find_if(slots_, [&](const auto& s) { return s->file == file && s->block == block; });
     if (there != slots_.end()) {
       Slot& slot = **there;
       ++slot.pins;

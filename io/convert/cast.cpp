@@ -10,7 +10,9 @@
 
 namespace tessera::io {
 
-bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16; }
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
+}
 
 std::uint16_t bf16_of_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -92,7 +94,8 @@ struct FromF64 {
   static bool infinite(double v) { return std::isinf(v); }
 };
 
-/// In chunks of a fixed length, so that the inner loop is made of vectors; where one has an infinity, its cause is looked for.
+/// In chunks of a fixed length, so that the inner loop is made of vectors; where one has an infinity, its cause is
+/// looked for.
 template <class From, class To>
 std::int64_t run(const std::byte* from, std::byte* to, std::int64_t count) {
   constexpr std::int64_t chunk = 64;
@@ -133,7 +136,8 @@ std::int64_t cast(const std::byte* from, DType source, std::byte* to, DType targ
     std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(source));
     return count;
   }
-  TESSERA_ASSERT(is_float(source) && is_float(target) && target != DType::f64, "%s to %s", name_of(source), name_of(target));
+  TESSERA_ASSERT(is_float(source) && is_float(target) && target != DType::f64, "%s to %s", name_of(source),
+                 name_of(target));
   switch (source) {
     case DType::bf16: return run_to<FromBf16>(from, to, target, count);
     case DType::f16: return run_to<FromF16>(from, to, target, count);

@@ -40,12 +40,14 @@ void carry_out(World& world, Conversion& conversion, const ConvertTarget& target
 
 }  // namespace
 
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
-                                     const ConvertTarget& target, StreamOptions options) {
+ConvertReport convert_to_safetensors(World& world, const StoredTensors& source,
+                                     const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                     StreamOptions options) {
   std::vector<SafetensorsTensor> planned;
   for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape});
   const ModelFiles files = plan_model_files(planned, target.max_file_bytes);
-  ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()), .files = static_cast<int>(files.files.size())};
+  ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()),
+                       .files = static_cast<int>(files.files.size())};
   for (const PlannedFile& file : files.files) report.bytes += file.plan.file_bytes;
   const std::string aside = prepare(world, target, report.bytes + files.index.size());
 
@@ -64,8 +66,9 @@ ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, 
   return report;
 }
 
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
-                                    const ConvertTarget& target, StreamOptions options) {
+ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source,
+                                    const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                    StreamOptions options) {
   std::vector<ParamSpec> params;
   std::map<std::string, const ConvertTensor*> by_path;
   for (const ConvertTensor& t : tensors) {
@@ -78,8 +81,12 @@ ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, c
     for (const auto& d : file.datasets) report.bytes += d.bytes + hdf5_alignment;
   const std::string aside = prepare(world, target, report.bytes);
 
-  CheckpointTransaction transaction(world, {.directory = target.directory, .step = 0, .optimizer = false, .files = files,
-                                            .attachments = target.attachments, .aside = aside});
+  CheckpointTransaction transaction(world, {.directory = target.directory,
+                                            .step = 0,
+                                            .optimizer = false,
+                                            .files = files,
+                                            .attachments = target.attachments,
+                                            .aside = aside});
   ConversionPlan plan;
   const std::vector<std::string> paths = transaction.paths();
   report.bytes = 0;

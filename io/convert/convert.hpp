@@ -1,6 +1,7 @@
 #pragma once
-// Conversions between models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint of the model
-// alone. Which tensor becomes which is the caller's. Collective; the bytes of the output do not depend on the number of ranks.
+// Conversions between models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint of the
+// model alone. Which tensor becomes which is the caller's. Collective; the bytes of the output do not depend on the
+// number of ranks.
 
 #include <span>
 
@@ -11,12 +12,12 @@
 namespace tessera::io {
 
 struct ConvertReport {
-  std::uint64_t bytes = 0;       // of the output's weights
+  std::uint64_t bytes = 0;  // of the output's weights
   std::int64_t tensors = 0;
   int files = 0;
-  std::string moved_aside;       // where what stood there before has gone; "" if nothing did
-  double seconds = 0;            // to write, until it is committed
-  double verify_seconds = 0;     // 0: not asked for
+  std::string moved_aside;    // where what stood there before has gone; "" if nothing did
+  double seconds = 0;         // to write, until it is committed
+  double verify_seconds = 0;  // 0: not asked for
 };
 
 struct ConvertTarget {
@@ -38,10 +39,12 @@ struct ConvertTensor {
 
 /// Throws Error (data) on every rank alike: what ModelDirectory and Conversion do, and no space (E140). Then
 /// nothing is there that was not before.
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
-                                     const ConvertTarget& target, StreamOptions options);
+ConvertReport convert_to_safetensors(World& world, const StoredTensors& source,
+                                     const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                     StreamOptions options);
 /// Tensors are the parameters in canonical order; their dtype is fp32. Step 0, no optimizer state.
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source, const std::vector<ConvertTensor>& tensors,
-                                    const ConvertTarget& target, StreamOptions options);
+ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source,
+                                    const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
+                                    StreamOptions options);
 
 }  // namespace tessera::io

@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "io/checkpoint/directory.hpp"
-#include "io/model/companions.hpp"
 #include "io/config/json_file.hpp"
+#include "io/model/companions.hpp"
 
 namespace tessera::io {
 
@@ -22,7 +22,8 @@ bool is_ours(const std::string& name) {
   const auto& companions = companion_files();
   if (name == "config.json" || std::ranges::find(companions, name) != companions.end()) return true;
   return name == manifest_name || name == std::string(manifest_name) + ".tmp" || name == index_file_name ||
-         (name.starts_with("model") && name.ends_with(".safetensors")) || (name.starts_with("state-") && name.ends_with(".h5"));
+         (name.starts_with("model") && name.ends_with(".safetensors")) ||
+         (name.starts_with("state-") && name.ends_with(".h5"));
 }
 
 /// Nothing but files as conversions name them.
@@ -74,8 +75,9 @@ void check_output(const std::string& input, const std::string& output, bool repl
     throw Error(ExitCode::data, "E141 " + output + " is no directory", {}, "Choose another --out");
   const std::string temporary = output + ".tmp";
   if (entry_exists(temporary) && (!fs::is_directory(fs::symlink_status(temporary, failed)) || !is_leftover(temporary)))
-    throw Error(ExitCode::data, "E141 " + temporary + ", which is needed meanwhile, exists and is not what a conversion left",
-                {}, "Move it, or choose another --out");
+    throw Error(ExitCode::data,
+                "E141 " + temporary + ", which is needed meanwhile, exists and is not what a conversion left", {},
+                "Move it, or choose another --out");
   make_directories(directory_above(output));
 }
 
@@ -85,8 +87,9 @@ void check_space(const std::string& output, std::uint64_t bytes) {
   if (::statvfs(parent.c_str(), &disk) != 0) throw system_error("write", parent, errno);
   const std::uint64_t free_bytes = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (free_bytes < bytes)
-    throw Error(ExitCode::data, "E140 no space: need " + gigabytes(bytes) + ", " + gigabytes(free_bytes) + " free on " + parent,
-                {}, "Free some space, or write elsewhere");
+    throw Error(ExitCode::data,
+                "E140 no space: need " + gigabytes(bytes) + ", " + gigabytes(free_bytes) + " free on " + parent, {},
+                "Free some space, or write elsewhere");
 }
 
 std::string name_aside(const std::string& path) {

@@ -25,8 +25,8 @@ void check_space(const std::string& output, std::uint64_t bytes);
 /// A directory of a model in safetensors. Made as DIRECTORY.tmp; one rename commits it.
 class ModelDirectory {
  public:
-  /// Collective. Rank 0 makes it and the files at their full size, space taken, with nothing in them. Throws Error (data) on
-  /// every rank alike; then nothing is left behind. `files` must outlive it.
+  /// Collective. Rank 0 makes it and the files at their full size, space taken, with nothing in them. Throws Error
+  /// (data) on every rank alike; then nothing is left behind. `files` must outlive it.
   ModelDirectory(World& world, std::string directory, const ModelFiles& files);
   /// Rank 0 removes what is not committed.
   ~ModelDirectory();
@@ -34,8 +34,8 @@ class ModelDirectory {
 
   /// In order of the files, in their temporary place.
   [[nodiscard]] std::vector<std::string> paths() const;
-  /// Collective, after all data are on stable storage: attachments, the index, then the rename. What stood there goes to
-  /// `aside`. Throws Error (data) on every rank alike.
+  /// Collective, after all data are on stable storage: attachments, the index, then the rename. What stood there goes
+  /// to `aside`. Throws Error (data) on every rank alike.
   void commit(const std::vector<AttachmentText>& attachments, const std::string& aside);
 
  private:

@@ -31,8 +31,8 @@ void StoredTensors::make_index() {
 }
 
 const StoredTensor* StoredTensors::find(const std::string& name) const {
-  const auto at =
-      std::ranges::lower_bound(by_name_, name, {}, [&](std::size_t i) -> const std::string& { return tensors[i].name; });
+  const auto at = std::ranges::lower_bound(by_name_, name, {},
+                                           [&](std::size_t i) -> const std::string& { return tensors[i].name; });
   return at != by_name_.end() && tensors[*at].name == name ? &tensors[*at] : nullptr;
 }
 
@@ -40,7 +40,8 @@ StoredTensors stored_safetensors(const std::string& path) {
   StoredTensors result;
   for (const SafetensorsFile& file : open_safetensors_model(path)) {
     const int index = static_cast<int>(result.files.size());
-    result.files.push_back({file.path(), {.name = file.path(), .bytes = file.file_bytes(), .crcs = {}, .datasets = {}}, false});
+    result.files.push_back(
+        {file.path(), {.name = file.path(), .bytes = file.file_bytes(), .crcs = {}, .datasets = {}}, false});
     for (const auto& e : file.entries())
       result.tensors.push_back({e.name, e.type, e.known_dtype, e.dtype, e.shape, index, e.begin, e.end - e.begin});
   }

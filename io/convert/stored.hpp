@@ -19,9 +19,9 @@ namespace tessera::io {
 
 /// A tensor's elements lie in one stretch, in C order, little endian.
 struct StoredTensor {
-  std::string name;         // "/model/h.0.ln_1.weight" in a checkpoint; else the file's own
-  const char* type = "F32"; // safetensors' word
-  bool known = true;        // dtype is one of ours
+  std::string name;          // "/model/h.0.ln_1.weight" in a checkpoint; else the file's own
+  const char* type = "F32";  // safetensors' word
+  bool known = true;         // dtype is one of ours
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   int file = 0;
@@ -34,7 +34,7 @@ struct StoredTensor {
 /// A file; with the CRC of each block where it is a checkpoint's.
 struct StoredFile {
   std::string path;
-  StateFile state;               // name and bytes; crcs and data sets if `checked`
+  StateFile state;  // name and bytes; crcs and data sets if `checked`
   bool checked = false;
 };
 

@@ -27,7 +27,8 @@ struct Conversion::Thread {
   const DirectFile& output(const ConversionPlan& plan, int index, Way way) {
     if (open == index) return *file;
     const std::string& path = plan.files[static_cast<std::size_t>(index)].path;
-    file = std::make_unique<DirectFile>(way == Way::write ? DirectFile::open_to_write(path) : DirectFile::open_to_read(path));
+    file = std::make_unique<DirectFile>(way == Way::write ? DirectFile::open_to_write(path)
+                                                          : DirectFile::open_to_read(path));
     open = index;
     return *file;
   }
@@ -78,8 +79,8 @@ void Conversion::compare_block(const Job& job, BlockCache& cache, Thread& thread
   const auto there = thread.there.span().first(static_cast<std::size_t>(end - begin));
   thread.output(plan_, job.file, Way::verify).read_at(begin, there);
   for (const Stretch& s : thread.memory.stretches) {
-    if (std::memcmp(wanted + (s.begin - begin), there.data() + (s.begin - begin), static_cast<std::size_t>(s.end - s.begin)) ==
-        0)
+    if (std::memcmp(wanted + (s.begin - begin), there.data() + (s.begin - begin),
+                    static_cast<std::size_t>(s.end - s.begin)) == 0)
       continue;
     const OutputTensor* last = nullptr;
     for (std::uint64_t at = s.begin; at < s.end; ++at) {
@@ -128,13 +129,15 @@ void Conversion::run(World& world, const std::vector<Job>& jobs, Way way) {
   });
   std::uint64_t mine = 0;
   for (std::size_t round = 0; round < rounds; ++round) {
-    const std::size_t first = std::min(jobs.size(), round * round_blocks), last = std::min(jobs.size(), first + round_blocks);
+    const std::size_t first = std::min(jobs.size(), round * round_blocks),
+                      last = std::min(jobs.size(), first + round_blocks);
     const auto part = std::span(jobs).subspan(first, last - first);
     world.together([&] { run_part(part, way, *cache, threads); });
     for (const Job& job : part) mine += job.bytes;
     const auto done = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine)));
     if (options_.progress)
-      options_.progress({done, bytes_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+      options_.progress(
+          {done, bytes_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
   }
   bytes_read_ += cache->bytes_read();
 }
@@ -170,9 +173,11 @@ void Conversion::verify(World& world) {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (names.empty()) return;
     std::string list;
-    for (std::size_t i = 0; i < names.size() && i < shown_differences; ++i) list += (i > 0 ? ", " : "") + shown(names[i]);
+    for (std::size_t i = 0; i < names.size() && i < shown_differences; ++i)
+      list += (i > 0 ? ", " : "") + shown(names[i]);
     if (names.size() > shown_differences) list += strfmt(" and %zu more", names.size() - shown_differences);
-    throw Error(ExitCode::data, "E144 what was written is not what was read: " + list, {}, "Check the disk, and convert again");
+    throw Error(ExitCode::data, "E144 what was written is not what was read: " + list, {},
+                "Check the disk, and convert again");
   });
 }
 

@@ -36,8 +36,8 @@ class Conversion {
   /// Collective: writes and syncs. Throws Error (data) on every rank alike: the system's errors, and
   /// those of Assembler::assemble.
   void write(World& world);
-  /// Collective: reads both sides again, other blocks on other ranks and in other order, and compares every element. Throws
-  /// Error (data), E144, naming the tensors that differ.
+  /// Collective: reads both sides again, other blocks on other ranks and in other order, and compares every element.
+  /// Throws Error (data), E144, naming the tensors that differ.
   void verify(World& world);
 
   /// Of what this rank has written, in no order; empty unless asked for.

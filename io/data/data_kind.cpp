@@ -45,7 +45,8 @@ void refuse_foreign(const std::string& path, std::string_view bytes) {
     bool named = bytes.starts_with(kind.magic);
     for (const auto suffix : kind.suffixes) named = named || has_suffix(path, suffix);
     if (named)
-      throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {}, kind.to_do);
+      throw Error(ExitCode::data, path + " is " + kind.name + ", which cannot be read as training data", {},
+                  kind.to_do);
   }
 }
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "io/data/data_kind.hpp"
-#include "io/file/file.hpp"
 #include "io/data/jsonl.hpp"
 #include "io/data/token_file.hpp"
+#include "io/file/file.hpp"
 
 namespace tessera::io {
 
@@ -71,7 +71,8 @@ std::string decode_jsonl(std::string_view bytes, const std::string& path, std::i
     first = false;
     text += document;
   });
-  if (first) throw Error(ExitCode::data, path + " has no document", {}, "Each line is an object with a string under \"text\"");
+  if (first)
+    throw Error(ExitCode::data, path + " has no document", {}, "Each line is an object with a string under \"text\"");
   text.shrink_to_fit();
   for (const char c : text) largest = std::max<std::int32_t>(largest, static_cast<unsigned char>(c));
   return text;
@@ -80,7 +81,8 @@ std::string decode_jsonl(std::string_view bytes, const std::string& path, std::i
 /// Bytes of files or of decoded documents, one newline between them.
 class ByteStream final : public TokenStream {
  public:
-  /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline included.
+  /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline
+  /// included.
   std::int32_t open(MappedFile file, DatasetFile& entry) {
     std::int32_t largest = parts_.empty() ? 0 : '\n';
     if (!parts_.empty()) document_ends.push_back(starts_.size() + 1);

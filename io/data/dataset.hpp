@@ -40,10 +40,11 @@ struct Dataset {
   std::vector<std::int64_t> document_ends;
 };
 
-/// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key) likewise; llm.c
-/// .bin tokens as they are. Text and .bin do not mix. Memory-mapped where bytes are tokens; nothing is read twice.
-/// Throws Error (data): empty, not there, Parquet or Arrow (by name and by magic), a .bin whose header lies or is truncated,
-/// a .jsonl line that is no JSON object or has no "text" (file:line), a NUL byte in a text file (binary garbage).
+/// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key)
+/// likewise; llm.c .bin tokens as they are. Text and .bin do not mix. Memory-mapped where bytes are tokens; nothing is
+/// read twice. Throws Error (data): empty, not there, Parquet or Arrow (by name and by magic), a .bin whose header lies
+/// or is truncated, a .jsonl line that is no JSON object or has no "text" (file:line), a NUL byte in a text file
+/// (binary garbage).
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer);
 
 /// A view of part of a stream.

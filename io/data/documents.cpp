@@ -38,7 +38,8 @@ std::string document_file_name(const std::string& token_file) { return token_fil
 
 std::string document_file_header(std::int64_t tokens, std::int64_t documents) {
   std::string header(ends_magic);
-  for (const std::int64_t number : {tokens, documents}) header.append(reinterpret_cast<const char*>(&number), sizeof number);
+  for (const std::int64_t number : {tokens, documents})
+    header.append(reinterpret_cast<const char*>(&number), sizeof number);
   return header;
 }
 
@@ -77,9 +78,10 @@ std::vector<std::int64_t> document_ends(const Dataset& data, const std::function
       const std::size_t before = ends.size();
       find_ends(*data.tokens, first, file.tokens, *asked, ends);
       if (ends.size() == before)
-        throw Error(ExitCode::data,
-                    strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) + beside,
-                    {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
+        throw Error(
+            ExitCode::data,
+            strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) + beside,
+            {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
       if (ends.back() != first + file.tokens) ends.push_back(first + file.tokens);  // the last document was not ended
     }
     first += file.tokens;

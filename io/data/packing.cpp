@@ -76,7 +76,8 @@ class PackedStream::Packer {
   void close_in_order(std::vector<std::vector<Piece>>& samples) {
     const auto earlier = [](const Piece& a, const Piece& b) { return a.first < b.first; };
     for (auto& sample : samples) std::sort(sample.begin(), sample.end(), earlier);
-    std::sort(samples.begin(), samples.end(), [&](const auto& a, const auto& b) { return earlier(a.front(), b.front()); });
+    std::sort(samples.begin(), samples.end(),
+              [&](const auto& a, const auto& b) { return earlier(a.front(), b.front()); });
     for (auto& sample : samples) stream_.close(sample);
   }
 
@@ -119,7 +120,8 @@ void PackedStream::cut(std::int64_t begin, std::int64_t end, std::vector<Piece>&
   for (std::int64_t at = begin; at < end; at += tokens_) {
     const std::int64_t n = std::min(tokens_, end - at);
     const Piece piece{at, static_cast<std::int32_t>(n), at + n < end};
-    if (piece.targets() > 0) pieces.push_back(piece);  // else: one last token, which the piece before it has as a target
+    if (piece.targets() > 0)
+      pieces.push_back(piece);  // else: one last token, which the piece before it has as a target
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Packing: samples of T that hold whole documents, or pieces of those longer than T, and know where each begins. Which document
-// goes where is a function of the lengths alone.
+// Packing: samples of T that hold whole documents, or pieces of those longer than T, and know where each begins. Which
+// document goes where is a function of the lengths alone.
 
 #include <cstdint>
 #include <memory>
@@ -29,10 +29,10 @@ struct PackingCount {
   std::int64_t documents = 0;  // that are in samples
   std::int64_t cut = 0;        // of them, longer than T
   std::int64_t samples = 0;
-  std::int64_t tokens = 0;     // in samples, padding left out
+  std::int64_t tokens = 0;  // in samples, padding left out
   std::int64_t targets = 0;
-  std::int64_t squares = 0;    // Σ over documents, or their pieces, of tokens²: what attention costs
-  std::int64_t dropped = 0;    // documents of one token: nothing predicts it, and it predicts nothing
+  std::int64_t squares = 0;  // Σ over documents, or their pieces, of tokens²: what attention costs
+  std::int64_t dropped = 0;  // documents of one token: nothing predicts it, and it predicts nothing
 };
 
 /// What is in a sample, or in several.
@@ -54,14 +54,16 @@ struct PackedSample {
 /// is padding: id 0, position 0, no target.
 class PackedStream final : public TokenStream {
  public:
-
   /// `tokens`: T.
-  PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens, Packing packing);
+  PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
+               Packing packing);
   PackedStream(const PackedStream&) = delete;
   PackedStream& operator=(const PackedStream&) = delete;
 
   [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
-  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override { whole_->read(first, count, out); }
+  void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
+    whole_->read(first, count, out);
+  }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
   [[nodiscard]] const PackingCount& count() const { return count_; }

@@ -24,7 +24,8 @@ SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
 Sampler::Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed)
     : num_samples_(num_samples), shuffle_(shuffle), seed_(seed) {
   if (num_samples < 1)
-    throw Error(ExitCode::data, "the data set is too short for one sample", {}, "Give more data, or a smaller --max_length");
+    throw Error(ExitCode::data, "the data set is too short for one sample", {},
+                "Give more data, or a smaller --max_length");
 }
 
 std::int64_t Sampler::sample(std::int64_t global_index) const {
@@ -33,7 +34,8 @@ std::int64_t Sampler::sample(std::int64_t global_index) const {
   if (!shuffle_) return index;
   const auto words = philox(seed_, static_cast<std::uint64_t>(epoch), hash64("order of samples"));
   const std::uint64_t key = static_cast<std::uint64_t>(words[0]) << 32 | words[1];
-  return static_cast<std::int64_t>(permute(key, static_cast<std::uint64_t>(num_samples_), static_cast<std::uint64_t>(index)));
+  return static_cast<std::int64_t>(
+      permute(key, static_cast<std::uint64_t>(num_samples_), static_cast<std::uint64_t>(index)));
 }
 
 }  // namespace tessera::io

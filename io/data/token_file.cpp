@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t token_header_bytes = 256 * 4;
 constexpr std::size_t wide_count_at = 16;  // int64, where the third number is -1
 
-Error refuse_tokens(const std::string& path, const std::string& rule, const std::string& to_do = "Write the file again") {
+Error refuse_tokens(const std::string& path, const std::string& rule,
+                    const std::string& to_do = "Write the file again") {
   return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
 }
 
@@ -53,7 +54,8 @@ Id largest_as(const TokenFileLayout& layout) {
 }  // namespace
 
 std::string token_file_header(int width, std::int64_t count) {
-  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width, static_cast<long long>(count));
+  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width,
+                 static_cast<long long>(count));
   const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
   const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7,
                                    narrow ? static_cast<std::int32_t>(count) : -1};
@@ -71,9 +73,9 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
     throw refuse_tokens(path, strfmt("it is %s", name), "Give llm.c's token files (.bin)");
   const bool gpt2 = magic == 20240520, llama = magic == 20240801;
   if (bytes.size() >= sizeof header && !gpt2 && !llama)
-    throw refuse_tokens(path,
-                        strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
-                        "Give llm.c's token files (.bin)");
+    throw refuse_tokens(
+        path, strfmt("its first number is %d, not 20240520 or 20240801 (a file of ids without a header?)", magic),
+        "Give llm.c's token files (.bin)");
   if (bytes.size() < token_header_bytes)
     throw refuse_tokens(path, strfmt("it has %zu bytes, its header alone 1024", bytes.size()));
   const int expected = gpt2 ? 1 : 7;
@@ -87,8 +89,8 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
              data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
     throw refuse_tokens(
-        path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s", bytes.size(),
-                     static_cast<long long>(count), layout.width,
+        path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s",
+                     bytes.size(), static_cast<long long>(count), layout.width,
                      data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
 }

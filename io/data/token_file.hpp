@@ -18,8 +18,8 @@ struct TokenFileLayout {
 /// docs/formats.md that only Tessera reads.
 [[nodiscard]] std::string token_file_header(int width, std::int64_t count);
 
-/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (told by name where known) or version,
-/// a count that is not positive, and a file shorter or longer than header and count say.
+/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (told by name where known) or
+/// version, a count that is not positive, and a file shorter or longer than header and count say.
 [[nodiscard]] TokenFileLayout check_token_file(std::string_view bytes, const std::string& path);
 
 /// Largest id. Throws Error (data) at the first one beyond 31 bits.

@@ -21,7 +21,8 @@ bool aligned(const void* memory) { return (reinterpret_cast<std::uintptr_t>(memo
 void DirectBuffer::Free::operator()(std::byte* p) const { std::free(p); }
 
 DirectBuffer::DirectBuffer(std::size_t bytes)
-    : bytes_(bytes), data_(static_cast<std::byte*>(std::aligned_alloc(direct_alignment, (bytes + mask) & ~std::size_t{mask}))) {
+    : bytes_(bytes),
+      data_(static_cast<std::byte*>(std::aligned_alloc(direct_alignment, (bytes + mask) & ~std::size_t{mask}))) {
   if (data_ == nullptr) throw std::bad_alloc();
 }
 

@@ -17,10 +17,13 @@ namespace tessera::io {
 
 Error system_error(const std::string& verb, const std::string& path, int error_number) {
   std::string to_do;
-  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) to_do = "Free some space, or write elsewhere";
-  if (error_number == EACCES || error_number == EPERM || error_number == EROFS) to_do = "Check who may read and write there";
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG)
+    to_do = "Free some space, or write elsewhere";
+  if (error_number == EACCES || error_number == EPERM || error_number == EROFS)
+    to_do = "Check who may read and write there";
   if (error_number == ENOENT || error_number == ENOTDIR) to_do = "Check the path";
-  return Error(ExitCode::data, "cannot " + verb + " " + path + ": " + std::generic_category().message(error_number), {}, to_do);
+  return Error(ExitCode::data, "cannot " + verb + " " + path + ": " + std::generic_category().message(error_number), {},
+               to_do);
 }
 
 std::string shown(std::string_view name) {
@@ -61,7 +64,8 @@ File File::open_to_read(const std::string& path, Cache cache) {
   struct stat status {};
   if (::fstat(file.fd_, &status) != 0) throw system_error("read", path, errno);
   if (!S_ISREG(status.st_mode))
-    throw Error(ExitCode::data, "cannot read " + path + ": it is " + kind_of(status.st_mode), {}, "Name a regular file");
+    throw Error(ExitCode::data, "cannot read " + path + ": it is " + kind_of(status.st_mode), {},
+                "Name a regular file");
   return file;
 }
 
@@ -70,7 +74,9 @@ File File::create(const std::string& path) {
   return {path, open_or_throw("write", path, O_WRONLY | O_CREAT | O_EXCL)};
 }
 
-File File::open_to_write(const std::string& path, Cache cache) { return {path, open_in("write", path, O_WRONLY, cache)}; }
+File File::open_to_write(const std::string& path, Cache cache) {
+  return {path, open_in("write", path, O_WRONLY, cache)};
+}
 
 File::~File() {
   if (fd_ >= 0) ::close(fd_);
@@ -90,7 +96,8 @@ std::uint64_t File::size() const {
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t got = ::pread(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error("read", path_, errno);
     if (got == 0)
@@ -103,7 +110,8 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
 
 void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
+    const ssize_t put =
+        ::pwrite(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw system_error("write", path_, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
@@ -153,7 +161,8 @@ void sync_directory(const std::string& directory) {
   const int fd = open_or_throw("write", directory, O_RDONLY | O_DIRECTORY);
   const int result = ::fsync(fd), why = errno;
   ::close(fd);
-  if (result != 0 && why != EINVAL && why != EROFS) throw system_error("write", directory, why);  // EINVAL: cannot be synced
+  if (result != 0 && why != EINVAL && why != EROFS)
+    throw system_error("write", directory, why);  // EINVAL: cannot be synced
 }
 
 void remove_quietly(const std::string& path) noexcept { ::unlink(path.c_str()); }

@@ -22,8 +22,8 @@ enum class Cache : unsigned char { page, direct };
 /// An open descriptor. Owns it.
 class File {
  public:
-  /// Opens a regular file for reading; never blocks. Throws Error (data): not there, a directory, a FIFO or device, unreadable.
-  /// Cache::direct: a File without descriptor (-1) where the file system has no such way.
+  /// Opens a regular file for reading; never blocks. Throws Error (data): not there, a directory, a FIFO or device,
+  /// unreadable. Cache::direct: a File without descriptor (-1) where the file system has no such way.
   [[nodiscard]] static File open_to_read(const std::string& path, Cache cache = Cache::page);
   /// Creates a new file (mode 0666 less the umask), replacing what stands there. Throws Error (data).
   [[nodiscard]] static File create(const std::string& path);
@@ -55,7 +55,8 @@ class File {
   int fd_ = -1;
 };
 
-/// A whole file as bytes in memory that the system pages in on demand. Whoever shortens the file meanwhile ends the program.
+/// A whole file as bytes in memory that the system pages in on demand. Whoever shortens the file meanwhile ends the
+/// program.
 class MappedFile {
  public:
   /// Throws Error (data) as File::open_to_read does.

@@ -40,12 +40,13 @@ class Handle {
 /// The innermost message on the library's stack.
 std::string why() {
   std::string text;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD,
-           [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
-             if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
-             return 0;
-           },
-           &text);
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
+        if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
+        return 0;
+      },
+      &text);
   return text.empty() ? "the HDF5 library does not say why" : text;
 }
 
@@ -144,8 +145,8 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
   check(H5Pset_obj_track_times(properties, false), "no times");
   std::vector<hsize_t> dims(d.shape.begin(), d.shape.end());
   const Handle space(
-      dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose,
-      "the shape of " + shown(d.path));
+      dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+      H5Sclose, "the shape of " + shown(d.path));
   const Handle type(file_type(d.dtype), H5Tclose, "a type");
   const Handle dataset(H5Dcreate2(file, d.path.c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose,
                        "the data set " + shown(d.path));
@@ -156,7 +157,8 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
 }
 
 /// The library in `path`, which is in memory.
-void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes) {
+void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
+             const std::vector<Hdf5Attribute>& attributes) {
   const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file properties");
   check(H5Pset_obj_track_times(creation, false), "no times");
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file properties");
@@ -199,8 +201,9 @@ class MemoryFile {
 
 void check_names(const std::vector<Hdf5Dataset>& datasets) {
   for (const auto& d : datasets) {
-    const bool well_formed = d.path.size() > 1 && d.path.size() < 4096 && d.path.front() == '/' && d.path.back() != '/' &&
-                             d.path.find("//") == std::string::npos && d.path.find('\0') == std::string::npos;
+    const bool well_formed = d.path.size() > 1 && d.path.size() < 4096 && d.path.front() == '/' &&
+                             d.path.back() != '/' && d.path.find("//") == std::string::npos &&
+                             d.path.find('\0') == std::string::npos;
     if (!well_formed || d.path.find("/./") != std::string::npos || d.path.ends_with("/."))
       throw Error(ExitCode::data, "HDF5: " + shown(d.path) + " cannot be the name of a data set");
   }
@@ -217,8 +220,9 @@ Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < most)
     throw Error(
         ExitCode::data,
-        strfmt("the limit on the size of a file, %llu bytes, is below that of a checkpoint's file, %llu: File too large",
-               static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(most)),
+        strfmt(
+            "the limit on the size of a file, %llu bytes, is below that of a checkpoint's file, %llu: File too large",
+            static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(most)),
         "ulimit -f", "Raise the limit, or lower --checkpoint_file_size");
   const MemoryFile memory;
   lay_out(memory.path(), datasets, attributes);
@@ -306,7 +310,8 @@ std::string describe(hid_t dataset, std::uint64_t file_bytes, Hdf5Dataset& out) 
   out.shape.assign(dims.begin(), dims.end());
   out.bytes = size_of(out.dtype);
   for (const hsize_t n : dims)
-    if (n > INT64_MAX || __builtin_mul_overflow(out.bytes, n, &out.bytes)) return "has a shape that overflows 2^63 bytes";
+    if (n > INT64_MAX || __builtin_mul_overflow(out.bytes, n, &out.bytes))
+      return "has a shape that overflows 2^63 bytes";
   if (out.bytes == 0) {
     out.offset = 0;
     return {};
@@ -320,7 +325,8 @@ std::string describe(hid_t dataset, std::uint64_t file_bytes, Hdf5Dataset& out) 
 
 void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Walk& walk, int depth);
 
-void visit(hid_t group, const std::string& name, const std::string& path, std::uint64_t file_bytes, Walk& walk, int depth) {
+void visit(hid_t group, const std::string& name, const std::string& path, std::uint64_t file_bytes, Walk& walk,
+           int depth) {
   if (++walk.objects > most_objects) {
     walk.refused = "holds too many objects";
     return;
@@ -353,13 +359,14 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
   }
   std::vector<std::string> names;
   hsize_t at = 0;
-  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at,
-                   [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-                     auto& list = *static_cast<std::vector<std::string>*>(out);
-                     list.emplace_back(name);
-                     return list.size() > most_objects ? 1 : 0;
-                   },
-                   &names),
+  check(H5Literate(
+            group, H5_INDEX_NAME, H5_ITER_INC, &at,
+            [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+              auto& list = *static_cast<std::vector<std::string>*>(out);
+              list.emplace_back(name);
+              return list.size() > most_objects ? 1 : 0;
+            },
+            &names),
         "the links of " + shown(prefix.empty() ? "/" : prefix));
   for (const std::string& name : names) {
     if (!walk.refused.empty()) return;
@@ -370,12 +377,13 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
 void read_attributes(hid_t file, Walk& walk) {
   hsize_t at = 0;
   std::vector<std::string> names;
-  check(H5Aiterate2(file, H5_INDEX_NAME, H5_ITER_INC, &at,
-                    [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-                      static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-                      return 0;
-                    },
-                    &names),
+  check(H5Aiterate2(
+            file, H5_INDEX_NAME, H5_ITER_INC, &at,
+            [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
+              static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+              return 0;
+            },
+            &names),
         "the attributes");
   for (const std::string& name : names) {
     const Handle attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose, "the attribute " + shown(name));

@@ -1,7 +1,7 @@
 #pragma once
-// HDF5 files as checkpoints use them: a tree of contiguous data sets of plain numbers. Laid out and read back here by one
-// process; the elements are written and read elsewhere, by any number of processes at once, at the offsets this hands out. A
-// file that HDF5 opens proves nothing about its elements.
+// HDF5 files as checkpoints use them: a tree of contiguous data sets of plain numbers. Laid out and read back here by
+// one process; the elements are written and read elsewhere, by any number of processes at once, at the offsets this
+// hands out. A file that HDF5 opens proves nothing about its elements.
 
 #include <cstdint>
 #include <string>
@@ -23,8 +23,8 @@ struct Hdf5Dataset {
 /// A root attribute: text, or a number.
 struct Hdf5Attribute {
   std::string name;
-  std::string text;          // if not empty
-  std::int64_t number = 0;   // else
+  std::string text;         // if not empty
+  std::int64_t number = 0;  // else
   friend bool operator==(const Hdf5Attribute&, const Hdf5Attribute&) = default;
 };
 
@@ -46,14 +46,16 @@ struct Hdf5Skeleton {
   std::vector<Stretch> stretches;  // by offset; with the data sets they cover the file
 };
 
-/// Lays out a file with these data sets and groups in checksummed form (superblock 2), without times; fills in offset and
-/// bytes. The same arguments give the same bytes in any process. In memory: nothing is written. Throws Error (data): a name
-/// that cannot be one, a file-size limit below it.
-[[nodiscard]] Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes);
+/// Lays out a file with these data sets and groups in checksummed form (superblock 2), without times; fills in offset
+/// and bytes. The same arguments give the same bytes in any process. In memory: nothing is written. Throws Error
+/// (data): a name that cannot be one, a file-size limit below it.
+[[nodiscard]] Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets,
+                                        const std::vector<Hdf5Attribute>& attributes);
 
-/// What a file holds. Throws Error (data) naming the file: not HDF5, truncated, or a feature that could reach outside the file
-/// or run code (external storage, soft or external links, virtual data sets, filters, committed or compound types): nothing of
-/// it is followed. The library behind it is not made for hostile files: check the bytes first where a checksum is there.
+/// What a file holds. Throws Error (data) naming the file: not HDF5, truncated, or a feature that could reach outside
+/// the file or run code (external storage, soft or external links, virtual data sets, filters, committed or compound
+/// types): nothing of it is followed. The library behind it is not made for hostile files: check the bytes first where
+/// a checksum is there.
 [[nodiscard]] Hdf5Catalogue read_hdf5(const std::string& path);
 
 /// "1.10.8, parallel": the library in use.

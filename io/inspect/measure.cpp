@@ -39,7 +39,10 @@ void to_double(const std::byte* from, DType dtype, std::int64_t count, double* o
 class Elements {
  public:
   Elements(const StoredTensor& tensor, BlockCache& cache)
-      : tensor_(tensor), cache_(cache), bytes_(piece * size_of(tensor.dtype)), values_(static_cast<std::size_t>(piece)) {}
+      : tensor_(tensor),
+        cache_(cache),
+        bytes_(piece * size_of(tensor.dtype)),
+        values_(static_cast<std::size_t>(piece)) {}
   void read(std::int64_t first, std::int64_t count) {
     const std::size_t width = size_of(tensor_.dtype);
     cache_.read(tensor_.file, tensor_.offset + static_cast<std::uint64_t>(first) * width,

@@ -14,19 +14,20 @@ struct TensorStats {
 };
 
 struct TensorDifference {
-  std::int64_t elements = 0;              // that differ: not equal, and not both the same NaN
+  std::int64_t elements = 0;                  // that differ: not equal, and not both the same NaN
   double max_absolute = 0, max_relative = 0;  // |a-b|, and |a-b| / max(|a|, |b|), where both are finite
-  std::int64_t unlike = 0;                // of these: one is NaN or infinite, and the other is not the same
+  std::int64_t unlike = 0;                    // of these: one is NaN or infinite, and the other is not the same
   void join(const TensorDifference& other);
 };
 
 /// True if its elements can be read as numbers: known type.
 [[nodiscard]] bool measurable(const StoredTensor& tensor);
 /// Elements [first, first + count). Throws Error (data) as BlockCache does.
-[[nodiscard]] TensorStats measure(const StoredTensor& tensor, BlockCache& cache, std::int64_t first, std::int64_t count);
+[[nodiscard]] TensorStats measure(const StoredTensor& tensor, BlockCache& cache, std::int64_t first,
+                                  std::int64_t count);
 /// The same elements of two tensors of equal shape, whatever their types; 0.0 and -0.0 are equal
 /// only bit by bit if the types are.
-[[nodiscard]] TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b, BlockCache& cache_b,
-                                       std::int64_t first, std::int64_t count);
+[[nodiscard]] TensorDifference compare(const StoredTensor& a, BlockCache& cache_a, const StoredTensor& b,
+                                       BlockCache& cache_b, std::int64_t first, std::int64_t count);
 
 }  // namespace tessera::io

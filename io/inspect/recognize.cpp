@@ -57,14 +57,15 @@ std::string newest_in(const std::string& directory, std::string& problem) {
 
 Located recognise_directory(const std::string& path, Prefer prefer) {
   if (is_there(path + "/" + manifest_name)) return {StoredKind::checkpoint, path};
-  const bool model =
-      prefer != Prefer::checkpoint && (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
+  const bool model = prefer != Prefer::checkpoint &&
+                     (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
   if (model && prefer == Prefer::model) return {StoredKind::model, path};
   // A checkpoint that never came to be one: whoever reads its manifest says so.
   const std::string name = fs::path(path).filename().string();
   if (checkpoint_step(name) && !model) return {StoredKind::checkpoint, path};
   std::string problem;
-  if (std::string newest = newest_in(path, problem); !newest.empty()) return {StoredKind::checkpoint, std::move(newest)};
+  if (std::string newest = newest_in(path, problem); !newest.empty())
+    return {StoredKind::checkpoint, std::move(newest)};
   if (model) return {StoredKind::model, path};
   std::vector<std::pair<long, std::string>> versions;
   std::error_code failed;
@@ -73,7 +74,8 @@ Located recognise_directory(const std::string& path, Prefer prefer) {
       versions.emplace_back(*version, entry->path().string());
   std::ranges::sort(versions, std::greater{});
   for (const auto& [version, directory] : versions)
-    if (std::string newest = newest_in(directory, problem); !newest.empty()) return {StoredKind::checkpoint, std::move(newest)};
+    if (std::string newest = newest_in(directory, problem); !newest.empty())
+      return {StoredKind::checkpoint, std::move(newest)};
   if (!problem.empty()) throw Error(ExitCode::data, "no whole checkpoint in " + path + "; of the newest: " + problem);
   if (prefer == Prefer::checkpoint)
     throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");

@@ -25,8 +25,8 @@ struct Located {
 /// the checkpoint, if there is one.
 enum class Prefer : unsigned char { automatic, checkpoint, model };
 
-/// Throws Error (data): nothing there, or nothing of these. A directory with checkpoint-<step> in it, or in its vN-… (the
-/// newest first), stands for its newest checkpoint that is whole as far as sizes tell.
+/// Throws Error (data): nothing there, or nothing of these. A directory with checkpoint-<step> in it, or in its vN-…
+/// (the newest first), stands for its newest checkpoint that is whole as far as sizes tell.
 [[nodiscard]] Located recognise(const std::string& path, Prefer prefer = Prefer::automatic);
 
 }  // namespace tessera::io

@@ -31,7 +31,7 @@ constexpr bool limits_memory = true;
 #endif
 
 void limit(int resource, rlim_t most) {
-  const struct rlimit value {most, most};
+  const struct rlimit value { most, most };
   (void)::setrlimit(static_cast<__rlimit_resource>(resource), &value);
 }
 
@@ -80,8 +80,11 @@ std::string drain(int in) {
   std::string text;
   char piece[65536];
   while (text.size() < most_answer) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    struct pollfd ready {in, POLLIN, 0};
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    struct pollfd ready {
+      in, POLLIN, 0
+    };
     const int n = left > 0 ? ::poll(&ready, 1, static_cast<int>(left)) : 0;
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -145,9 +148,10 @@ Hdf5Catalogue read_hdf5_contained(const std::string& path) {
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {}
   }
   if (WIFSIGNALED(status))
-    throw Error(ExitCode::data,
-                strfmt("E120 %s: the HDF5 library was ended by signal %d while it read it: it is damaged, or made to do harm",
-                       path.c_str(), WTERMSIG(status)));
+    throw Error(
+        ExitCode::data,
+        strfmt("E120 %s: the HDF5 library was ended by signal %d while it read it: it is damaged, or made to do harm",
+               path.c_str(), WTERMSIG(status)));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(ExitCode::data, "E120 " + path + ": it could not be read within the limits on memory and time");
   return parse(text, path);

@@ -1,6 +1,6 @@
 #pragma once
-// An HDF5 file that nobody vouches for: read by a process of its own with limits on memory, time and writing, so that whatever
-// the library does with it ends there.
+// An HDF5 file that nobody vouches for: read by a process of its own with limits on memory, time and writing, so that
+// whatever the library does with it ends there.
 
 #include "io/hdf5/hdf5_file.hpp"
 

@@ -28,8 +28,8 @@ class Findings {
     found_.push_back({file, block, line});
   }
   [[nodiscard]] std::string text() {
-    std::ranges::sort(found_,
-                      [](const auto& a, const auto& b) { return std::tie(a.file, a.block) < std::tie(b.file, b.block); });
+    std::ranges::sort(
+        found_, [](const auto& a, const auto& b) { return std::tie(a.file, a.block) < std::tie(b.file, b.block); });
     std::string all;
     for (const auto& f : found_) all += f.line + "\n";
     return all;
@@ -74,8 +74,8 @@ std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& read
   return {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)};
 }
 
-std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest, const std::vector<Block>& blocks, int threads,
-                          Findings& findings) {
+std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest, const std::vector<Block>& blocks,
+                          int threads, Findings& findings) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::uint64_t> bytes{0};
   const auto work = [&] {
@@ -109,11 +109,13 @@ void check_rest(const std::string& directory, const Manifest& manifest, bool blo
       (void)read_attachment(directory, a);
     } catch (const Error& error) { findings.add(last, 0, error.line()); }
   }
-  if (const std::string problem = name_problem(directory, manifest.step); !problem.empty()) findings.add(last, 0, problem);
+  if (const std::string problem = name_problem(directory, manifest.step); !problem.empty())
+    findings.add(last, 0, problem);
   std::error_code failed;
   for (fs::directory_iterator entry(directory, failed), end; !failed && entry != end; entry.increment(failed)) {
     const std::string name = entry->path().filename().string();
-    if (name.ends_with(".h5") && std::ranges::none_of(manifest.files, [&](const StateFile& f) { return f.name == name; }))
+    if (name.ends_with(".h5") &&
+        std::ranges::none_of(manifest.files, [&](const StateFile& f) { return f.name == name; }))
       findings.add(last, 1, "E134 " + directory + "/" + name + " is not in the manifest: it is of another checkpoint");
   }
   if (!blocks_good) return;
@@ -147,7 +149,8 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
 
   VerifyReport report;
   world.together([&] {
-    report.bytes = read_blocks(directory, manifest, share(manifest, readable, world.rank(), world.size()), threads, findings);
+    report.bytes =
+        read_blocks(directory, manifest, share(manifest, readable, world.rank(), world.size()), threads, findings);
   });
   std::string mine = findings.text();
   const std::int64_t bad = world.sum(static_cast<std::int64_t>(std::ranges::count(mine, '\n')));

@@ -85,9 +85,16 @@ std::string config_for_dtype(const std::string& config, DType dtype) {
 }
 
 const std::vector<std::string>& companion_files() {
-  static const std::vector<std::string> names = {
-      "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-      "tokenizer.model", "generation_config.json", "chat_template.jinja", "chat_template.json"};
+  static const std::vector<std::string> names = {"tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "tokenizer.model",
+                                                 "generation_config.json",
+                                                 "chat_template.jinja",
+                                                 "chat_template.json"};
   return names;
 }
 

@@ -16,7 +16,7 @@ inline constexpr const char* index_file_name = "model.safetensors.index.json";
 
 /// One file to write: its name in the directory, its header, and where each of its tensors lies.
 struct PlannedFile {
-  std::string name;      // "model.safetensors", "model-00001-of-00004.safetensors"
+  std::string name;  // "model.safetensors", "model-00001-of-00004.safetensors"
   SafetensorsPlan plan;
 };
 
@@ -31,17 +31,19 @@ struct ModelFiles {
   std::vector<Place> places;  // in the order of the tensors given
 };
 
-/// Deals tensors to files greedily in the order given: a file is closed before the tensor that would take its data above
-/// `max_shard_bytes` (a larger tensor has a file of its own), as huggingface_hub does. Throws Error
-/// (data) as plan_safetensors does.
+/// Deals tensors to files greedily in the order given: a file is closed before the tensor that would take its data
+/// above `max_shard_bytes` (a larger tensor has a file of its own), as huggingface_hub does. Throws Error (data) as
+/// plan_safetensors does.
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
                                           std::uint64_t max_shard_bytes = default_max_shard_bytes);
 
-/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or are not
-/// there; else the same keys and values in their order with those two set. Throws Error (data) if it is no JSON object.
+/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or
+/// are not there; else the same keys and values in their order with those two set. Throws Error (data) if it is no JSON
+/// object.
 [[nodiscard]] std::string config_for_dtype(const std::string& config, DType dtype);
 
-/// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat templates.
+/// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat
+/// templates.
 [[nodiscard]] const std::vector<std::string>& companion_files();
 
 }  // namespace tessera::io

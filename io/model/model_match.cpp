@@ -22,7 +22,8 @@ bool same_shape(const std::vector<std::int64_t>& dims, const Shape& shape) {
 }
 
 bool is_float(const SafetensorsEntry& e) {
-  return e.known_dtype && (e.dtype == DType::f32 || e.dtype == DType::f64 || e.dtype == DType::bf16 || e.dtype == DType::f16);
+  return e.known_dtype &&
+         (e.dtype == DType::f32 || e.dtype == DType::f64 || e.dtype == DType::bf16 || e.dtype == DType::f16);
 }
 
 /// Findings of one kind, for a line that stays readable.
@@ -95,8 +96,7 @@ class Matcher {
   void check(const SafetensorsEntry& entry, const Shape& shape) {
     if (!same_shape(entry.shape, shape))
       wrong_.add(shown(entry.name) + " is " + shape_text(entry.shape) + ", not " + shape.str() + ";");
-    else if (!is_float(entry))
-      wrong_.add(shown(entry.name) + " is " + entry.type + ", no float;");
+    else if (!is_float(entry)) wrong_.add(shown(entry.name) + " is " + entry.type + ", no float;");
   }
 
   std::span<const ParamSpec> params_;
@@ -107,8 +107,8 @@ class Matcher {
 
 }  // namespace
 
-ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source, std::span<const ParamSpec> params,
-                       const std::function<TensorUse(const std::string&)>& use) {
+ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source,
+                       std::span<const ParamSpec> params, const std::function<TensorUse(const std::string&)>& use) {
   Matcher matcher(params);
   for (const SafetensorsFile& file : files)
     for (const SafetensorsEntry& entry : file.entries()) matcher.tensor(file, entry, use(entry.name));

@@ -1,5 +1,6 @@
 #pragma once
-// Which bytes of a model's files are which parameter: every tensor accounted for, or one error that lists what does not fit.
+// Which bytes of a model's files are which parameter: every tensor accounted for, or one error that lists what does not
+// fit.
 
 #include <functional>
 #include <span>
@@ -28,8 +29,8 @@ struct ModelMatch {
   std::vector<Copy> copies;  // tensors that must be equal to a parameter
 };
 
-/// Throws Error (data), E112 or E113: missing, unexpected, misshapen, doubled tensors, and such that are no floats; all of them
-/// in one line. `source` is the directory, for the message. The files must outlive the result.
+/// Throws Error (data), E112 or E113: missing, unexpected, misshapen, doubled tensors, and such that are no floats; all
+/// of them in one line. `source` is the directory, for the message. The files must outlive the result.
 [[nodiscard]] ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source,
                                      std::span<const ParamSpec> params,
                                      const std::function<TensorUse(const std::string&)>& use);

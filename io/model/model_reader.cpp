@@ -50,14 +50,17 @@ void read_shard(const ModelMatch& match, const shard::ShardLayout& layout, const
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     const std::int64_t at = s.unit_offset - first;
     clear_now(view.device, view.data + done, static_cast<std::size_t>(at - done) * sizeof(float));
-    read_elements(match.places[static_cast<std::size_t>(s.param)], s.param_offset, s.length, view.data + at, view.device);
+    read_elements(match.places[static_cast<std::size_t>(s.param)], s.param_offset, s.length, view.data + at,
+                  view.device);
     done = at + s.length;
   }
-  clear_now(view.device, view.data + done, static_cast<std::size_t>(layout.shard_numel(view.unit) - done) * sizeof(float));
+  clear_now(view.device, view.data + done,
+            static_cast<std::size_t>(layout.shard_numel(view.unit) - done) * sizeof(float));
 }
 
 /// This rank's elements of the copy against those of the parameter, which the shard holds by now.
-void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shard::ShardLayout& layout, const ShardView& view) {
+void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shard::ShardLayout& layout,
+                const ShardView& view) {
   constexpr std::int64_t most = 1 << 18;  // elements at a time
   std::vector<float> piece, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);

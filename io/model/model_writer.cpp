@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "io/file/file.hpp"
 #include "io/config/json_file.hpp"
+#include "io/file/file.hpp"
 #include "io/model/model_file.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -64,7 +64,8 @@ class ModelWriter {
         if (file.descriptor() < 0)
           file = File::open_to_write(temporary(model_.files[static_cast<std::size_t>(place.file)].name));
         const std::span elements(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length));
-        write_elements(file, place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), elements, view.device);
+        write_elements(file, place.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), elements,
+                       view.device);
         written += elements.size_bytes();
       }
     }
@@ -76,7 +77,8 @@ class ModelWriter {
     return written;
   }
 
-  /// Rank 0: gives the files their names in the order in which they were made: config.json is never newer than its weights.
+  /// Rank 0: gives the files their names in the order in which they were made: config.json is never newer than its
+  /// weights.
   void commit(std::uint64_t written) const {
     TESSERA_ASSERT(written == data_bytes_, "%llu bytes written of %llu", static_cast<unsigned long long>(written),
                    static_cast<unsigned long long>(data_bytes_));
@@ -123,9 +125,9 @@ class ModelWriter {
 
 }  // namespace
 
-void write_model(World& world, const std::string& directory, const std::string& config, std::span<const ParamSpec> params,
-                 const shard::ShardLayout& layout, std::span<const ShardView> shards, bool write_here,
-                 const WriteModelOptions& options) {
+void write_model(World& world, const std::string& directory, const std::string& config,
+                 std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
+                 bool write_here, const WriteModelOptions& options) {
   const bool root = world.rank() == 0;
   ModelWriter writer(directory, params, options);  // alike on every rank
   try {

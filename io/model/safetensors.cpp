@@ -11,7 +11,8 @@
 
 namespace tessera::io {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian, and their bytes are read as they are");
+static_assert(std::endian::native == std::endian::little,
+              "files are little-endian, and their bytes are read as they are");
 
 float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
@@ -48,8 +49,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_
 }
 
 const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
-  const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                   [&](std::size_t i, const std::string& key) { return header_.entries[i].name < key; });
+  const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::size_t i, const std::string& key) {
+    return header_.entries[i].name < key;
+  });
   return at != by_name_.end() && header_.entries[*at].name == name ? &header_.entries[*at] : nullptr;
 }
 
@@ -81,8 +83,8 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
                                               entry.dtype == DType::f16 || entry.dtype == DType::f64);
   if (!readable)
     throw Error(ExitCode::data,
-                strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(), shown(entry.name).c_str(),
-                       entry.type),
+                strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(),
+                       shown(entry.name).c_str(), entry.type),
                 {}, "Convert it to F32, BF16, F16 or F64");
   const std::size_t width = size_of(entry.dtype);
   std::uint64_t offset = entry.begin + static_cast<std::uint64_t>(first) * width;

@@ -21,7 +21,7 @@ struct SafetensorsEntry {
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the file
   const char* type = "F32";          // the file's word; static storage
-  bool known_dtype = true;           // false: legal in a file, but no DType of ours (BOOL, F8_E4M3, …): cannot be read
+  bool known_dtype = true;  // false: legal in a file, but no DType of ours (BOOL, F8_E4M3, …): cannot be read
 
   [[nodiscard]] std::int64_t numel() const;
 };
@@ -35,16 +35,16 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to the
-/// text only. Throws Error (data) naming `source` and the rule that is broken.
+/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to
+/// the text only. Throws Error (data) naming `source` and the rule that is broken.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
                                                          const std::string& source);
 
 /// An open file whose header has been checked against every rule; bytes are read on demand.
 class SafetensorsFile {
  public:
-  /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name, unknown
-  /// dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow.
+  /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name,
+  /// unknown dtype, size ≠ shape·dtype, hole or overlap, last end ≠ file end, overflow.
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
@@ -54,8 +54,8 @@ class SafetensorsFile {
   /// Null if there is none of that name.
   [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  /// Elements [first, first + count) of a tensor, converted to fp32: exactly from fp32, bf16, fp16; rounded to nearest from
-  /// fp64. Throws Error (data): another dtype; an fp64 too large for fp32; the file has become shorter.
+  /// Elements [first, first + count) of a tensor, converted to fp32: exactly from fp32, bf16, fp16; rounded to nearest
+  /// from fp64. Throws Error (data): another dtype; an fp64 too large for fp32; the file has become shorter.
   void read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const;
   /// Bytes read from the file so far, header included.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }

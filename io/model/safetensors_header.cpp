@@ -59,9 +59,9 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::tensor) {
       if (!has_type_ || !has_shape_ || !has_offsets_)
         throw refuse_("E103", "tensor " + shown(entry_.name) + " has no " +
-                      (!has_type_    ? "dtype"
-                       : !has_shape_ ? "shape"
-                                     : "data_offsets"));
+                                  (!has_type_    ? "dtype"
+                                   : !has_shape_ ? "shape"
+                                                 : "data_offsets"));
       header_.entries.push_back(std::move(entry_));
     }
     return go(At::top);
@@ -87,7 +87,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (at_ == At::shape) {
-      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) || entry_.shape.size() == max_dims)
+      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
+          entry_.shape.size() == max_dims)
         throw refuse_("E106", "tensor " + shown(entry_.name) + " has an absurd shape");
       entry_.shape.push_back(static_cast<std::int64_t>(value));
     } else if (at_ == At::offsets && num_offsets_ < 2) {
@@ -105,7 +106,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (at_ != At::tensor || key_ != "dtype") throw misplaced("a string");
     const SafetensorsType* type = find_safetensors_type(value);
-    if (type == nullptr) throw refuse_("E105", "tensor " + shown(entry_.name) + " has an unknown dtype " + shown(value));
+    if (type == nullptr)
+      throw refuse_("E105", "tensor " + shown(entry_.name) + " has an unknown dtype " + shown(value));
     entry_.type = type->name;
     entry_.dtype = type->dtype;
     entry_.known_dtype = type->known;
@@ -114,7 +116,9 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { throw misplaced("null"); }
   bool boolean(bool) override { throw misplaced("true or false"); }
   bool number_integer(number_integer_t) override { throw misplaced("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { throw misplaced("a number that is not an integer of 64 bits"); }
+  bool number_float(number_float_t, const string_t&) override {
+    throw misplaced("a number that is not an integer of 64 bits");
+  }
   bool binary(binary_t&) override { throw misplaced("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
     throw refuse_("E103", strfmt("the header is not JSON at byte %zu", position + 7));
@@ -153,7 +157,8 @@ std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refus
   return bits / 8;
 }
 
-/// The rules between tensors: sizes, no hole, no overlap, up to the last byte. Makes offsets count from the file's start.
+/// The rules between tensors: sizes, no hole, no overlap, up to the last byte. Makes offsets count from the file's
+/// start.
 void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_start, std::uint64_t data_bytes,
                    const Refusal& refuse) {
   for (const auto& e : entries) {
@@ -162,12 +167,13 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
       throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", shown(name).c_str(),
                                   static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end)));
     if (e.end > data_bytes)
-      throw refuse("E109", strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file", shown(name).c_str(),
-                                  static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end),
-                                  static_cast<unsigned long long>(data_bytes)));
+      throw refuse("E109", strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file",
+                                  shown(name).c_str(), static_cast<unsigned long long>(e.begin),
+                                  static_cast<unsigned long long>(e.end), static_cast<unsigned long long>(data_bytes)));
     const auto bytes = bytes_by_shape(e, refuse);
     if (bytes != e.end - e.begin)
-      throw refuse("E107", strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", shown(name).c_str(),
+      throw refuse("E107",
+                   strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", shown(name).c_str(),
                           static_cast<unsigned long long>(e.end - e.begin), static_cast<unsigned long long>(bytes)));
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -176,7 +182,8 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
   std::uint64_t at = 0;
   for (auto& e : entries) {
     if (e.begin != at)
-      throw refuse("E108", strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
+      throw refuse("E108",
+                   strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
                           shown(e.name).c_str(), static_cast<unsigned long long>(std::min(at, e.begin))));
     at = e.end;
     e.begin += data_start;
@@ -192,7 +199,8 @@ void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& re
   names.reserve(entries.size());
   for (const auto& e : entries) names.push_back(&e.name);
   std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
-  const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
+  const auto twice =
+      std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
   if (twice != names.end()) throw refuse("E104", "tensor " + shown(**twice) + " stands twice in the header");
 }
 

@@ -127,8 +127,8 @@ std::vector<SafetensorsFile> open_index(const std::string& path) {
   }
   if (index.total_size && *index.total_size != bytes)
     throw refusal(path, "E111",
-                  strfmt("total_size is %llu, its tensors have %llu bytes", static_cast<unsigned long long>(*index.total_size),
-                         static_cast<unsigned long long>(bytes)));
+                  strfmt("total_size is %llu, its tensors have %llu bytes",
+                         static_cast<unsigned long long>(*index.total_size), static_cast<unsigned long long>(bytes)));
   return files;
 }
 
@@ -149,10 +149,12 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   IndexEvents events(index, source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   events.finish();
-  std::sort(index.entries.begin(), index.entries.end(), [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
+  std::sort(index.entries.begin(), index.entries.end(),
+            [](const auto& a, const auto& b) { return a.tensor < b.tensor; });
   const auto twice = std::adjacent_find(index.entries.begin(), index.entries.end(),
                                         [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
-  if (twice != index.entries.end()) throw refusal(source, "E104", "tensor " + shown(twice->tensor) + " is mapped twice");
+  if (twice != index.entries.end())
+    throw refusal(source, "E104", "tensor " + shown(twice->tensor) + " is mapped twice");
   return index;
 }
 
@@ -163,9 +165,11 @@ std::string shard_path(const std::string& directory, const std::string& file) {
     throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
   if (!fs::is_symlink(path, failed)) return path.string();
   const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
-  const fs::path blobs = (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
+  const fs::path blobs =
+      (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
   if (failed || (target.parent_path() != home && target.parent_path() != blobs))
-    throw refusal(directory + "/" + index_file_name, "E110", shown(file) + " is a link that leaves the model's directory");
+    throw refusal(directory + "/" + index_file_name, "E110",
+                  shown(file) + " is a link that leaves the model's directory");
   return path.string();
 }
 

@@ -32,7 +32,8 @@ class AddedTokenMatcher {
   /// one spelling, the first counts.
   void add(const AddedToken& token, std::string_view spelling);
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
-  /// Appends the sections of `text`, which is UTF-8 and not empty. Time: length of the text times that of the longest token.
+  /// Appends the sections of `text`, which is UTF-8 and not empty. Time: length of the text times that of the longest
+  /// token.
   void split(std::string_view text, std::vector<Section>& sections) const;
 
  private:

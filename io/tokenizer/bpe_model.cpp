@@ -113,7 +113,8 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::int32_t>& ids, b
     const utf8::Point point = utf8::read(piece.data() + at);
     const std::string_view character = piece.substr(at, static_cast<std::size_t>(point.length));
     at += character.size();
-    const std::int32_t id = point.code < character_ids_.size() ? character_ids_[point.code] : vocabulary_.id_of(character);
+    const std::int32_t id =
+        point.code < character_ids_.size() ? character_ids_[point.code] : vocabulary_.id_of(character);
     if (id != Vocabulary::none) {
       ids.push_back(id);
     } else if (byte_fallback_) {
@@ -138,9 +139,9 @@ bool BpeModel::never_joins_before(std::string_view right) const {
 bool BpeModel::stands_alone(char character) const {
   const std::string as_byte = strfmt("<0x%02X>", static_cast<unsigned char>(character));
   return always_a_token(character) && std::none_of(merged_.begin(), merged_.end(), [&](std::int32_t id) {
-    const std::string_view token = vocabulary_.token(id);
-    return token.find(character) != token.npos || token.find(as_byte) != token.npos;
-  });
+           const std::string_view token = vocabulary_.token(id);
+           return token.find(character) != token.npos || token.find(as_byte) != token.npos;
+         });
 }
 
 bool BpeModel::always_a_token(char character) const {

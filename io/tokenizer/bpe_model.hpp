@@ -19,8 +19,8 @@ class BpeModel {
   enum class Alphabet : unsigned char { bytes, characters };  // what the pieces that come in are made of
 
   BpeModel() = default;
-  /// Throws Error (data): not BPE, dropout, prefixes or suffixes of words; a token or an id twice; ids far beyond the number of
-  /// tokens; a merge of, or to, what is no token; an alphabet with a gap through which text would be lost.
+  /// Throws Error (data): not BPE, dropout, prefixes or suffixes of words; a token or an id twice; ids far beyond the
+  /// number of tokens; a merge of, or to, what is no token; an alphabet with a gap through which text would be lost.
   BpeModel(const Component& node, const TokenizerJson& json, Alphabet alphabet);
 
   /// Ids of a piece before merging: of its bytes or characters; of all of it, if it is a token and
@@ -32,8 +32,8 @@ class BpeModel {
   [[nodiscard]] std::string_view bytes_of(std::int32_t id) const { return bytes_.token(id); }
   [[nodiscard]] bool byte_fallback() const { return byte_fallback_; }
   [[nodiscard]] bool ignores_merges() const { return ignore_merges_; }
-  /// True if no token is a `left` of any character but `right` with `right` behind it, and `right` is a token of its own: then
-  /// no merge crosses the place between the two, and pieces may be cut there.
+  /// True if no token is a `left` of any character but `right` with `right` behind it, and `right` is a token of its
+  /// own: then no merge crosses the place between the two, and pieces may be cut there.
   [[nodiscard]] bool never_joins_before(std::string_view right) const;
   /// True if a character below U+0080 merges with nothing, in itself or as <0xNN>, and is always a token.
   [[nodiscard]] bool stands_alone(char character) const;
@@ -51,9 +51,9 @@ class BpeModel {
   Vocabulary vocabulary_;  // as the file spells tokens
   Vocabulary bytes_;       // as bytes
   Merges merges_;
-  std::vector<std::int32_t> merged_;           // ids that merges make
-  std::array<std::int32_t, 256> byte_ids_{};   // of single bytes: the alphabet, or <0xNN>
-  std::vector<std::int32_t> character_ids_;    // of characters below U+10000; alphabet characters only
+  std::vector<std::int32_t> merged_;          // ids that merges make
+  std::array<std::int32_t, 256> byte_ids_{};  // of single bytes: the alphabet, or <0xNN>
+  std::vector<std::int32_t> character_ids_;   // of characters below U+10000; alphabet characters only
   std::int32_t unknown_ = Vocabulary::none;
   bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

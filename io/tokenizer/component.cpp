@@ -14,9 +14,9 @@ const nlohmann::ordered_json nothing;
 }
 
 Error Component::refuse(const std::string& what) const {
-  return Error(
-      ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
-      "Tokenizers of the GPT-2, Llama 2 and 3, Mixtral and Qwen families are read; or tokenise elsewhere and give .bin files");
+  return Error(ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
+               "Tokenizers of the GPT-2, Llama 2 and 3, Mixtral and Qwen families are read; or tokenise elsewhere and "
+               "give .bin files");
 }
 
 std::string Component::type() const { return node_.is_object() ? text("type", "") : ""; }
@@ -52,8 +52,8 @@ std::string Component::text(const char* key, const std::string& fallback) const 
 std::int64_t Component::integer(const char* key, std::int64_t fallback) const {
   const Component found = child(key);
   if (found.absent()) return fallback;
-  const bool fits =
-      found.node_.is_number_integer() && (!found.node_.is_number_unsigned() || found.node_.get<std::uint64_t>() <= 0x7FFFFFFFu);
+  const bool fits = found.node_.is_number_integer() &&
+                    (!found.node_.is_number_unsigned() || found.node_.get<std::uint64_t>() <= 0x7FFFFFFFu);
   if (!fits) throw found.refuse("is no integer of 31 bits");
   return found.node_.get<std::int64_t>();
 }
@@ -61,7 +61,8 @@ std::int64_t Component::integer(const char* key, std::int64_t fallback) const {
 std::vector<Component> Component::elements() const {
   if (!node_.is_array()) throw refuse("is no list");
   std::vector<Component> all;
-  for (std::size_t i = 0; i < node_.size(); ++i) all.emplace_back(node_[i], name_ + "[" + std::to_string(i) + "]", where_);
+  for (std::size_t i = 0; i < node_.size(); ++i)
+    all.emplace_back(node_[i], name_ + "[" + std::to_string(i) + "]", where_);
   return all;
 }
 

@@ -38,7 +38,8 @@ class Corpus {
   [[nodiscard]] std::size_t line_at(std::size_t file, std::size_t offset) const;
   [[nodiscard]] std::uint64_t bytes() const;
 
-  /// Collective: a hash of sizes, kinds and contents, in order; names and times are no part of it. Ranks read a share each.
+  /// Collective: a hash of sizes, kinds and contents, in order; names and times are no part of it. Ranks read a share
+  /// each.
   [[nodiscard]] std::uint64_t content_hash(World& world) const;
 
  private:
@@ -65,10 +66,10 @@ struct CorpusJob {
   std::function<void(const CorpusProgress&)> progress;  // called on rank 0 now and then; may be empty
 };
 
-/// Collective. Tokenises all documents, special tokens of the template around each, into `job.out`: uint16 ids if the tokenizer
-/// has at most 65536, else uint32. Beside it stands where each document ends
-/// (documents.hpp). Both are written under other names and renamed at the end. Throws Error (data) on every rank alike: what
-/// Corpus refuses, a zero byte or a line that is no document (with its place), a disk that is full. Ranks see one file system.
+/// Collective. Tokenises all documents, special tokens of the template around each, into `job.out`: uint16 ids if the
+/// tokenizer has at most 65536, else uint32. Beside it stands where each document ends (documents.hpp). Both are
+/// written under other names and renamed at the end. Throws Error (data) on every rank alike: what Corpus refuses, a
+/// zero byte or a line that is no document (with its place), a disk that is full. Ranks see one file system.
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job);
 
 }  // namespace tessera::io

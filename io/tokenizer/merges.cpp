@@ -61,7 +61,8 @@ void WordMerger::merge_short(std::vector<std::int32_t>& ids) {
 }
 
 void WordMerger::consider(std::int32_t left, std::int32_t right) {
-  const Merge* found = merges_.find(symbols_[static_cast<std::size_t>(left)].id, symbols_[static_cast<std::size_t>(right)].id);
+  const Merge* found =
+      merges_.find(symbols_[static_cast<std::size_t>(left)].id, symbols_[static_cast<std::size_t>(right)].id);
   if (found == nullptr) return;
   heap_.push_back({found->rank, left, found->id});
   std::push_heap(heap_.begin(), heap_.end(), [](const Candidate& a, const Candidate& b) {
@@ -71,10 +72,13 @@ void WordMerger::consider(std::int32_t left, std::int32_t right) {
 
 void WordMerger::merge_long(std::vector<std::int32_t>& ids) {
   const auto n = static_cast<std::int32_t>(ids.size());
-  const auto later = [](const Candidate& a, const Candidate& b) { return a.rank != b.rank ? a.rank > b.rank : a.at > b.at; };
+  const auto later = [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  };
   symbols_.resize(ids.size());
   heap_.clear();
-  for (std::int32_t i = 0; i < n; ++i) symbols_[static_cast<std::size_t>(i)] = {ids[static_cast<std::size_t>(i)], i - 1, i + 1};
+  for (std::int32_t i = 0; i < n; ++i)
+    symbols_[static_cast<std::size_t>(i)] = {ids[static_cast<std::size_t>(i)], i - 1, i + 1};
   for (std::int32_t i = 0; i + 1 < n; ++i) {
     const Merge* found = merges_.find(ids[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>(i) + 1]);
     if (found != nullptr) heap_.push_back({found->rank, i, found->id});

@@ -1,5 +1,6 @@
 #pragma once
-// A fast hash of bytes for tables in memory and for keys of caches; not for security, and not stable between byte orders.
+// A fast hash of bytes for tables in memory and for keys of caches; not for security, and not stable between byte
+// orders.
 
 #include <cstdint>
 #include <cstring>

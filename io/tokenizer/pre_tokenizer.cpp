@@ -21,7 +21,8 @@ PreTokenizer::PreTokenizer(const Component& node) {
 void PreTokenizer::add(const Component& node) {
   if (node.absent()) return;
   const std::string type = node.type();
-  if (byte_level_ || metaspace_) throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not built");
+  if (byte_level_ || metaspace_)
+    throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not built");
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const Component& part : node.child("pretokenizers").elements()) add(part);
@@ -56,7 +57,8 @@ void PreTokenizer::add_byte_level(const Component& node) {
   byte_level_ = true;
   prefix_space_ = node.flag("add_prefix_space", true);
   const bool use_regex = node.flag("use_regex", true);
-  if (pattern_ && (use_regex || prefix_space_)) throw node.refuse("splits, or adds spaces, behind a Split, which is not built");
+  if (pattern_ && (use_regex || prefix_space_))
+    throw node.refuse("splits, or adds spaces, behind a Split, which is not built");
   if (use_regex) pattern_ = SplitPattern::gpt2;
 }
 
@@ -92,7 +94,8 @@ std::string PreTokenizer::describe() const {
   return metaspace_ ? "BPE of characters, Metaspace" : "BPE of characters, no split";
 }
 
-std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Place place, bool first, std::string& room) const {
+std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Place place, bool first,
+                                       std::string& room) const {
   const bool begins = place == Normalizer::Place::beginning;
   if (byte_level_) {
     if (!prefix_space_ || !begins || section.starts_with(' ')) return section;
@@ -108,7 +111,9 @@ std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Pla
 
 const char* PreTokenizer::next(const char* at, const char* end) const {
   if (pattern_) return piece_end(*pattern_, at, end);
-  const auto mark_at = [&](const char* p) { return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(mark_); };
+  const auto mark_at = [&](const char* p) {
+    return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(mark_);
+  };
   const bool split_marks = split_words_ || split_at_mark_;
   if (split_lines_ && *at == '\n') return std::find_if(at, end, [](char c) { return c != '\n'; });
   if (split_at_mark_ && mark_at(at)) at += mark_.size();

@@ -45,7 +45,7 @@ class PreTokenizer {
   std::optional<SplitPattern> pattern_;
   bool metaspace_ = false;
   Scheme scheme_ = Scheme::always;
-  std::string mark_;           // what stands for a space: "▁"
+  std::string mark_;            // what stands for a space: "▁"
   bool split_at_mark_ = false;  // before every mark
   bool split_words_ = false;    // before a mark behind something else: nothing merges across
   bool split_lines_ = false;    // around newlines: they merge with nothing

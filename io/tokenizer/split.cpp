@@ -1,4 +1,5 @@
-// The split patterns, alternative by alternative. Every character belongs to some alternative, so the pieces tile the text.
+// The split patterns, alternative by alternative. Every character belongs to some alternative, so the pieces tile the
+// text.
 
 #include "io/tokenizer/split.hpp"
 

@@ -16,8 +16,8 @@ TokenizerTables::TokenizerTables(std::string_view json, const std::string& where
   const TokenizerJson parsed = parse_tokenizer_json(json, where);
   const Component root(parsed.tree, "", where);
   // Truncation and padding are the caller's affair: transformers sets them anew for every call.
-  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
-             "model"});
+  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+             "decoder", "model"});
   pre_tokenizer = PreTokenizer(root.child("pre_tokenizer"));
   model = BpeModel(root.child("model"), parsed, pre_tokenizer.alphabet());
   pre_tokenizer.learn(model);
@@ -30,8 +30,11 @@ TokenizerTables::TokenizerTables(std::string_view json, const std::string& where
   read_added_tokens(root.child("added_tokens"));
   for (const auto* ids : {&post_processor.before, &post_processor.behind})
     for (const std::int32_t id : *ids)
-      if (!has(id)) throw root.child("post_processor").refuse("adds the id " + std::to_string(id) + ", which is no token");
-  const auto harmless = [](const AddedToken& t) { return !t.lstrip && !t.rstrip && t.content.find('\n') == t.content.npos; };
+      if (!has(id))
+        throw root.child("post_processor").refuse("adds the id " + std::to_string(id) + ", which is no token");
+  const auto harmless = [](const AddedToken& t) {
+    return !t.lstrip && !t.rstrip && t.content.find('\n') == t.content.npos;
+  };
   may_be_cut = pre_tokenizer.ends_pieces_at_newlines(model) && !normalizer.touches('\n') &&
                std::all_of(added_tokens.begin(), added_tokens.end(), harmless);
 }
@@ -59,8 +62,8 @@ void TokenizerTables::read_added_tokens(const Component& node) {
     const std::int32_t known = model.vocabulary().id_of(token.content);
     const std::int32_t expected = known != Vocabulary::none ? known : next;
     if (token.id != expected)
-      throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d", shown(token.content).c_str(),
-                                token.id, expected));
+      throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d",
+                                shown(token.content).c_str(), token.id, expected));
     if (!seen.emplace(token.content, token.id).second || added_by_id.contains(token.id))
       throw entry.refuse("has the token " + shown(token.content) + " or its id twice");
     next = std::max(next, token.id + 1);
@@ -72,10 +75,8 @@ void TokenizerTables::read_added_tokens(const Component& node) {
   for (const bool special : {true, false}) {  // of two with one spelling, the special one is found
     for (const AddedToken& token : added_tokens) {
       if (token.special != special) continue;
-      if (token.normalized)
-        normalized.add(token, normalizer.apply(token.content, Normalizer::Place::beginning, room));
-      else
-        raw.add(token, token.content);
+      if (token.normalized) normalized.add(token, normalizer.apply(token.content, Normalizer::Place::beginning, room));
+      else raw.add(token, token.content);
     }
   }
 }

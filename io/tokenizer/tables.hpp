@@ -29,8 +29,8 @@ struct TokenizerTables {
   AddedTokenMatcher raw, normalized;  // looked for in the text as it is, and as it is normalised
   std::int32_t size = 0;              // one more than the largest id
   std::uint64_t hash = 0;
-  /// True if a text may be cut behind a newline that stands alone between characters that are no white space, its parts encoded
-  /// apart, the later ones as `inside`, and the ids joined.
+  /// True if a text may be cut behind a newline that stands alone between characters that are no white space, its parts
+  /// encoded apart, the later ones as `inside`, and the ids joined.
   bool may_be_cut = false;
 
  private:

@@ -54,7 +54,8 @@ class DocumentEncoder {
     try {
       for_each_jsonl_text(text, corpus.path(part.file), document);
     } catch (const Error&) {  // the lines before this part are counted only now that a number is wanted
-      for_each_jsonl_text(text, corpus.path(part.file), [](std::string_view) {}, corpus.line_at(part.file, part.offset));
+      for_each_jsonl_text(
+          text, corpus.path(part.file), [](std::string_view) {}, corpus.line_at(part.file, part.offset));
       throw;
     }
   }
@@ -71,7 +72,8 @@ struct Counts {
   void add(const Counts& more) { tokens += more.tokens, documents += more.documents; }
 };
 
-/// Counts every rank's `mine` into `all`; returns what stood there, with those of the ranks before this one. Collective.
+/// Counts every rank's `mine` into `all`; returns what stood there, with those of the ranks before this one.
+/// Collective.
 Counts count_all(World& world, const Counts& mine, Counts& all) {
   std::string joined;
   for (const std::string& text : world.to_root(std::to_string(mine.tokens) + " " + std::to_string(mine.documents)))
@@ -157,10 +159,11 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     made.ids.clear();
     made.ends.clear();
     world.together([&] {
-      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p) encoder.encode(corpus, parts[p], made);
+      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p)
+        encoder.encode(corpus, parts[p], made);
     });
-    const Counts at =
-        count_all(world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
+    const Counts at = count_all(
+        world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     world.together([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids, room);
       write_ends(documents.file(), at, made.ends);
@@ -172,7 +175,8 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
   if (report.tokens == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
-  documents.commit(document_file_header(report.tokens, report.documents));  // first: no token file stands without its documents
+  documents.commit(
+      document_file_header(report.tokens, report.documents));  // first: no token file stands without its documents
   output.commit(token_file_header(report.width, report.tokens));
   return report;
 }

@@ -25,7 +25,8 @@ void join(const TokenizerTables& tables, std::int32_t id, Special special, Token
   const AddedToken* added = tables.added(id);
   if (added != nullptr && added->special && special == Special::without) return;
   if (added == nullptr && !tables.model.vocabulary().has(id)) return;
-  if (tables.decoder.byte_level()) joiner.push_bytes(added != nullptr ? added->content : tables.model.bytes_of(id), out);
+  if (tables.decoder.byte_level())
+    joiner.push_bytes(added != nullptr ? added->content : tables.model.bytes_of(id), out);
   else joiner.push_token(added != nullptr ? added->content : tables.model.vocabulary().token(id), out);
 }
 
@@ -101,8 +102,8 @@ bool TextTokenizer::is_special(std::int32_t id) const {
 
 std::string TextTokenizer::describe() const {
   return tables_->pre_tokenizer.describe() + (tables_->normalizer.composes() ? ", NFC, " : ", ") +
-         std::to_string(tables_->model.vocabulary().count()) + " tokens, " + std::to_string(tables_->added_tokens.size()) +
-         " added";
+         std::to_string(tables_->model.vocabulary().count()) + " tokens, " +
+         std::to_string(tables_->added_tokens.size()) + " added";
 }
 
 std::uint64_t TextTokenizer::hash() const { return tables_->hash; }

@@ -32,10 +32,11 @@ class TextTokenizer {
   /// True if load() would find a tokenizer.json there.
   [[nodiscard]] static bool exists(const std::string& path);
 
-  /// Ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each maximal part, as Python's errors="replace". For much
-  /// text use a TextEncoder, which remembers words.
+  /// Ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each maximal part, as Python's errors="replace".
+  /// For much text use a TextEncoder, which remembers words.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, Special special) const;
-  /// Text of ids, as UTF-8 (what is none: U+FFFD). An id that the tokenizer does not have is no text, as in Hugging Face's.
+  /// Text of ids, as UTF-8 (what is none: U+FFFD). An id that the tokenizer does not have is no text, as in Hugging
+  /// Face's.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, Special special) const;
 
   /// One more than the largest id; a model's vocab_size may be larger.
@@ -64,8 +65,8 @@ class TextTokenizer {
   std::optional<std::int32_t> bos_id_;
 };
 
-/// Encodes much text: keeps a bounded cache of words. One thread at a time; one encoder for each thread. Linear (n log n within
-/// a word of n bytes) in the text, whatever it is.
+/// Encodes much text: keeps a bounded cache of words. One thread at a time; one encoder for each thread. Linear (n log
+/// n within a word of n bytes) in the text, whatever it is.
 class TextEncoder {
  public:
   explicit TextEncoder(const TextTokenizer& tokenizer);
@@ -81,8 +82,8 @@ class TextEncoder {
   std::unique_ptr<State> state_;
 };
 
-/// Ids to text as they come: a token may end in the middle of a character. What it has given out, joined, is what decode() says
-/// of all ids, as long as they make UTF-8.
+/// Ids to text as they come: a token may end in the middle of a character. What it has given out, joined, is what
+/// decode() says of all ids, as long as they make UTF-8.
 class StreamDecoder {
  public:
   StreamDecoder(const TextTokenizer& tokenizer, Special special);

@@ -32,7 +32,8 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (v.rfind("#version", 0) == 0) return true;  // a heading that came along from merges.txt
     const std::size_t blank = v.find(' ');
-    if (blank == v.npos || v.find(' ', blank + 1) != v.npos) throw refuse("the merge " + shown(v) + " is not two tokens");
+    if (blank == v.npos || v.find(' ', blank + 1) != v.npos)
+      throw refuse("the merge " + shown(v) + " is not two tokens");
     out_.merges.emplace_back(v.substr(0, blank), v.substr(blank + 1));
     return true;
   }
@@ -47,7 +48,8 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
     return push(Tree::object());
   }
   bool key(string_t& key) override {
-    if (list_ != List::vocab && !keys_.back().insert(key).second) throw refuse("the key " + shown(key) + " stands twice");
+    if (list_ != List::vocab && !keys_.back().insert(key).second)
+      throw refuse("the key " + shown(key) + " stands twice");
     key_ = key;
     return true;
   }
@@ -93,7 +95,9 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   [[nodiscard]] const char* name_of_list() const { return list_ == List::vocab ? "the vocabulary" : "the merges"; }
   /// True if the value that comes is model.NAME.
-  [[nodiscard]] bool in_model(const char* name) const { return open_.size() == 2 && path_[1] == "model" && key_ == name; }
+  [[nodiscard]] bool in_model(const char* name) const {
+    return open_.size() == 2 && path_[1] == "model" && key_ == name;
+  }
   bool token(std::int64_t id) {
     out_.vocab.emplace_back(std::move(key_), id);
     return true;
@@ -126,7 +130,8 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   TokenizerJson& out_;
   const std::string& where_;
-  std::vector<Tree*> open_;        // tables and lists around; one outlives its siblings, which are added to the innermost only
+  std::vector<Tree*>
+      open_;  // tables and lists around; one outlives its siblings, which are added to the innermost only
   std::vector<std::string> path_;  // the key under which each stands
   std::vector<std::set<std::string>> keys_;
   std::vector<std::string> pair_;

@@ -12,9 +12,9 @@
 namespace tessera::io {
 
 struct TokenizerJson {
-  nlohmann::ordered_json tree;                               // without model.vocab and model.merges
-  std::vector<std::pair<std::string, std::int64_t>> vocab;   // of model.vocab, if it is a table
-  std::vector<std::pair<std::string, std::string>> merges;   // of model.merges: "a b" and ["a", "b"]
+  nlohmann::ordered_json tree;                              // without model.vocab and model.merges
+  std::vector<std::pair<std::string, std::int64_t>> vocab;  // of model.vocab, if it is a table
+  std::vector<std::pair<std::string, std::string>> merges;  // of model.merges: "a b" and ["a", "b"]
 };
 
 /// Throws Error (data): no JSON, a key twice, deeper than 64 levels, a vocabulary whose values are no

@@ -1,6 +1,6 @@
 #pragma once
-// What Unicode says of characters, in the versions that Hugging Face's `tokenizers` has (decision 0010): the classes that split
-// patterns ask for, word characters, and the normal form C.
+// What Unicode says of characters, in the versions that Hugging Face's `tokenizers` has (decision 0010): the classes
+// that split patterns ask for, word characters, and the normal form C.
 
 #include <string>
 #include <string_view>

@@ -29,8 +29,8 @@ int bench_gemm(const Call& call, World& world) {
   json["bf16_passed_over"] = bf16.passed_over;
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s", world.size(),
-                     threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
+    log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s",
+                     world.size(), threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
                      kernels::blas_version().c_str()));
     if (!bf16.passed_over.empty()) log::info(bf16.passed_over);
     log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
@@ -39,7 +39,8 @@ int bench_gemm(const Call& call, World& world) {
     const auto repeats = static_cast<int>(options.integer("bench_repeats"));
     const double speed = measure_together(world, shape, repeats),
                  bf16_speed = measure_together(world, shape, repeats, DType::bf16);
-    json["shapes"].push_back({{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
+    json["shapes"].push_back(
+        {{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
     if (!options.flag("json")) {
       log::info(strfmt("%8lld %8lld %8lld %14.1f %14.1f %10.2f", static_cast<long long>(shape.m),
                        static_cast<long long>(shape.n), static_cast<long long>(shape.k), speed, bf16_speed,
@@ -62,8 +63,8 @@ int bench_command(const Call& call, World& world) {
   if (what == "tokenizer") return bench_tokenizer_command(call, world);
   if (what == "io") return bench_io_command(call, world);
   if (what == "convert") return bench_convert_command(call, world);
-  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"", "command line",
-              "tessera bench gemm|collectives|step|io|convert|generate|tokenizer");
+  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"",
+              "command line", "tessera bench gemm|collectives|step|io|convert|generate|tokenizer");
 }
 
 }  // namespace tessera::jobs

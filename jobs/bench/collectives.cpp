@@ -12,7 +12,8 @@ int bench_collectives_command(const Call& call, World& world) {
   const Options& options = call.options();
   const std::uint64_t bytes = options.bytes("bench_bytes");
   const CollectiveBench result = bench_collectives(world, bytes);
-  const double ratio_gather = result.mpi_gather_s / result.gather_s, ratio_reduce = result.mpi_reduce_s / result.reduce_s;
+  const double ratio_gather = result.mpi_gather_s / result.gather_s,
+               ratio_reduce = result.mpi_reduce_s / result.reduce_s;
   if (options.flag("json")) {
     nlohmann::ordered_json json = {{"ranks", world.size()},
                                    {"bytes", bytes},
@@ -30,13 +31,13 @@ int bench_collectives_command(const Call& call, World& world) {
   log::info(strfmt("%s, %d ranks, transport %s; medians, both sides with one read of the result",
                    human_bytes(static_cast<double>(bytes)).c_str(), world.size(), name_of(world.topology().transport)));
   log::info(strfmt("%-16s %12s %12s %8s", "", "tessera", "MPI's own", "ratio"));
-  log::info(
-      strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s, ratio_gather));
+  log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s,
+                   ratio_gather));
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s,
                    ratio_reduce));
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
-  log::info(
-      strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting", 100 * result.waiting_share));
+  log::info(strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting",
+                   100 * result.waiting_share));
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -23,7 +23,8 @@ constexpr std::uint64_t chunk = io::block_bytes;
 constexpr int threads = 2;  // of a rank, on either side
 
 /// Chunks of this rank's part of [0, bytes), dealt to its threads.
-void each_chunk(World& world, std::uint64_t bytes, const std::function<void(std::uint64_t, std::span<std::byte>)>& work) {
+void each_chunk(World& world, std::uint64_t bytes,
+                const std::function<void(std::uint64_t, std::span<std::byte>)>& work) {
   const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()),
                       rank = static_cast<std::uint64_t>(world.rank());
   std::atomic<std::uint64_t> next{chunks * rank / ranks};
@@ -91,11 +92,12 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
 std::vector<io::SafetensorsTensor> made_tensors(std::uint64_t bytes) {
   constexpr std::int64_t width = 1024, matrices = 12;
   std::vector<io::SafetensorsTensor> tensors;
-  for (std::int64_t b = 0; b < std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (4 * width * width * matrices)));
-       ++b)
+  for (std::int64_t b = 0;
+       b < std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (4 * width * width * matrices))); ++b)
     for (std::int64_t m = 0; m < matrices; ++m) {
-      tensors.push_back(
-          {strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width, width}});
+      tensors.push_back({strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)),
+                         DType::f32,
+                         {width, width}});
       tensors.push_back(
           {strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width}});
     }
@@ -159,8 +161,8 @@ double to_hf(World& world, const std::string& from, const std::string& to) {
 
 int bench_convert_command(const Call& call, World& world) {
   const Options& options = call.options();
-  const std::string base = options.text("dir") + "/tessera-bench-convert", model = base + ".model", native = base + ".native",
-                    out = base + ".out";
+  const std::string base = options.text("dir") + "/tessera-bench-convert", model = base + ".model",
+                    native = base + ".native", out = base + ".out";
   const auto clean = [&] {
     if (world.rank() != 0) return;
     for (const std::string& path : {model, native, out}) io::remove_tree_quietly(path);
@@ -203,8 +205,8 @@ int bench_convert_command(const Call& call, World& world) {
   log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; every side syncs", human_bytes(bytes).c_str(),
                    world.size(), threads, static_cast<long long>(turns)));
   log::info(strfmt("%-34s %10s/s", "copy, O_DIRECT read and write", human_bytes(median(raw)).c_str()));
-  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked", human_bytes(median(hf)).c_str(),
-                   100 * median(hf) / median(raw)));
+  log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked",
+                   human_bytes(median(hf)).c_str(), 100 * median(hf) / median(raw)));
   log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "safetensors -> checkpoint", human_bytes(median(back)).c_str(),
                    100 * median(back) / median(raw)));
   return static_cast<int>(ExitCode::ok);

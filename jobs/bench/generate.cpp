@@ -1,10 +1,10 @@
-// `tessera bench generate`: prompts shown and tokens made, with a cache of keys and values and without one, against what this
-// machine multiplies and reads; all in one run.
+// `tessera bench generate`: prompts shown and tokens made, with a cache of keys and values and without one, against
+// what this machine multiplies and reads; all in one run.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
-#include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/inference.hpp"
 #include "jobs/cli/session/report.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -47,13 +47,17 @@ GenerateSide measure_generation(World& world, plan::RunSpec spec, const infer::G
   (void)run.generate(warm);
   GenerateSide side;
   side.report = run.generate(request);
-  side.prompt_rate = static_cast<double>(world.sum(side.report.prompt.tokens)) / std::max(side.report.prompt.seconds, 1e-12);
-  side.pass_seconds = side.report.next.seconds / static_cast<double>(std::max<std::int64_t>(side.report.next.passes, 1));
-  side.next_rate = static_cast<double>(request.prompts.size()) / std::max(side.pass_seconds, 1e-12);  // no row ends early
+  side.prompt_rate =
+      static_cast<double>(world.sum(side.report.prompt.tokens)) / std::max(side.report.prompt.seconds, 1e-12);
+  side.pass_seconds =
+      side.report.next.seconds / static_cast<double>(std::max<std::int64_t>(side.report.next.passes, 1));
+  side.next_rate =
+      static_cast<double>(request.prompts.size()) / std::max(side.pass_seconds, 1e-12);  // no row ends early
   return side;
 }
 
-/// Bytes that a rank reads in a pass of one token a row, halfway: weights of products once, keys and values of every row.
+/// Bytes that a rank reads in a pass of one token a row, halfway: weights of products once, keys and values of every
+/// row.
 double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t prompt, std::int64_t new_tokens) {
   double cache = 0;
   for (const auto& module : model.modules)
@@ -70,22 +74,24 @@ int bench_generate_command(const Call& call, World& world) {
   const models::Model model = models::make(config.text, config.path);
   const std::int64_t rows = options.maybe_integer("per_device_eval_batch_size").value_or(bench_rows);
   const std::int64_t new_tokens = options.maybe_integer("max_new_tokens").value_or(bench_new_tokens);
-  const std::int64_t length =
-      options.has("max_length") ? sequence_length(options, model) : std::min(bench_prompt, model.max_tokens - new_tokens + 1);
+  const std::int64_t length = options.has("max_length") ? sequence_length(options, model)
+                                                        : std::min(bench_prompt, model.max_tokens - new_tokens + 1);
   if (length < 1 || length + new_tokens - 1 > model.max_tokens)
-    throw options.refuse(
-        "max_new_tokens",
-        strfmt("prompts of %lld tokens and %lld new ones are more than the model's %lld positions",
-               static_cast<long long>(length), static_cast<long long>(new_tokens), static_cast<long long>(model.max_tokens)),
-        "Lower it, or --max_length, the length of the prompts");
+    throw options.refuse("max_new_tokens",
+                         strfmt("prompts of %lld tokens and %lld new ones are more than the model's %lld positions",
+                                static_cast<long long>(length), static_cast<long long>(new_tokens),
+                                static_cast<long long>(model.max_tokens)),
+                         "Lower it, or --max_length, the length of the prompts");
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
-  const plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
+  const plan::RunSpec spec =
+      inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
   infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
 
   const double sgemm = measure_together(world, {2048, 2048, 2048}, std::min(repeats, 3));
   world.barrier();
   const double read =
-      1e-3 * static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read(read_bytes, repeats))));
+      1e-3 *
+      static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read(read_bytes, repeats))));
   const GenerateSide cached = measure_generation(world, spec, request);
   request.recompute = true;
   const GenerateSide whole = measure_generation(world, spec, request);
@@ -110,10 +116,12 @@ int bench_generate_command(const Call& call, World& world) {
     return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
-  log::info(strfmt(
-      "model     %s | %s parameters | %lld rows a rank, prompts of %lld, %lld new tokens | %d ranks, %d threads each | %s",
-      config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(rows),
-      static_cast<long long>(length), static_cast<long long>(new_tokens), world.size(), threads, spec.strategy.name.c_str()));
+  log::info(
+      strfmt("model     %s | %s parameters | %lld rows a rank, prompts of %lld, %lld new tokens | %d ranks, %d threads "
+             "each | %s",
+             config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+             static_cast<long long>(rows), static_cast<long long>(length), static_cast<long long>(new_tokens),
+             world.size(), threads, spec.strategy.name.c_str()));
   log::info(strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", sgemm, read));
   log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of sgemm", human_count(cached.prompt_rate).c_str(), flops,
                    100 * flops / sgemm));

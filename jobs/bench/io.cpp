@@ -9,12 +9,12 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
 #include "jobs/bench/io_async.hpp"
-#include "jobs/bench/tools.hpp"
 #include "jobs/bench/raw_file.hpp"
+#include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/train/trainer.hpp"
@@ -36,8 +36,8 @@ struct MadeState {
         unit.params.push_back(static_cast<int>(params.size()));
         params.push_back({.name = strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)),
                           .shape = {width, width}});
-        params.push_back(
-            {.name = strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), .shape = {width}});
+        params.push_back({.name = strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)),
+                          .shape = {width}});
         unit.params.push_back(unit.params.back() + 1);
       }
       units.push_back(std::move(unit));
@@ -49,7 +49,8 @@ struct MadeState {
     memory.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (floats * sizeof(float) + 4095) / 4096 * 4096)));
     if (!memory) throw std::bad_alloc();
     auto* next = reinterpret_cast<float*>(memory.get());
-    for (std::size_t i = 0; i < floats; ++i) next[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 1e-9f;
+    for (std::size_t i = 0; i < floats; ++i)
+      next[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 1e-9f;
     for (int u = 0; u < layout.num_units(); ++u) {
       io::StateView view{.unit = u, .shard = world.rank()};
       for (float*& data : view.data) {
@@ -80,13 +81,16 @@ Sides measure_disk(World& world, const std::string& directory, std::uint64_t byt
     sides.raw_read.push_back(static_cast<double>(raw.bytes()) / raw.read());
     world.barrier();
     io::CheckpointSave save(
-        world, {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
+        world,
+        {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
     const io::SaveReport saved = save.commit();
     sides.save.push_back(static_cast<double>(saved.bytes) / saved.seconds);
     world.barrier();
     const auto begin = Clock::now();
-    const io::LoadReport loaded = io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
-    sides.load.push_back(static_cast<double>(loaded.bytes) / std::chrono::duration<double>(Clock::now() - begin).count());
+    const io::LoadReport loaded =
+        io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
+    sides.load.push_back(static_cast<double>(loaded.bytes) /
+                         std::chrono::duration<double>(Clock::now() - begin).count());
     world.together([&] {
       if (world.rank() == 0) io::remove_checkpoint(checkpoint);
     });
@@ -103,8 +107,10 @@ double median_ratio(const std::vector<double>& a, const std::vector<double>& b) 
 
 enum class Lines : unsigned char { print, leave };
 
-void report(const BesideSides& sides, const std::string& model, World& world, nlohmann::ordered_json& json, Lines lines) {
-  const double plain = median(sides.plain), now = median(sides.now), beside = median(sides.beside), bare = median(sides.bare);
+void report(const BesideSides& sides, const std::string& model, World& world, nlohmann::ordered_json& json,
+            Lines lines) {
+  const double plain = median(sides.plain), now = median(sides.now), beside = median(sides.beside),
+               bare = median(sides.bare);
   json.update({{"ten_steps_s", plain},
                {"added_by_async_save_s", beside},
                {"added_by_bare_write_s", bare},
@@ -158,9 +164,11 @@ int bench_io_command(const Call& call, World& world) {
     log::info(strfmt("%s in %s, %d ranks, %d times in turns; medians of rates, and of ratios of neighbours",
                      human_bytes(static_cast<double>(bytes)).c_str(), directory.c_str(), world.size(), repeats));
     log::info(strfmt("%-28s %8.2f GiB/s", "raw write (O_DIRECT, fsync)", gib(median(sides.raw_write))));
-    log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(sides.save)), 100 * save));
+    log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(sides.save)),
+                     100 * save));
     log::info(strfmt("%-28s %8.2f GiB/s", "raw read (O_DIRECT)", gib(median(sides.raw_read))));
-    log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "load (every block checked)", gib(median(sides.load)), 100 * load));
+    log::info(
+        strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "load (every block checked)", gib(median(sides.load)), 100 * load));
   }
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);

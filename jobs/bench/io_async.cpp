@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "jobs/bench/tools.hpp"
 #include "jobs/bench/raw_file.hpp"
+#include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/train/trainer.hpp"
 

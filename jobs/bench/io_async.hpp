@@ -18,7 +18,7 @@ struct BesideSides {
       bare;                 // seconds more that they take with a save, or a bare write past the page cache, beside them
   std::vector<double> now;  // seconds of a save for which all wait
   std::vector<double> begin, commit;  // of the save beside them: seconds that all wait
-  std::vector<double> cpu;  // seconds of processor time of the threads that saved beside them, over all ranks
+  std::vector<double> cpu;            // seconds of processor time of the threads that saved beside them, over all ranks
   double bytes = 0, copied = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// The disk without us: each rank its part of one file, past the page cache, 8 MiB at a time; fsync at the end of a write.
+// The disk without us: each rank its part of one file, past the page cache, 8 MiB at a time; fsync at the end of a
+// write.
 
 #include <chrono>
 #include <cstdlib>

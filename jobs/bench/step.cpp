@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
-#include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/report.hpp"
@@ -26,7 +26,8 @@ struct Side {
   const models::Model* model = nullptr;
   Precision precision;
   std::vector<double> seconds, comm;
-  std::uint64_t pss = 0, planned = 0, arena = 0, in_use = 0;  // summed over ranks; in_use: of rank 0's device, by everybody
+  std::uint64_t pss = 0, planned = 0, arena = 0,
+                in_use = 0;  // summed over ranks; in_use: of rank 0's device, by everybody
 };
 
 /// `steps` steps of one strategy after two to warm up.
@@ -63,14 +64,15 @@ void measure(Side& side, const Call& call, World& world, const io::TokenStream& 
 
 /// What the steps are held against.
 struct Limit {
-  std::string name;                // "sgemm", "bf16 8192^3"
-  double before = 0, after = 0;    // GFLOP/s over all ranks
+  std::string name;              // "sgemm", "bf16 8192^3"
+  double before = 0, after = 0;  // GFLOP/s over all ranks
   [[nodiscard]] double flops() const { return std::max(before, after) * 1e9; }
 };
 
 struct Work {
-  double tokens = 0, flops = 0, flops_halved = 0;  // of a step; causal attention counted whole (PaLM's formula), and as half
-  double peak = 0;                                 // FLOP/s of all ranks by the data sheet; 0 on the CPU
+  double tokens = 0, flops = 0,
+         flops_halved = 0;  // of a step; causal attention counted whole (PaLM's formula), and as half
+  double peak = 0;          // FLOP/s of all ranks by the data sheet; 0 on the CPU
 };
 
 nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit& limit) {
@@ -86,7 +88,8 @@ nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit
                                  {"arena_bytes", side.arena},
                                  {"steps", side.seconds.size()}};
   if (work.peak > 0) {
-    json["mfu_palm"] = work.flops / seconds / work.peak, json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak;
+    json["mfu_palm"] = work.flops / seconds / work.peak,
+    json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak;
     json["device_bytes_in_use"] = side.in_use;
   }
   return json;
@@ -103,10 +106,10 @@ void print_host(const std::vector<Side>& sides, const Work& work, const Limit& l
 }
 
 void print_device(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
-  log::info(
-      strfmt("MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
-             "(PaLM's 12 L q T)",
-             plan::h200.half_flops / 1e12, plan::h200.name));
+  log::info(strfmt(
+      "MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
+      "(PaLM's 12 L q T)",
+      plan::h200.half_flops / 1e12, plan::h200.name));
   log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
                    ("of " + limit.name).c_str(), "planned", "arena", "in use"));
   for (const Side& side : sides) {
@@ -136,9 +139,10 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
     return;
   }
   const double unit = work.peak > 0 ? 1e3 : 1;
-  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(), limit.before / unit,
-                   work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
-                   static_cast<long long>(call.options().integer("bench_repeats")), work.peak > 0 ? "" : " of each shape"));
+  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(),
+                   limit.before / unit, work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
+                   static_cast<long long>(call.options().integer("bench_repeats")),
+                   work.peak > 0 ? "" : " of each shape"));
   if (work.peak > 0) print_device(sides, work, limit);
   else print_host(sides, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
@@ -149,7 +153,8 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
 double machine_limit(World& world, const models::Model& model, std::int64_t rows, DType compute, int repeats) {
   if (world.device() != host_device) return measure_device_together(world, compute, device_limit_edge, repeats);
   double limit = 0;
-  for (const GemmShape& shape : gemm_shapes(model, rows)) limit = std::max(limit, measure_together(world, shape, repeats));
+  for (const GemmShape& shape : gemm_shapes(model, rows))
+    limit = std::max(limit, measure_together(world, shape, repeats));
   return limit;
 }
 
@@ -170,27 +175,32 @@ int bench_step_command(const Call& call, World& world) {
   const RandomTokens tokens((steps + 2) * batch.global_batch * length + 1, model.vocab);
   const bool on_device = world.device() != host_device;
   const double all = static_cast<double>(batch.global_batch * length), square = static_cast<double>(length) * all;
-  const Work work{.tokens = all, .flops = model.train_flops(all, square), .flops_halved = model.train_flops(all, square / 2),
+  const Work work{.tokens = all,
+                  .flops = model.train_flops(all, square),
+                  .flops_halved = model.train_flops(all, square / 2),
                   .peak = on_device ? plan::h200.flops(precision.compute) * world.size() : 0};
   if (!options.flag("json")) {
     log::info(version_line());
     if (!precision.str().empty()) log::info("precision " + precision.str());
     if (on_device) log::info("device    " + device_name(world.device()));
-    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s", config.path.c_str(),
-                     human_count(static_cast<double>(model.num_params())).c_str(), static_cast<long long>(length),
-                     batch_line(batch).c_str(), threads, name_of(world.topology().transport)));
+    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s",
+                     config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+                     static_cast<long long>(length), batch_line(batch).c_str(), threads,
+                     name_of(world.topology().transport)));
   }
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::int64_t rows = batch.micro_batch * length;
-  Limit limit{.name = on_device ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge))
-                                : "sgemm"};
+  Limit limit{.name = on_device
+                          ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge))
+                          : "sgemm"};
   limit.before = machine_limit(world, model, rows, precision.compute, repeats);
   // Each side twice, in turns, so that a drifting machine does not favour one.
   std::vector<Side> sides;
   for (const char* word : {"zero3", "zero0"})
     sides.push_back({.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
   if (precision.compute != DType::f32 && !on_device)
-    sides.push_back({.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
+    sides.push_back(
+        {.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
     for (Side& side : sides) {
       if (part == 0) continue;

@@ -1,5 +1,5 @@
-// `tessera bench tokenizer`: how fast one core turns the documents of a data set into ids. tests/io/tokenizer/compare.py puts
-// Hugging Face's library beside it in one run.
+// `tessera bench tokenizer`: how fast one core turns the documents of a data set into ids.
+// tests/io/tokenizer/compare.py puts Hugging Face's library beside it in one run.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -30,7 +30,8 @@ std::vector<std::string> documents_of(const io::Corpus& corpus) {
 
 int bench_tokenizer_command(const Call& call, World& world) {
   const Options& options = call.options();
-  if (world.size() != 1) throw Error(ExitCode::usage, "bench tokenizer measures one core", "command line", "Start it alone");
+  if (world.size() != 1)
+    throw Error(ExitCode::usage, "bench tokenizer measures one core", "command line", "Start it alone");
   if (!options.has("dataset"))
     throw Error(ExitCode::usage, "bench tokenizer needs --dataset", "command line", "Give --dataset FILE ...");
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
@@ -60,16 +61,20 @@ int bench_tokenizer_command(const Call& call, World& world) {
   const double best = seconds.front(), middle = seconds[seconds.size() / 2],
                best_cpu = *std::min_element(cpu.begin(), cpu.end());
   if (options.flag("json")) {
-    const nlohmann::ordered_json json = {
-        {"documents", documents.size()}, {"bytes", bytes},           {"tokens", tokens}, {"best_s", best}, {"median_s", middle},
-        {"best_cpu_s", best_cpu},        {"repeats", seconds.size()}};
+    const nlohmann::ordered_json json = {{"documents", documents.size()},
+                                         {"bytes", bytes},
+                                         {"tokens", tokens},
+                                         {"best_s", best},
+                                         {"median_s", middle},
+                                         {"best_cpu_s", best_cpu},
+                                         {"repeats", seconds.size()}};
     log::info(json.dump(2));
   } else {
     log::info("tokenizer " + tokenizer->describe());
     log::info(strfmt("          %zu documents, ", documents.size()) + human_bytes(bytes) + ", " +
               human_count(static_cast<double>(tokens)) +
-              strfmt(" tokens | one core: best %.1f MB/s, median %.1f MB/s, by its own time %.1f MB/s, ", bytes / best / 1e6,
-                     bytes / middle / 1e6, bytes / best_cpu / 1e6) +
+              strfmt(" tokens | one core: best %.1f MB/s, median %.1f MB/s, by its own time %.1f MB/s, ",
+                     bytes / best / 1e6, bytes / middle / 1e6, bytes / best_cpu / 1e6) +
               human_count(static_cast<double>(tokens) / best) + " tokens/s");
   }
   return static_cast<int>(ExitCode::ok);

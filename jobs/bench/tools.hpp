@@ -17,7 +17,8 @@ class RandomTokens final : public io::TokenStream {
   [[nodiscard]] std::int64_t size() const override { return size_; }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     for (std::int64_t i = 0; i < count; ++i) {
-      out[i] = static_cast<std::int32_t>(uniform(7, static_cast<std::uint64_t>(first + i)) * static_cast<double>(vocab_));
+      out[i] =
+          static_cast<std::int32_t>(uniform(7, static_cast<std::uint64_t>(first + i)) * static_cast<double>(vocab_));
     }
   }
 

@@ -1,5 +1,5 @@
-// Dispatch, and what becomes of errors. Three kinds: refused before MPI starts, the same on every rank (rank 0 speaks and all
-// leave with the code), and met by one rank alone (World::abort).
+// Dispatch, and what becomes of errors. Three kinds: refused before MPI starts, the same on every rank (rank 0 speaks
+// and all leave with the code), and met by one rank alone (World::abort).
 #include "jobs/cli/program.hpp"
 
 #include <chrono>
@@ -26,8 +26,8 @@ bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullpt
 
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
-/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all when the
-/// first one leaves, the silent ones wait for the one that speaks.
+/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all
+/// when the first one leaves, the silent ones wait for the one that speaks.
 int refuse_everywhere(const Error& error) {
   if (launcher_rank() == 0) {
     log::error(error.line());
@@ -94,7 +94,8 @@ int start_world(const Call& call) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options = world_options(call.options());
-    if (call.invocation.command == "train" || call.invocation.command == "generate" || call.invocation.command == "eval")
+    if (call.invocation.command == "train" || call.invocation.command == "generate" ||
+        call.invocation.command == "eval")
       options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
     world = bootstrap(options);
   } catch (const Error& error) { return refuse_everywhere(error); }
@@ -143,8 +144,7 @@ int run_program(const std::vector<std::string>& arguments, char** environment) {
         if (launcher_rank() == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
         return static_cast<int>(ExitCode::usage);
       }
-      throw Error(ExitCode::usage, "no command is given", "command line",
-                  "Commands: " + command_names());
+      throw Error(ExitCode::usage, "no command is given", "command line", "Commands: " + command_names());
     }
   } catch (const Error& error) { return refuse_together(error); }
   std::vector<std::string> line{"tessera"};

@@ -1,6 +1,6 @@
-// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written, the
-// rounded copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and makes the
-// constants of the step from the scalars in device memory.
+// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written,
+// the rounded copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and
+// makes the constants of the step from the scalars in device memory.
 #include "kernels/adamw.hpp"
 
 #include "kernels/cuda/adamw_step.hpp"
@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(block)
 
 template <class T>
 void launch(const AdamWArgs& args, T* copy, StreamView stream) {
-  const Pointers p{args.grad.as<float>(), args.param.as<float>(), args.exp_avg.as<float>(), args.exp_avg_sq.as<float>()};
+  const Pointers p{args.grad.as<float>(), args.param.as<float>(), args.exp_avg.as<float>(),
+                   args.exp_avg_sq.as<float>()};
   constexpr int vector = sizeof(T) == 2 ? 8 : 4;
   const bool vectors =
       aligned16(p.grad) && aligned16(p.param) && aligned16(p.exp_avg) && aligned16(p.exp_avg_sq) && aligned16(copy);

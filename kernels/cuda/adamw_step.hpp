@@ -36,8 +36,8 @@ TESSERA_HD void adamw_element(const AdamWConstants& s, float grad, float& param,
 /// Elements of a block: enough to pay for the constants' double divisions, which each makes.
 inline constexpr std::int64_t adamw_tile_elements = 8192;
 
-/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile on, at
-/// multiples of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
+/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile
+/// on, at multiples of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
 struct AdamWTable {
   static constexpr int most = 64;
   struct Row {
@@ -79,7 +79,8 @@ TESSERA_HD AdamWTile adamw_tile(const AdamWTable& table, int tile) {
   return {first > row.begin ? first : row.begin, last < row.end ? last : row.end, row.decay};
 }
 
-/// Elements [from, to) of a tile are whole runs of n, on multiples of n of the shard; the others, fewer than 2·n, are singles.
+/// Elements [from, to) of a tile are whole runs of n, on multiples of n of the shard; the others, fewer than 2·n, are
+/// singles.
 struct AdamWRuns {
   std::int64_t from, to;
   /// The i-th single; not below the tile's last if there are fewer.

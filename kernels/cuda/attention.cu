@@ -9,14 +9,16 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr std::int64_t most_head_dim = 256, most_grid = 65535;  // batch and heads are the grid's second and third extents
+constexpr std::int64_t most_head_dim = 256,
+                       most_grid = 65535;  // batch and heads are the grid's second and third extents
 
 /// delta = Σ over a row of dout·out: a warp per (token, head).
 template <class T>
 __global__ void __launch_bounds__(team_block) delta_kernel(const AttentionCall<T> c, float* delta) {
   const std::int64_t index = Team<32>::index(), rows = c.map.batch * c.map.tokens * c.map.heads;
   if (index >= rows) return;
-  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens, t = row % c.map.tokens;
+  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
+                     t = row % c.map.tokens;
   const std::int64_t at = c.map.out(b, head, t);
   float sum = 0;
   for (std::int64_t i = Team<32>::lane(); i < c.map.head_dim; i += 32)
@@ -29,8 +31,8 @@ template <class T>
 AttentionCall<T> call_of(const AttentionShape& s, double scale, const TensorView& qkv, const TensorView& positions) {
   TESSERA_ASSERT(
       s.head_dim <= most_head_dim && s.batch <= most_grid && s.heads <= most_grid && s.tokens < (std::int64_t{1} << 31),
-      "attention of %lld x %lld tokens, %lld heads of %lld", static_cast<long long>(s.batch), static_cast<long long>(s.tokens),
-      static_cast<long long>(s.heads), static_cast<long long>(s.head_dim));
+      "attention of %lld x %lld tokens, %lld heads of %lld", static_cast<long long>(s.batch),
+      static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.head_dim));
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .scale = static_cast<float>(scale),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
@@ -77,7 +79,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
     call.vectors = call.vectors && aligned16(args.dout.data) && aligned16(args.dqkv.data);
     const AttentionShape& s = args.shape;
     delta_kernel<T>
-        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call, delta);
+        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call,
+                                                                                                              delta);
     check_launch("attention_backward delta");
     call.delta = delta;
     if constexpr (sizeof(T) == 4) launch_plain_backward(call, stream_of(stream));

@@ -1,5 +1,5 @@
-// Attention with a cache, for generation: a warp takes one query head and walks the keys of its row, 32 at a time. Bound by
-// reading them; simple before fast.
+// Attention with a cache, for generation: a warp takes one query head and walks the keys of its row, 32 at a time.
+// Bound by reading them; simple before fast.
 #include "kernels/attention_cache.hpp"
 
 #include "kernels/cuda/attention_tiles.hpp"
@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x, d = c.map.head_dim,
                      width = c.map.kv_heads * d;
   if (i >= c.map.batch * c.map.tokens * width) return;
-  const std::int64_t row = i / width, kv_head = i % width / d, column = i % d, b = row / c.map.tokens, t = row % c.map.tokens;
+  const std::int64_t row = i / width, kv_head = i % width / d, column = i % d, b = row / c.map.tokens,
+                     t = row % c.map.tokens;
   const std::int64_t position = c.position(row);
   if (position < 0 || position >= c.room) return;
   const std::int64_t to = c.cached(b, kv_head) + position * d + column;
@@ -45,8 +46,8 @@ __global__ void __launch_bounds__(team_block, 2) cached_kernel(const CacheCall<T
   const std::int64_t index = Team<32>::index();
   if (index >= c.map.batch * c.map.tokens * c.map.heads) return;
   const int lane = Team<32>::lane();
-  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens, t = row % c.map.tokens,
-                     d = c.map.head_dim;
+  const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
+                     t = row % c.map.tokens, d = c.map.head_dim;
   const std::int64_t cached = c.cached(b, head / c.map.group()), asked = c.position(row),
                      last = asked < c.room ? asked : c.room - 1;
   const T* const q = c.qkv + c.map.q(b, head, t);
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(team_block, 2) cached_kernel(const CacheCall<T
 }
 
 template <class T>
-CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const TensorView& positions, const AttentionCache& cache) {
+CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const TensorView& positions,
+                     const AttentionCache& cache) {
   TESSERA_ASSERT(s.head_dim <= 32 * most_columns, "heads of %lld", static_cast<long long>(s.head_dim));
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .room = cache.room(),
@@ -115,7 +117,8 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
     CacheCall<T> call = call_of<T>(s, args.qkv, args.positions, args.cache);
     call.out = data_of<T>(args.out);
     call.scale = static_cast<float>(args.scale);
-    cached_kernel<T><<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call);
+    cached_kernel<T>
+        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call);
     check_launch("cached_attention");
   });
 }

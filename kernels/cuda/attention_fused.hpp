@@ -17,10 +17,11 @@ inline constexpr bool cudnn_built = false;
 namespace cudnn {
 /// Throws Error (usage) where they cannot run on the device.
 void require(Device device);
-/// Of calls that fused_split() takes, on memory that is aligned to 16 bytes, without positions. The first call of a shape makes
-/// its kernels, which takes a second; later ones allocate nothing on the device and wait for nothing.
+/// Of calls that fused_split() takes, on memory that is aligned to 16 bytes, without positions. The first call of a
+/// shape makes its kernels, which takes a second; later ones allocate nothing on the device and wait for nothing.
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
-/// Chunk by chunk of the batch. delta (B, nh, T) is written to the workspace's front, the library's scratch lies behind it.
+/// Chunk by chunk of the batch. delta (B, nh, T) is written to the workspace's front, the library's scratch lies behind
+/// it.
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 }  // namespace cudnn
 

@@ -1,5 +1,6 @@
-// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared memory.
-// Slow and simple: what golden curves and gradient checks run on. Sums have one order, so equal calls give equal bits.
+// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared
+// memory. Slow and simple: what golden curves and gradient checks run on. Sums have one order, so equal calls give
+// equal bits.
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/team.cuh"
 

@@ -1,6 +1,6 @@
 #pragma once
-// What of attention a fused library kernel takes, in how many pieces, and what scratch that needs: formulas, so that a plan
-// needs neither library nor device.
+// What of attention a fused library kernel takes, in how many pieces, and what scratch that needs: formulas, so that a
+// plan needs neither library nor device.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +17,8 @@ struct FusedSplit {
   std::size_t workspace = 0;  // bytes, of backward
 };
 
-/// Backward that adds in one order keeps dP: 2 bytes for each score of rounded-up tokens; and where heads share keys, dK and dV
-/// of every head. As cuDNN 9.19 plans it for sm_90 (tests/kernels/cuda/attention_graph_test.cpp).
+/// Backward that adds in one order keeps dP: 2 bytes for each score of rounded-up tokens; and where heads share keys,
+/// dK and dV of every head. As cuDNN 9.19 plans it for sm_90 (tests/kernels/cuda/attention_graph_test.cpp).
 [[nodiscard]] inline std::size_t fused_row_bytes(const AttentionShape& s) {
   const auto up = [](std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
   const std::int64_t scores = 2 * s.heads * up(s.tokens, 64) * up(s.tokens, 128);
@@ -42,7 +42,8 @@ inline constexpr std::size_t fused_extra_bytes = 4096;  // counters of the libra
 
 /// None: our own kernels do it. bf16 and fp16, heads of 64 and 128, sequences whose scratch has a bound.
 [[nodiscard]] inline std::optional<FusedSplit> fused_split(const AttentionShape& s, DType dtype) {
-  if ((dtype != DType::bf16 && dtype != DType::f16) || (s.head_dim != 64 && s.head_dim != 128) || s.batch == 0 || s.tokens == 0)
+  if ((dtype != DType::bf16 && dtype != DType::f16) || (s.head_dim != 64 && s.head_dim != 128) || s.batch == 0 ||
+      s.tokens == 0)
     return std::nullopt;
   const std::size_t row = fused_row_bytes(s);
   if (row > fused_most_bytes) return std::nullopt;

@@ -1,6 +1,6 @@
-// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel walks queries for a tile of keys
-// and writes dK and dV, another walks keys for a tile of queries and writes dQ; both make the scores again. What crosses warps
-// is nothing: the products of a warp's 16 rows stay in its registers, so equal calls give equal bits.
+// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel walks queries for a tile of
+// keys and writes dK and dV, another walks keys for a tile of queries and writes dQ; both make the scores again. What
+// crosses warps is nothing: the products of a warp's 16 rows stay in its registers, so equal calls give equal bits.
 #include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -62,8 +62,8 @@ __device__ __forceinline__ void load_statistics(QueryStatistics& to, const Atten
   if (i >= tile_rows) return;
   const bool exists = row + i < c.map.tokens;
   const std::int64_t at = c.map.lse(b, head, exists ? row + i : 0);
-  to.lse[i] =
-      exists ? c.lse[at] * log2_e : INFINITY;  // exp of what is minus infinity is 0: rows that do not exist count nothing
+  to.lse[i] = exists ? c.lse[at] * log2_e
+                     : INFINITY;  // exp of what is minus infinity is 0: rows that do not exist count nothing
   to.delta[i] = exists ? c.delta[at] : 0.0F;
   to.from[i] = static_cast<std::int32_t>(exists ? first_seen(c.positions, c.map, b, row + i) : 0);
 }
@@ -71,8 +71,9 @@ __device__ __forceinline__ void load_statistics(QueryStatistics& to, const Atten
 /// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) of
 /// which statistics begin at `at`.
 template <int Tiles>
-__device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&dp)[Tiles][4], const QueryStatistics& of, int at,
-                                                 std::int64_t key, std::int64_t query, float scale_log2, int lane) {
+__device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&dp)[Tiles][4], const QueryStatistics& of,
+                                                 int at, std::int64_t key, std::int64_t query, float scale_log2,
+                                                 int lane) {
 #pragma unroll
   for (int j = 0; j < Tiles; ++j)
 #pragma unroll
@@ -95,11 +96,13 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
   constexpr int columns = own_columns<D> / 8, parts = D / own_columns<D>;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
-  T *const v_tile = k_tile + tile_rows * D, *const q_tile = v_tile + tile_rows * D, *const do_tile = q_tile + tile_rows * D;
+  T *const v_tile = k_tile + tile_rows * D, *const q_tile = v_tile + tile_rows * D,
+           *const do_tile = q_tile + tile_rows * D;
   auto& statistics = *reinterpret_cast<QueryStatistics*>(do_tile + tile_rows * D);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first_column = static_cast<int>(blockIdx.x % parts) * columns;
-  const std::int64_t first = blockIdx.x / parts * static_cast<std::int64_t>(tile_rows), kv_head = blockIdx.y, b = blockIdx.z;
+  const std::int64_t first = blockIdx.x / parts * static_cast<std::int64_t>(tile_rows), kv_head = blockIdx.y,
+                     b = blockIdx.z;
   const std::int64_t key = first + warp * warp_rows, tokens = c.map.tokens, group = c.map.group();
   const std::int64_t last_key = first + tile_rows < tokens ? first + tile_rows - 1 : tokens - 1;
   const float scale_log2 = c.scale * log2_e;
@@ -159,7 +162,8 @@ template <int D, class T>
 __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionCall<T> c) {
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
-  T *const do_tile = q_tile + tile_rows * D, *const k_tile = do_tile + tile_rows * D, *const v_tile = k_tile + tile_rows * D;
+  T *const do_tile = q_tile + tile_rows * D, *const k_tile = do_tile + tile_rows * D,
+           *const v_tile = k_tile + tile_rows * D;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t block = static_cast<std::int64_t>(gridDim.x) - 1 - blockIdx.x, head = blockIdx.y, b = blockIdx.z;
   const std::int64_t first = block * tile_rows, row = first + warp * warp_rows, tokens = c.map.tokens;

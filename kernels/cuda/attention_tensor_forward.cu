@@ -20,8 +20,8 @@ struct Rows {
 
 /// Scores that may not be seen to -inf.
 template <int Tiles>
-__device__ __forceinline__ void mask(float (&s)[Tiles][4], std::int64_t row, std::int64_t key, const std::int64_t (&from)[2],
-                                     int lane) {
+__device__ __forceinline__ void mask(float (&s)[Tiles][4], std::int64_t row, std::int64_t key,
+                                     const std::int64_t (&from)[2], int lane) {
 #pragma unroll
   for (int j = 0; j < Tiles; ++j)
 #pragma unroll
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(
   const RowsOf<T> q{c.qkv + c.map.q(b, head, 0), c.map.stride(), tokens, d, c.vectors};
   const RowsOf<T> k{c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
   const RowsOf<T> v{c.qkv + c.map.v(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
-  const std::int64_t last = first + tile_rows < tokens ? first + tile_rows : tokens;  // queries end here, and so do keys
+  const std::int64_t last =
+      first + tile_rows < tokens ? first + tile_rows : tokens;  // queries end here, and so do keys
   std::int64_t from[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -143,7 +144,8 @@ template <int D, class T>
 void launch(const AttentionCall<T>& c, cudaStream_t stream) {
   constexpr std::size_t bytes = (tile_rows + 2 * key_rows<D>)*D * sizeof(T);
   allow_shared(forward_kernel<D, T>, bytes);
-  const dim3 grid(blocks_for(c.map.tokens, tile_rows), static_cast<unsigned>(c.map.heads), static_cast<unsigned>(c.map.batch));
+  const dim3 grid(blocks_for(c.map.tokens, tile_rows), static_cast<unsigned>(c.map.heads),
+                  static_cast<unsigned>(c.map.batch));
   forward_kernel<D, T><<<grid, tile_threads, bytes, stream>>>(c);
   check_launch("attention_forward");
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Where the numbers of attention's tiles lie: heads in memory, rows in shared memory, elements in the registers of a warp. Host
-// and device, so that the maps are tested without a device. Tiles are 64 rows of D numbers of two bytes; the product is
-// mma.m16n8k16 (PTX ISA, "Matrix Fragments").
+// Where the numbers of attention's tiles lie: heads in memory, rows in shared memory, elements in the registers of a
+// warp. Host and device, so that the maps are tested without a device. Tiles are 64 rows of D numbers of two bytes; the
+// product is mma.m16n8k16 (PTX ISA, "Matrix Fragments").
 
 #include "kernels/cuda/element.hpp"
 
@@ -13,8 +13,9 @@ inline constexpr int tile_warps = 4;
 inline constexpr int tile_threads = 32 * tile_warps;
 inline constexpr int chunk_elements = 8;  // 16 bytes: what one lane hands to ldmatrix
 
-/// Elements from the start of a tile to chunk `chunk` of row `row`, rows of `width` numbers (a multiple of 64). Chunks are
-/// exchanged within groups of eight by the row's low bits, so that eight rows of one column of chunks lie in different banks.
+/// Elements from the start of a tile to chunk `chunk` of row `row`, rows of `width` numbers (a multiple of 64). Chunks
+/// are exchanged within groups of eight by the row's low bits, so that eight rows of one column of chunks lie in
+/// different banks.
 TESSERA_HD int tile_at(int row, int chunk, int width) { return row * width + ((chunk ^ (row & 7)) * chunk_elements); }
 
 // ldmatrix.x4 reads four 8×8 matrices; lane l names row l%8 of matrix l/8. As A (16 rows, 16 deep) they are: rows 0-7,

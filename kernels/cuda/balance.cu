@@ -38,13 +38,15 @@ __global__ void __launch_bounds__(team_block)
 
 /// A block for each loss: the terms of all experts at once, then one thread adds them in order.
 __global__ void __launch_bounds__(team_block)
-    losses_kernel(const RouterTable table, const Words words, const double* gradient_scale, double unit, std::int64_t* sums) {
+    losses_kernel(const RouterTable table, const Words words, const double* gradient_scale, double unit,
+                  std::int64_t* sums) {
   extern __shared__ double terms[];
   std::int64_t tokens = 0;
   const double weight = count(words, tokens) / *gradient_scale;
   const LayerRange layers = layers_of(blockIdx.x, table.layers);
   const double rows = static_cast<double>(tokens) * static_cast<double>(layers.count);
-  for (std::int64_t e = threadIdx.x; e < table.experts; e += team_block) terms[e] = balance_term(table, layers, rows, e);
+  for (std::int64_t e = threadIdx.x; e < table.experts; e += team_block)
+    terms[e] = balance_term(table, layers, rows, e);
   __syncthreads();
   if (threadIdx.x != 0) return;
   double sum = 0;
@@ -55,8 +57,8 @@ __global__ void __launch_bounds__(team_block)
 }  // namespace
 
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream) {
-  gradient_kernel<<<1, team_block, 0, stream_of(stream)>>>(table_of(args.of.router), words_of(args.of), args.coefficient,
-                                                           args.out.as<double>());
+  gradient_kernel<<<1, team_block, 0, stream_of(stream)>>>(table_of(args.of.router), words_of(args.of),
+                                                           args.coefficient, args.out.as<double>());
   check_launch("balance_gradient");
 }
 

@@ -11,7 +11,8 @@ constexpr int sum_columns = 32, sum_rows = 32;
 
 template <class T, class G>
 __global__ void __launch_bounds__(sum_columns* sum_rows)
-    column_sums_kernel(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, G* out, bool accumulate) {
+    column_sums_kernel(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, G* out,
+                       bool accumulate) {
   __shared__ float parts[sum_rows][sum_columns + 1];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * sum_columns + lane;
@@ -35,7 +36,8 @@ __global__ void __launch_bounds__(sum_columns* sum_rows)
 }  // namespace
 
 void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
-  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1], stride = args.stride > 0 ? args.stride : columns;
+  const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
+                     stride = args.stride > 0 ? args.stride : columns;
   if (columns == 0) return;
   by_element(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -51,8 +53,8 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
 void add(const AddArgs& args, StreamView stream) {
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for_each<vector_length<T>>(Add<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(), {args.x.data, args.y.data},
-                               stream, "add");
+    for_each<vector_length<T>>(Add<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(),
+                               {args.x.data, args.y.data}, stream, "add");
   });
 }
 

@@ -1,6 +1,6 @@
-// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in that
-// order: the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side, so that an id
-// of many rows costs its rows' loads, eight in flight.
+// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in
+// that order: the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side,
+// so that an id of many rows costs its rows' loads, eight in flight.
 #include "kernels/embedding.hpp"
 
 #include "kernels/cuda/ops.hpp"
@@ -40,7 +40,8 @@ struct Gradient {
 
 constexpr int run_warps = 8, rows_in_flight = 8;
 
-/// Adds rows of dy in order, all of them loaded before the first is added; lane i + r of the warp knows which is the r-th.
+/// Adds rows of dy in order, all of them loaded before the first is added; lane i + r of the warp knows which is the
+/// r-th.
 template <int Rows, int N, class T>
 __device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std::int32_t own, int i, float (&sum)[N]) {
   float v[Rows][N];
@@ -52,8 +53,8 @@ __device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std
     for (int k = 0; k < N; ++k) sum[k] += v[r][k];
 }
 
-/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes hold N
-/// columns each.
+/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes
+/// hold N columns each.
 template <int N, class T, class G>
 __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient<T, G> g, const SortedRows sorted) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -124,7 +125,8 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
                         args.tokens_table.shape[1]};
     // Rows that are no multiple of a vector go element by element.
     const void* const odd = op.channels % vector_length<T> == 0 ? nullptr : reinterpret_cast<const void*>(1);
-    for_each<vector_length<T>>(op, args.y.numel(), {op.table, op.positions_table, op.y, odd}, stream, "embedding_forward");
+    for_each<vector_length<T>>(op, args.y.numel(), {op.table, op.positions_table, op.y, odd}, stream,
+                               "embedding_forward");
   });
 }
 
@@ -135,7 +137,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
     using T = decltype(zero);
     by_gradient<T>(args.dtokens_table.dtype, [&](auto gradient) {
       using G = decltype(gradient);
-      const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels, args.accumulate_tokens};
+      const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels,
+                             args.accumulate_tokens};
       if (!args.accumulate_tokens) clear(args.dtokens_table, stream);
       if (rows > 0)
         scatter(g, {data_of<std::int32_t>(args.ids), rows, args.dtokens_table.shape[0], args.workspace.data}, stream);
@@ -145,7 +148,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
       if (!args.accumulate_positions) clear(dpositions, stream);
       if (rows == 0) return;
       if (args.positions)
-        return scatter(p, {data_of<std::int32_t>(args.positions), rows, dpositions.shape[0], args.workspace.data}, stream);
+        return scatter(p, {data_of<std::int32_t>(args.positions), rows, dpositions.shape[0], args.workspace.data},
+                       stream);
       positions_kernel<T, G><<<blocks_for(tokens * channels, 256), 256, 0, stream_of(stream)>>>(p, tokens);
       check_launch("embedding_backward positions");
     });

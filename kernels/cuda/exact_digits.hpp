@@ -1,5 +1,6 @@
 #pragma once
-// ExactSum's digits (runtime/base/exact_sum.hpp) where no ExactSum can be: a term as three integers to add, on host and device.
+// ExactSum's digits (runtime/base/exact_sum.hpp) where no ExactSum can be: a term as three integers to add, on host and
+// device.
 
 #include "kernels/cuda/element.hpp"
 #include "runtime/base/exact_sum.hpp"

@@ -41,16 +41,16 @@ struct Backward {
 void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for_each<vector_length<T>>(Forward<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(), {args.x.data, args.y.data},
-                               stream, "gelu_forward");
+    for_each<vector_length<T>>(Forward<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(),
+                               {args.x.data, args.y.data}, stream, "gelu_forward");
   });
 }
 
 void gelu_backward(const GeluBackwardArgs& args, StreamView stream) {
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for_each<vector_length<T>>(Backward<T>{data_of<T>(args.x), data_of<T>(args.dy), data_of<T>(args.dx)}, args.x.numel(),
-                               {args.x.data, args.dy.data, args.dx.data}, stream, "gelu_backward");
+    for_each<vector_length<T>>(Backward<T>{data_of<T>(args.x), data_of<T>(args.dy), data_of<T>(args.dx)},
+                               args.x.numel(), {args.x.data, args.dy.data, args.dx.data}, stream, "gelu_backward");
   });
 }
 

@@ -1,5 +1,5 @@
-// Products on a device: one description and one algorithm for each plan, made at its first call and kept; one workspace for
-// each stream. Later calls allocate nothing and wait for nothing.
+// Products on a device: one description and one algorithm for each plan, made at its first call and kept; one workspace
+// for each stream. Later calls allocate nothing and wait for nothing.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -18,7 +18,8 @@ namespace {
 std::string identity_of(int device) {
   cudaDeviceProp properties{};
   TESSERA_CUDA(cudaGetDeviceProperties(&properties, device));
-  return strfmt("cuBLASLt %zu on %s sm_%d%d", gemm_library().version(), properties.name, properties.major, properties.minor);
+  return strfmt("cuBLASLt %zu on %s sm_%d%d", gemm_library().version(), properties.name, properties.major,
+                properties.minor);
 }
 
 /// A product's first call since noting began.
@@ -132,8 +133,8 @@ std::size_t take_product_choices(const std::string& text, const std::string& fro
 
 void gemm(const GemmArgs& args, StreamView stream) {
   TESSERA_ASSERT(stream.handle != nullptr, "a device product on the host's stream");
-  TESSERA_ASSERT(args.a.dtype == args.b.dtype && (args.c.dtype == args.a.dtype || args.c.dtype == DType::f32), "%s by %s to %s",
-                 name_of(args.a.dtype), name_of(args.b.dtype), name_of(args.c.dtype));
+  TESSERA_ASSERT(args.a.dtype == args.b.dtype && (args.c.dtype == args.a.dtype || args.c.dtype == DType::f32),
+                 "%s by %s to %s", name_of(args.a.dtype), name_of(args.b.dtype), name_of(args.c.dtype));
   TESSERA_ASSERT(!args.bias || args.bias.dtype == args.a.dtype, "bias of %s", name_of(args.bias.dtype));
   const GemmPlan plan = plan_gemm(args);
   const auto queue = static_cast<cudaStream_t>(stream.handle);

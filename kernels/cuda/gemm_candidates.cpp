@@ -51,8 +51,9 @@ class Clock {
 
 void set_bias(const GemmCall& call, const GemmProduct& product) {
   if (product.plan.bias)
-    check_gemm(gemm_library().desc_set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data, sizeof(void*)), "BIAS_POINTER",
-               product.plan);
+    check_gemm(gemm_library().desc_set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data,
+                                       sizeof(void*)),
+               "BIAS_POINTER", product.plan);
 }
 
 void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulAlgo_t& algorithm) {
@@ -71,8 +72,8 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const GemmPro
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(count));
   int answered = 0;
   const cublasStatus_t status =
-      gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result, product.result,
-                               product.preference, count, found.data(), &answered);
+      gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result,
+                               product.result, product.preference, count, found.data(), &answered);
   found.resize(static_cast<std::size_t>(answered));
   std::vector<cublasLtMatmulAlgo_t> good;
   for (const auto& candidate : found)

@@ -1,5 +1,6 @@
 #pragma once
-// What the library offers for a product, and how fast each is. cublasLt.h and cuda_runtime.h are in the including source file.
+// What the library offers for a product, and how fast each is. cublasLt.h and cuda_runtime.h are in the including
+// source file.
 
 #include <vector>
 

@@ -50,7 +50,8 @@ std::size_t GemmChoices::take(const std::string& text, const std::string& from) 
   std::istringstream lines(text);
   std::string line, plan;
   if (!std::getline(lines, line) || line != what_it_is || !std::getline(lines, line))
-    throw Error(ExitCode::data, "this is no file of choices for products", from, "Name another, or one that is not there yet");
+    throw Error(ExitCode::data, "this is no file of choices for products", from,
+                "Name another, or one that is not there yet");
   GemmChoices read(line);
   while (std::getline(lines, line)) {
     AlgorithmBytes algorithm{};
@@ -58,8 +59,9 @@ std::size_t GemmChoices::take(const std::string& text, const std::string& from) 
   }
   if (read.text() != text) throw Error(ExitCode::data, "the choices for products are damaged", from, remedy);
   if (read.identity_ != identity_)
-    throw Error(ExitCode::usage, "the choices for products were made with " + read.identity_ + ", and this is " + identity_,
-                from, "Name another file; one that is not there is made");
+    throw Error(ExitCode::usage,
+                "the choices for products were made with " + read.identity_ + ", and this is " + identity_, from,
+                "Name another file; one that is not there is made");
   for (const auto& [key, algorithm] : read.choices_) choices_[key] = algorithm;
   return read.choices_.size();
 }

@@ -12,17 +12,18 @@
 
 namespace tessera::kernels::cuda {
 
-/// A candidate's 64 bytes, as the library gives them; they mean something to the same library on the same kind of device only.
+/// A candidate's 64 bytes, as the library gives them; they mean something to the same library on the same kind of
+/// device only.
 using AlgorithmBytes = std::array<std::uint64_t, 8>;
 
-/// Choices by str(plan). Text: a first line that says what it is, one that names library and device, "PLAN = 16 hexadecimal
-/// digits, eight times" in order, and a last line with a sum of what stands above.
+/// Choices by str(plan). Text: a first line that says what it is, one that names library and device, "PLAN = 16
+/// hexadecimal digits, eight times" in order, and a last line with a sum of what stands above.
 class GemmChoices {
  public:
   explicit GemmChoices(std::string identity) : identity_(std::move(identity)) {}
   [[nodiscard]] std::string text() const;
-  /// Adds what another's text() says; returns how many that are. Throws Error (usage) if it was made for another library or
-  /// device, Error (data) if text() would not write it so, to the last byte. `from` is where it is from.
+  /// Adds what another's text() says; returns how many that are. Throws Error (usage) if it was made for another
+  /// library or device, Error (data) if text() would not write it so, to the last byte. `from` is where it is from.
   std::size_t take(const std::string& text, const std::string& from);
   [[nodiscard]] std::optional<AlgorithmBytes> find(const GemmPlan& plan) const;
   void keep(const GemmPlan& plan, const AlgorithmBytes& algorithm) { choices_[str(plan)] = algorithm; }

@@ -73,24 +73,27 @@ GemmProduct::GemmProduct(const GemmPlan& p) : plan(p) {
   const auto matrix = [&](cublasLtMatrixLayout_t& layout, cudaDataType_t type, bool transposed, std::int64_t rows,
                           std::int64_t columns, std::int64_t pitch) {
     if (transposed) std::swap(rows, columns);
-    check_gemm(lib.layout_create(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), pitch),
-               "cublasLtMatrixLayoutCreate", p);
+    check_gemm(
+        lib.layout_create(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), pitch),
+        "cublasLtMatrixLayoutCreate", p);
   };
   matrix(first, operands, p.first_transposed, p.m, p.k, p.first_pitch);
   matrix(second, operands, p.second_transposed, p.k, p.n, p.second_pitch);
   matrix(result, to, false, p.m, p.n, p.result_pitch);
   check_gemm(lib.preference_create(&preference), "cublasLtMatmulPreferenceCreate", p);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, gemm_workspace_bytes, "MAX_WORKSPACE_BYTES", p);
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, gemm_workspace_bytes,
+      "MAX_WORKSPACE_BYTES", p);
   const auto reduction = static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction, "REDUCTION_SCHEME_MASK", p);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.first_alignment, "MIN_ALIGNMENT_A_BYTES",
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction, "REDUCTION_SCHEME_MASK",
       p);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.second_alignment, "MIN_ALIGNMENT_B_BYTES",
-      p);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.result_alignment, "MIN_ALIGNMENT_C_BYTES",
-      p);
-  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.result_alignment, "MIN_ALIGNMENT_D_BYTES",
-      p);
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.first_alignment,
+      "MIN_ALIGNMENT_A_BYTES", p);
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.second_alignment,
+      "MIN_ALIGNMENT_B_BYTES", p);
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.result_alignment,
+      "MIN_ALIGNMENT_C_BYTES", p);
+  set(lib.preference_set, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.result_alignment,
+      "MIN_ALIGNMENT_D_BYTES", p);
 }
 
 GemmProduct::~GemmProduct() {

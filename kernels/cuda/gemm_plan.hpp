@@ -1,8 +1,10 @@
 #pragma once
-// A row-major product in the words of a column-major library, without one: pure, so that it is tested where no device is.
+// A row-major product in the words of a column-major library, without one: pure, so that it is tested where no device
+// is.
 //
-// A row-major (r, c) matrix is a column-major c×r one with the same distance between lines. So C = op(A)·op(B), row-major, is
-// asked for as Cᵀ = op(B)ᵀ·op(A)ᵀ: the library's first operand is our B, its m our n, and nothing is moved.
+// A row-major (r, c) matrix is a column-major c×r one with the same distance between lines. So C = op(A)·op(B),
+// row-major, is asked for as Cᵀ = op(B)ᵀ·op(A)ᵀ: the library's first operand is our B, its m our n, and nothing is
+// moved.
 //
 //   N tokens, W (O, I)   library's ops (m, n, k)   its first, second operand
 //   Y = X·Wᵀ             T, N (O, N, I)            W, X

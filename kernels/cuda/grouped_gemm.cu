@@ -15,7 +15,8 @@ MatrixOf<T> matrix_of(const TensorView& view, std::int64_t distance = 0) {
 }
 
 bool allows_pairs(const TensorView& c, std::int64_t distance) {
-  return reinterpret_cast<std::uintptr_t>(c.data) % (2 * size_of(c.dtype)) == 0 && c.shape[1] % 2 == 0 && distance % 2 == 0;
+  return reinterpret_cast<std::uintptr_t>(c.data) % (2 * size_of(c.dtype)) == 0 && c.shape[1] % 2 == 0 &&
+         distance % 2 == 0;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Products of groups in fp32, without tensor cores: a block of 256 threads has a tile of 64 x 64, each thread 4 x 4 of it;
-// depth is added in ascending order.
+// Products of groups in fp32, without tensor cores: a block of 256 threads has a tile of 64 x 64, each thread 4 x 4 of
+// it; depth is added in ascending order.
 #include "kernels/cuda/grouped_problem.cuh"
 
 namespace tessera::kernels::cuda {
@@ -34,7 +34,8 @@ __device__ __forceinline__ void make_tile(const Operands<float>& x, const Result
 #pragma unroll
       for (int i = 0; i < each; ++i)
 #pragma unroll
-        for (int j = 0; j < each; ++j) sums[i][j] = fused(a[d * pitch + row + i], b[d * pitch + column + j], sums[i][j]);
+        for (int j = 0; j < each; ++j)
+          sums[i][j] = fused(a[d * pitch + row + i], b[d * pitch + column + j], sums[i][j]);
     }
     __syncthreads();
   }
@@ -42,7 +43,8 @@ __device__ __forceinline__ void make_tile(const Operands<float>& x, const Result
   for (int i = 0; i < each; ++i)
 #pragma unroll
     for (int j = 0; j < each; j += 2)
-      if (row + i < result.rows && column + j < result.columns) put(result, row + i, column + j, sums[i][j], sums[i][j + 1]);
+      if (row + i < result.rows && column + j < result.columns)
+        put(result, row + i, column + j, sums[i][j], sums[i][j + 1]);
 }
 
 template <bool TransB>

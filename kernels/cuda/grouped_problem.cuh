@@ -53,8 +53,8 @@ struct ResultOf {
   bool add, pairs;
 };
 
-/// The operands and the result of this block's tile; rows < 1: it has no work. Columns of tiles go first: neighbours share
-/// rows of a.
+/// The operands and the result of this block's tile; rows < 1: it has no work. Columns of tiles go first: neighbours
+/// share rows of a.
 template <class T>
 __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int height, int width, Operands<T>& x) {
   const std::int64_t wide = (c.columns + width - 1) / width, block = blockIdx.x;
@@ -62,7 +62,8 @@ __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int heig
   x = {c.a, c.b, tile.first, block % wide * width, c.a.columns};
   x.a.rows = tile.last;
   x.b.first += tile.group * c.distance;
-  return {c.c + tile.first * c.columns + x.column, c.columns, tile.last - tile.first, c.columns - x.column, c.add, c.pairs};
+  return {
+      c.c + tile.first * c.columns + x.column, c.columns, tile.last - tile.first, c.columns - x.column, c.add, c.pairs};
 }
 template <class T, class C>
 __device__ __forceinline__ ResultOf<C> tile_of(const GradientCall<T, C>& c, int height, int width, Operands<T>& x) {

@@ -1,6 +1,6 @@
 // Products of groups by mma.m16n8k16: a block has a tile of 128 x 128 of the result, each of its four warps 64 x 64 in
-// registers; tiles of the operands, 64 deep, come by cp.async, two steps ahead. Depth is added in ascending order, sixteen at
-// a time.
+// registers; tiles of the operands, 64 deep, come by cp.async, two steps ahead. Depth is added in ascending order,
+// sixteen at a time.
 #include "kernels/cuda/grouped_problem.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -31,7 +31,8 @@ __device__ __forceinline__ void load_part(T* tile, const MatrixOf<T>& from, std:
       const bool exists = row_exists && first < from.columns;
       copy_async(to, exists ? source : from.first, exists);
     } else {
-      for (int e = 0; e < chunk_elements; ++e) to[e] = row_exists && first + e < from.columns ? source[e] : rounded<T>(0.0F);
+      for (int e = 0; e < chunk_elements; ++e)
+        to[e] = row_exists && first + e < from.columns ? source[e] : rounded<T>(0.0F);
     }
   }
 }
@@ -45,8 +46,8 @@ __device__ __forceinline__ void load_operand(T* tile, const MatrixOf<T>& from, s
 
 /// sums += the 64 x 64 of this warp, a tile deep.
 template <Rows A, Rows B, class T>
-__device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* a_tile, const T* b_tile, int row, int column,
-                                               int lane) {
+__device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* a_tile, const T* b_tile, int row,
+                                               int column, int lane) {
 #pragma unroll
   for (int k = 0; k < tile_depth; k += 16) {
     std::uint32_t a[4][4];
@@ -56,7 +57,8 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* 
       if constexpr (A == Rows::outer)
         load_matrices(a[i], a_tile + tile_at(first + a_row(lane), k / chunk_elements + a_chunk(lane), tile_depth));
       else
-        load_matrices_transposed(a[i], a_tile + tile_at(k + at_row(lane), first / chunk_elements + at_chunk(lane), tile_side));
+        load_matrices_transposed(
+            a[i], a_tile + tile_at(k + at_row(lane), first / chunk_elements + at_chunk(lane), tile_side));
     }
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
@@ -64,7 +66,9 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* 
       std::uint32_t b[4];
       if constexpr (B == Rows::outer)
         load_matrices(b, b_tile + tile_at(first + b_row(lane), k / chunk_elements + b_chunk(lane), tile_depth));
-      else load_matrices_transposed(b, b_tile + tile_at(k + bt_row(lane), first / chunk_elements + bt_chunk(lane), tile_side));
+      else
+        load_matrices_transposed(
+            b, b_tile + tile_at(k + bt_row(lane), first / chunk_elements + bt_chunk(lane), tile_side));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         multiply_add<T>(sums[i][j], a[i], b[0], b[1]);

@@ -1,6 +1,6 @@
-// The head with its loss on a device: logits of a block of rows in fp32 (gemm), then one kernel per row of them, which makes
-// maximum, sum and loss in one reading and turns the logits into their gradient, rounded to the activations' type, in the
-// same memory; then the two products.
+// The head with its loss on a device: logits of a block of rows in fp32 (gemm), then one kernel per row of them, which
+// makes maximum, sum and loss in one reading and turns the logits into their gradient, rounded to the activations'
+// type, in the same memory; then the two products.
 #include "kernels/cross_entropy.hpp"
 
 #include "kernels/cuda/exact_digits.hpp"
@@ -88,7 +88,8 @@ __device__ Running join_block(Running r) {
       r = lower;
     }
   }
-  if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = r.max, places[threadIdx.x / 32] = r.at, sums[threadIdx.x / 32] = r.sum;
+  if (threadIdx.x % 32 == 0)
+    maxima[threadIdx.x / 32] = r.max, places[threadIdx.x / 32] = r.at, sums[threadIdx.x / 32] = r.sum;
   __syncthreads();
   Running all{maxima[0], places[0], sums[0]};
   for (int w = 1; w < loss_threads / 32; ++w) all.join(maxima[w], places[w], sums[w]);
@@ -111,8 +112,8 @@ __device__ __forceinline__ int read(const float* x, std::int64_t c, std::int64_t
   return vocab - c < loss_vector ? static_cast<int>(vocab - c) : loss_vector;
 }
 
-/// Gradients over the logits of a row, tile by tile: a tile is read before any of it is written, and what is written lies
-/// below what is still to be read.
+/// Gradients over the logits of a row, tile by tile: a tile is read before any of it is written, and what is written
+/// lies below what is still to be read.
 template <class T, class F>
 __device__ void rewrite(float* x, std::int64_t vocab, const F& gradient) {
   T* const to = reinterpret_cast<T*>(x);
@@ -202,7 +203,8 @@ void head_loss(const HeadLossArgs& args, StreamView stream) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   if (n == 0) {  // an empty micro-batch
     if (args.dweight && !args.accumulate)
-      check(cudaMemsetAsync(args.dweight.data, 0, args.dweight.nbytes(), stream_of(stream)), "clearing the head's gradient");
+      check(cudaMemsetAsync(args.dweight.data, 0, args.dweight.nbytes(), stream_of(stream)),
+            "clearing the head's gradient");
     return;
   }
   TESSERA_ASSERT(args.workspace.nbytes() >= head_loss_workspace(n, vocab) && aligned16(args.workspace.data),

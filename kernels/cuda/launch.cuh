@@ -1,5 +1,6 @@
 #pragma once
-// What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu files.
+// What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu
+// files.
 
 #include "kernels/cuda/element.hpp"
 #include "runtime/base/cuda/check.hpp"
@@ -14,7 +15,8 @@ inline cudaStream_t stream_of(StreamView stream) {
 }
 
 /// Of a call of the runtime, by name.
-inline void check(cudaError_t status, const char* what, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+inline void check(cudaError_t status, const char* what, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   ::tessera::cuda::check(static_cast<int>(status), what, file, line);
 }
 /// Behind every launch: a grid that cannot run is an error here, not at some later call.

@@ -1,5 +1,5 @@
-// LayerNorm on a device: a warp or a block per row; mean first, then the squares around it, as the host has it. Backward makes
-// the gradients of weight and bias first, by columns, because dx may lie over dy.
+// LayerNorm on a device: a warp or a block per row; mean first, then the squares around it, as the host has it.
+// Backward makes the gradients of weight and bias first, by columns, because dx may lie over dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/layer_norm.hpp"
@@ -43,7 +43,8 @@ struct Forward {
     } else {
       const auto n = static_cast<float>(r.channels);
       mean = div(row_sum<N, TeamType>(x, r.channels, [](float v) { return v; }), n);
-      const float variance = div(row_sum<N, TeamType>(x, r.channels, [mean](float v) { return (v - mean) * (v - mean); }), n);
+      const float variance =
+          div(row_sum<N, TeamType>(x, r.channels, [mean](float v) { return (v - mean) * (v - mean); }), n);
       rstd = div(1.0F, root(add(variance, r.eps)));
       if (TeamType::lane() == 0) {
         if (r.mean) r.mean[row] = mean;
@@ -131,17 +132,18 @@ float* optional(const TensorView& view) { return view ? view.as<float>() : nullp
 void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y), optional(args.mean),
-                    optional(args.rstd), args.x.shape[1], static_cast<float>(args.eps), /*apply=*/false},
-                   args.x.shape[0], stream);
+    run_forward<T>(
+        {data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y), optional(args.mean),
+         optional(args.rstd), args.x.shape[1], static_cast<float>(args.eps), /*apply=*/false},
+        args.x.shape[0], stream);
   });
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y), optional(args.mean),
-                    optional(args.rstd), args.x.shape[1], 0.0F, /*apply=*/true},
+    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y),
+                    optional(args.mean), optional(args.rstd), args.x.shape[1], 0.0F, /*apply=*/true},
                    args.x.shape[0], stream);
   });
 }

@@ -25,7 +25,8 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
 
 /// c += a·b, 16×8 by 16 deep.
 template <class T>
-__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                             std::uint32_t b1) {
   if constexpr (std::is_same_v<T, bf16>)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -57,7 +58,8 @@ __device__ __forceinline__ void as_a(std::uint32_t (&a)[4], const float (&left)[
 /// 16 bytes from global to shared memory without registers; what lies past `valid` is zero.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+               : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Until at most `Groups` of this thread's groups of copies are under way.
@@ -129,7 +131,8 @@ __device__ __forceinline__ void multiply_columns(float (&out)[Columns][4], const
 #pragma unroll
     for (int n = 0; n < Columns; n += 2) {
       std::uint32_t b[4];
-      load_matrices_transposed(b, b_tile + tile_at(b_first + 8 * k + bt_row(lane), first_column + n + bt_chunk(lane), D));
+      load_matrices_transposed(b,
+                               b_tile + tile_at(b_first + 8 * k + bt_row(lane), first_column + n + bt_chunk(lane), D));
       multiply_add<T>(out[n], a, b[0], b[1]);
       multiply_add<T>(out[n + 1], a, b[2], b[3]);
     }

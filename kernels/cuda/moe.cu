@@ -33,7 +33,9 @@ __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, 
     if (other > best || (other == best && other_at < at)) best = other, at = other_at;
   }
   value = best;
-  return at < n ? at : (last_at + 1) % n;  // only where probabilities are NaN: some expert, so that no index leaves the table
+  return at < n
+             ? at
+             : (last_at + 1) % n;  // only where probabilities are NaN: some expert, so that no index leaves the table
 }
 
 __global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
@@ -92,7 +94,8 @@ struct ChoiceGradient {
 
 /// dp of expert e: the balance loss' part, and that of the choice which took it.
 template <class T>
-__device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e, float total, float mean) {
+__device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e, float total,
+                                      float mean) {
   float dp = c.balance ? static_cast<float>(c.balance[e]) : 0.0F;
   for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
     if (c.experts[i] != e) continue;
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(team_block)
 void route(const RouteArgs& args, StreamView stream) {
   const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
                  args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
-                 args.experts.shape[1],    args.normalise,           padding_of(args.words)};
+                 args.experts.shape[1],    args.normalise,         padding_of(args.words)};
   if (c.tokens > 0) {
     route_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
     check_launch("route");

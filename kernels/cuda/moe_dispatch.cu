@@ -1,5 +1,6 @@
-// Who sits where: a block per expert counts its slots, one thread adds the counts up, a block per expert deals the rows in the
-// order of slots. Reads all slots once per expert and pass, which beats sorting for the experts there are; deterministic.
+// Who sits where: a block per expert counts its slots, one thread adds the counts up, a block per expert deals the rows
+// in the order of slots. Reads all slots once per expert and pass, which beats sorting for the experts there are;
+// deterministic.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/team.cuh"
 #include "kernels/moe.hpp"

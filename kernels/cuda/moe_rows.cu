@@ -107,7 +107,8 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
                         columns,
                         k,
                         args.accumulate};
-    for_each<n>(op, args.y.numel(), {args.x.data, args.y.data, no_vectors_if(columns % n != 0)}, stream, "combine_rows");
+    for_each<n>(op, args.y.numel(), {args.x.data, args.y.data, no_vectors_if(columns % n != 0)}, stream,
+                "combine_rows");
   });
 }
 
@@ -115,12 +116,9 @@ void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
   const std::int64_t rows = args.a.shape[0], columns = args.a.shape[1];
   by_element(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Weigh<T> w{data_of<T>(args.a),
-                     data_of<T>(args.b),
-                     args.weights.as<float>(),
-                     data_of<std::int32_t>(args.dispatch.slots),
-                     args.dweights.as<float>(),
-                     columns};
+    const Weigh<T> w{data_of<T>(args.a),        data_of<T>(args.b),
+                     args.weights.as<float>(),  data_of<std::int32_t>(args.dispatch.slots),
+                     args.dweights.as<float>(), columns};
     for_rows<T>(w, rows, columns, aligned16(w.a) && aligned16(w.b), stream, "weigh_rows");
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows, added in
-// one order. Only for .cu files.
+// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows,
+// added in one order. Only for .cu files.
 
 #include "kernels/cuda/team.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -17,7 +17,8 @@ inline std::int64_t norm_block_rows(std::int64_t rows) {
   return height > norm_least_rows ? height : norm_least_rows;
 }
 
-/// out[c] = Σ over parts in order (from out, where accumulate), rounded once. Part p of column c is parts[p·stride + c].
+/// out[c] = Σ over parts in order (from out, where accumulate), rounded once. Part p of column c is parts[p·stride +
+/// c].
 template <class G>
 __global__ void __launch_bounds__(256) fold_parts_kernel(const float* parts, std::int64_t count, std::int64_t stride,
                                                          std::int64_t columns, G* out, bool accumulate) {
@@ -65,13 +66,15 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
   auto* const partial = static_cast<float*>(workspace.data);
   if (parts > 0) {
     const dim3 grid(blocks_for(channels, weight_columns), static_cast<unsigned>(parts));
-    sum_rows_kernel<<<grid, dim3(weight_columns, weight_lanes), 0, stream_of(stream)>>>(op, rows, channels, height, partial);
+    sum_rows_kernel<<<grid, dim3(weight_columns, weight_lanes), 0, stream_of(stream)>>>(op, rows, channels, height,
+                                                                                        partial);
     check_launch("sum_rows");
   }
   by_gradient<T>(out[0].dtype, [&](auto gradient) {
     using G = decltype(gradient);
     for (int s = 0; s < num; ++s) {
-      TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype), name_of(out[s].dtype));
+      TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype),
+                     name_of(out[s].dtype));
       fold_parts_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
           partial + s * channels, parts, num * channels, channels, data_of<G>(out[s]), accumulate);
       check_launch("fold_parts");
@@ -98,7 +101,8 @@ __global__ void __launch_bounds__(team_block) rows_kernel(const Op op, std::int6
 
 /// Launches op.run<N, Team>(row) for every row, of T and `channels` wide; in runs of vectors where they may be.
 template <class T, class Op>
-void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream, const char* name) {
+void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream,
+              const char* name) {
   if (rows == 0) return;
   by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto team) {
     using TeamType = decltype(team);

@@ -54,7 +54,8 @@ struct Circle {
 /// Of 2π·w/2^32: quadrant and remainder are integers.
 TESSERA_HD Circle unit_circle(std::uint32_t w) {
   const std::uint32_t quadrant = (w + 0x20000000u) >> 30;
-  const double t = mul(static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))), 6.283185307179586476925 * 0x1p-32);
+  const double t =
+      mul(static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))), 6.283185307179586476925 * 0x1p-32);
   const double q = mul(t, t);
   double s = -1.0 / 39916800;
   s = horner(s, q, 1.0 / 362880);

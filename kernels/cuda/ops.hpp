@@ -1,7 +1,8 @@
 #pragma once
-// The device's side of every operation of this floor. kernels/<op>.cpp checks shapes and dispatches here; contracts stand in
-// kernels/<op>.hpp. Device kernels are launched on the stream's handle and never wait for it; pointers are device memory,
-// scalars too. fp32, bf16 and fp16; statistics are fp32, and an fp64 tensor is refused. What backends differ in is said here.
+// The device's side of every operation of this floor. kernels/<op>.cpp checks shapes and dispatches here; contracts
+// stand in kernels/<op>.hpp. Device kernels are launched on the stream's handle and never wait for it; pointers are
+// device memory, scalars too. fp32, bf16 and fp16; statistics are fp32, and an fp64 tensor is refused. What backends
+// differ in is said here.
 
 #include <cstddef>
 #include <cstdint>
@@ -97,7 +98,8 @@ void fill(float* x, std::size_t count, float value, StreamView stream);
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream);
 void join_norm(const JoinNormArgs& args, StreamView stream);
 void decide_step(const DecideArgs& args, StreamView stream);
-/// Elements [first, first + count) of the normal numbers of `key` (kernels/init.hpp), times std: the same bits as the host's.
+/// Elements [first, first + count) of the normal numbers of `key` (kernels/init.hpp), times std: the same bits as the
+/// host's.
 struct NormalArgs {
   std::uint64_t key = 0;
   std::int64_t first = 0, count = 0;
@@ -121,8 +123,9 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 void cache_append(const CacheAppendArgs& args, StreamView stream);
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
 
-/// Logits of a block of rows over the whole vocabulary, then one kernel that makes the loss and turns logits into gradients in
-/// place. Targets are not checked: one outside the vocabulary makes the loss NaN. `sums` and `loss_scale` are device memory.
+/// Logits of a block of rows over the whole vocabulary, then one kernel that makes the loss and turns logits into
+/// gradients in place. Targets are not checked: one outside the vocabulary makes the loss NaN. `sums` and `loss_scale`
+/// are device memory.
 void head_loss(const HeadLossArgs& args, StreamView stream);
 [[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab);
 

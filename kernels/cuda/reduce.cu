@@ -20,7 +20,8 @@ struct Parts {
 /// One thread carries N elements through the counter; level l holds the sum of 2^l parts. Indices are
 /// constants, so it stays in registers.
 template <int N, class T>
-__global__ void __launch_bounds__(256) sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
+__global__ void __launch_bounds__(256)
+    sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
   if (at >= n) return;
   float level[most_levels][N];
@@ -54,9 +55,10 @@ __global__ void __launch_bounds__(256) sum_tree_kernel(const __grid_constant__ P
 
 constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / lanes;
 
-/// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits are
-/// added as integers, so neither the grid nor the order of the last additions matters.
-__global__ void __launch_bounds__(squares_block) squares_kernel(const float* x, std::int64_t blocks, std::int64_t* words) {
+/// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits
+/// are added as integers, so neither the grid nor the order of the last additions matters.
+__global__ void __launch_bounds__(squares_block)
+    squares_kernel(const float* x, std::int64_t blocks, std::int64_t* words) {
   __shared__ std::int64_t digits[accumulators][ExactSum::num_words];
   const int lane = static_cast<int>(threadIdx.x) % lanes, own = static_cast<int>(threadIdx.x) / lanes;
   for (int i = lane; i < static_cast<int>(ExactSum::num_words); i += lanes) digits[own][i] = 0;
@@ -110,7 +112,9 @@ void run_sum_tree(const Pointers& from, float* out, std::size_t count, StreamVie
 
 }  // namespace
 
-void sum_tree(const SumTreeArgs& args, StreamView stream) { run_sum_tree<float>(args.parts, args.out, args.count, stream); }
+void sum_tree(const SumTreeArgs& args, StreamView stream) {
+  run_sum_tree<float>(args.parts, args.out, args.count, stream);
+}
 
 void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
   if (args.dtype == DType::bf16) run_sum_tree<bf16>(args.parts, args.out, args.count, stream);
@@ -127,8 +131,8 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, Stre
   if (blocks == 0) return;
   constexpr std::int64_t most = 1024;  // blocks of threads: some eight per multiprocessor
   const std::int64_t wanted = (blocks + accumulators - 1) / accumulators;
-  squares_kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), squares_block, 0, stream_of(stream)>>>(x, blocks,
-                                                                                                                words);
+  squares_kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), squares_block, 0, stream_of(stream)>>>(
+      x, blocks, words);
   check_launch("sum_of_squares");
 }
 

@@ -1,5 +1,5 @@
-// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time out of cache. Backward makes the
-// weight's gradient first, by columns, because dx may lie over dy.
+// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time out of cache. Backward
+// makes the weight's gradient first, by columns, because dx may lie over dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/rms_norm.hpp"
@@ -108,7 +108,8 @@ std::int64_t stride_of(const TensorView& x, std::int64_t asked) { return asked >
 template <class T>
 void run_forward(const Forward<T>& r, std::int64_t rows, StreamView stream) {
   constexpr int n = vector_length<T>;
-  const bool vectors = r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
+  const bool vectors =
+      r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
   for_rows<T>(r, rows * r.groups, r.channels, vectors, stream, "rms_norm_forward");
 }
 
@@ -130,8 +131,8 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   const std::int64_t channels = args.weight.numel(), width = args.x.shape[1];
   by_element(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd.as<float>(), width / channels,
-                    channels, width, width, 0.0F, /*apply=*/true},
+    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd.as<float>(),
+                    width / channels, channels, width, width, 0.0F, /*apply=*/true},
                    args.x.shape[0], stream);
   });
 }

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
     __syncwarp();
   }
   __syncthreads();
-  std::uint32_t place = m.counts[threadIdx.x * static_cast<std::int64_t>(gridDim.x) + blockIdx.x];  // of digit threadIdx.x
+  std::uint32_t place =
+      m.counts[threadIdx.x * static_cast<std::int64_t>(gridDim.x) + blockIdx.x];  // of digit threadIdx.x
   for (int w = 0; w < warps; ++w) {
     const std::uint32_t own = next[w][threadIdx.x];
     next[w][threadIdx.x] = place;
@@ -101,8 +102,8 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
 }  // namespace
 
 SortedRows sort_rows(const SortArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.rows < (std::int64_t{1} << 31) && args.num_keys <= (std::int64_t{1} << 31), "%lld rows, %lld keys",
-                 static_cast<long long>(args.rows), static_cast<long long>(args.num_keys));
+  TESSERA_ASSERT(args.rows < (std::int64_t{1} << 31) && args.num_keys <= (std::int64_t{1} << 31),
+                 "%lld rows, %lld keys", static_cast<long long>(args.rows), static_cast<long long>(args.num_keys));
   SortedRows now{args.keys, nullptr};
   if (args.rows == 0) return now;
   const SortMemory memory = sort_memory(args.workspace, args.rows);
@@ -111,7 +112,8 @@ SortedRows sort_rows(const SortArgs& args, StreamView stream) {
     const int to = pass % 2;
     count_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(now.keys, args.rows, pass, memory.counts);
     check_launch("sort_rows count");
-    prefix_kernel<<<1, prefix_threads, 0, stream_of(stream)>>>(memory.counts, sort_digits * static_cast<std::int64_t>(tiles));
+    prefix_kernel<<<1, prefix_threads, 0, stream_of(stream)>>>(memory.counts,
+                                                               sort_digits * static_cast<std::int64_t>(tiles));
     check_launch("sort_rows prefix");
     move_kernel<<<tiles, sort_threads, 0, stream_of(stream)>>>(
         {now.keys, now.rows, memory.keys[to], memory.rows[to], memory.counts, args.rows, pass});

@@ -1,9 +1,9 @@
 #pragma once
-// Rows sorted by a small integer key, rows of one key staying in order: a radix sort, lowest digit first, linear in the rows.
-// Integers alone, so equal calls give equal results. The plan is pure; sort_rows is sort_rows.cu's.
+// Rows sorted by a small integer key, rows of one key staying in order: a radix sort, lowest digit first, linear in the
+// rows. Integers alone, so equal calls give equal results. The plan is pure; sort_rows is sort_rows.cu's.
 //
-// A pass counts the digits of each tile of rows (a block's), sums the counts of lower digits and earlier tiles, and puts each
-// row where its digit's count says. Inside a tile warps take rows in order, each a stretch of its own.
+// A pass counts the digits of each tile of rows (a block's), sums the counts of lower digits and earlier tiles, and
+// puts each row where its digit's count says. Inside a tile warps take rows in order, each a stretch of its own.
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ inline SortMemory sort_memory(void* workspace, std::int64_t rows) {
 struct SortArgs {
   const std::int32_t* keys = nullptr;  // (rows), in [0, num_keys); device memory
   std::int64_t rows = 0, num_keys = 0;
-  void* workspace = nullptr;           // sort_workspace(rows) bytes of device memory
+  void* workspace = nullptr;  // sort_workspace(rows) bytes of device memory
 };
 /// In the workspace: keys in order, and which row each was.
 struct SortedRows {

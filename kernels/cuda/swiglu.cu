@@ -48,8 +48,9 @@ struct Backward {
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   by_element(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for_each<vector_length<T>>(Forward<T>{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y)}, args.gate.numel(),
-                               {args.gate.data, args.up.data, args.y.data}, stream, "swiglu_forward");
+    for_each<vector_length<T>>(Forward<T>{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y)},
+                               args.gate.numel(), {args.gate.data, args.up.data, args.y.data}, stream,
+                               "swiglu_forward");
   });
 }
 

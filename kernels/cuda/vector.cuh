@@ -48,7 +48,8 @@ __device__ __forceinline__ void store(T* p, const float (&v)[N]) {
   }
 }
 
-/// op.template run<N>(first) for every run of N elements, and run<1> for what is left: 64-bit indices, one run per thread.
+/// op.template run<N>(first) for every run of N elements, and run<1> for what is left: 64-bit indices, one run per
+/// thread.
 template <int N, class Op>
 __global__ void __launch_bounds__(256) each_kernel(const Op op, std::int64_t n) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
@@ -61,7 +62,8 @@ __global__ void __launch_bounds__(256) each_kernel(const Op op, std::int64_t n) 
 
 /// Launches op over n elements; in runs of N where every pointer allows it.
 template <int N, class Op>
-void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> pointers, StreamView stream, const char* name) {
+void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> pointers, StreamView stream,
+              const char* name) {
   if (n == 0) return;
   bool aligned = true;
   for (const void* p : pointers) aligned = aligned && aligned16(p);

@@ -16,7 +16,8 @@ struct AdamWStep {
 };
 
 struct AdamW {
-  void (*step)(const AdamWStep& step, const float* grad, float* param, float* exp_avg, float* exp_avg_sq, std::int64_t n);
+  void (*step)(const AdamWStep& step, const float* grad, float* param, float* exp_avg, float* exp_avg_sq,
+               std::int64_t n);
 };
 TESSERA_TABLE_PLAIN(AdamW, adamw)
 

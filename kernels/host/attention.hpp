@@ -1,7 +1,7 @@
 #pragma once
-// Causal attention on one thread: one task is a key/value head of a document, with all query heads that read it (or, forward, a
-// slice of their query blocks). Who runs which task is kernels/attention.cpp's business; no result depends on it.
-// Here every document is a sequence: one that shares its row of the batch with others is a problem of its own.
+// Causal attention on one thread: one task is a key/value head of a document, with all query heads that read it (or,
+// forward, a slice of their query blocks). Who runs which task is kernels/attention.cpp's business; no result depends
+// on it. Here every document is a sequence: one that shares its row of the batch with others is a problem of its own.
 
 #include <cstdint>
 
@@ -9,19 +9,20 @@
 
 namespace tessera::kernels::host {
 
-/// Rows of a query block and of a key/value tile; multiples of every register tile (vec.hpp), and the first divides the second.
+/// Rows of a query block and of a key/value tile; multiples of every register tile (vec.hpp), and the first divides the
+/// second.
 inline constexpr std::int64_t attention_q_block = 48, attention_kv_tile = 96;
 
 template <class T>
 struct AttentionProblem {
   std::int64_t batch, tokens, heads, kv_heads, head_dim;
   Acc<T> scale;
-  const T* qkv;   // (B, T, (nh + 2·nk)·d)
-  const T* out;   // (B, T, nh·d); backward
-  const T* dout;  // (B, T, nh·d); backward
-  T* out_w;       // (B, T, nh·d), written by forward
-  Acc<T>* lse;    // (B, nh, T); null: not wanted
-  T* dqkv;        // (B, T, (nh + 2·nk)·d), written by backward
+  const T* qkv;                      // (B, T, (nh + 2·nk)·d)
+  const T* out;                      // (B, T, nh·d); backward
+  const T* dout;                     // (B, T, nh·d); backward
+  T* out_w;                          // (B, T, nh·d), written by forward
+  Acc<T>* lse;                       // (B, nh, T); null: not wanted
+  T* dqkv;                           // (B, T, (nh + 2·nk)·d), written by backward
   std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
 
@@ -43,8 +44,9 @@ struct AttentionWorkspace {
   constexpr std::int64_t m = attention_q_block, n = attention_kv_tile;
   const std::int64_t pad = static_cast<std::int64_t>(128 / element);  // columns of the widest register tile
   const std::int64_t t = (tokens + n - 1) / n * n, d = (head_dim + pad - 1) / pad * pad;
-  const std::int64_t scores = m * (n + pad), rows = 64;               // rows: m of one number each, rounded up
-  return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows, .backward = 5 * t * d + 3 * m * d + 2 * scores + 2 * rows};
+  const std::int64_t scores = m * (n + pad), rows = 64;  // rows: m of one number each, rounded up
+  return {.forward = 2 * t * d + 2 * m * d + scores + 2 * rows,
+          .backward = 5 * t * d + 3 * m * d + 2 * scores + 2 * rows};
 }
 
 }  // namespace tessera::kernels::host

@@ -2,7 +2,8 @@
 // Run-time choice of the instruction set. Arithmetic lives in host/isa/*.cpp, compiled once per set; nothing else does.
 //
 // How to add a kernel `op`:
-//   1. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in namespace
+//   1. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in
+//   namespace
 //      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file, nothing more.
 //   2. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
 //      anonymous namespace (a weak symbol compiled for AVX-512 could be the one the linker keeps for everybody), then
@@ -39,35 +40,46 @@ template <class Table>
 // (TESSERA_ONE_ISA) has that one's alone.
 #ifdef TESSERA_ONE_ISA
 #define TESSERA_TABLE_DECLARE(Type, table) \
-  namespace TESSERA_ONE_ISA { extern const Type table; }
+  namespace TESSERA_ONE_ISA {              \
+  extern const Type table;                 \
+  }
 #define TESSERA_TABLE_CHOOSE(table) TESSERA_ONE_ISA::table
 #elif defined(TESSERA_X86)
-#define TESSERA_TABLE_DECLARE(Type, table)                     \
-  namespace portable { extern const Type table; }              \
-  namespace avx2 { extern const Type table; }                  \
-  namespace avx512 { extern const Type table; }
+#define TESSERA_TABLE_DECLARE(Type, table) \
+  namespace portable {                     \
+  extern const Type table;                 \
+  }                                        \
+  namespace avx2 {                         \
+  extern const Type table;                 \
+  }                                        \
+  namespace avx512 {                       \
+  extern const Type table;                 \
+  }
 #define TESSERA_TABLE_CHOOSE(table) choose(portable::table, avx2::table, avx512::table)
 #else
 #define TESSERA_TABLE_DECLARE(Type, table) \
-  namespace portable { extern const Type table; }
+  namespace portable {                     \
+  extern const Type table;                 \
+  }
 #define TESSERA_TABLE_CHOOSE(table) portable::table
 #endif
 
-/// Declares name_f32, name_f64, name_bf16 and name_f16 of every instruction set, and name<T>(), the table of the set in use.
-#define TESSERA_TABLE(Type, name)                                                                           \
-  TESSERA_TABLE_DECLARE(Type<float>, name##_f32)                                                            \
-  TESSERA_TABLE_DECLARE(Type<double>, name##_f64)                                                           \
-  TESSERA_TABLE_DECLARE(Type<tessera::bf16>, name##_bf16)                                                   \
-  TESSERA_TABLE_DECLARE(Type<tessera::f16>, name##_f16)                                                     \
-  template <class T>                                                                                        \
-  [[nodiscard]] const Type<T>& name() {                                                                     \
-    if constexpr (std::is_same_v<T, float>) return TESSERA_TABLE_CHOOSE(name##_f32);                        \
-    else if constexpr (std::is_same_v<T, double>) return TESSERA_TABLE_CHOOSE(name##_f64);                  \
-    else if constexpr (std::is_same_v<T, tessera::bf16>) return TESSERA_TABLE_CHOOSE(name##_bf16);          \
-    else return TESSERA_TABLE_CHOOSE(name##_f16);                                                           \
+/// Declares name_f32, name_f64, name_bf16 and name_f16 of every instruction set, and name<T>(), the table of the set in
+/// use.
+#define TESSERA_TABLE(Type, name)                                                                  \
+  TESSERA_TABLE_DECLARE(Type<float>, name##_f32)                                                   \
+  TESSERA_TABLE_DECLARE(Type<double>, name##_f64)                                                  \
+  TESSERA_TABLE_DECLARE(Type<tessera::bf16>, name##_bf16)                                          \
+  TESSERA_TABLE_DECLARE(Type<tessera::f16>, name##_f16)                                            \
+  template <class T>                                                                               \
+  [[nodiscard]] const Type<T>& name() {                                                            \
+    if constexpr (std::is_same_v<T, float>) return TESSERA_TABLE_CHOOSE(name##_f32);               \
+    else if constexpr (std::is_same_v<T, double>) return TESSERA_TABLE_CHOOSE(name##_f64);         \
+    else if constexpr (std::is_same_v<T, tessera::bf16>) return TESSERA_TABLE_CHOOSE(name##_bf16); \
+    else return TESSERA_TABLE_CHOOSE(name##_f16);                                                  \
   }
 
 /// The same for a table without a type parameter: name_table, and name().
-#define TESSERA_TABLE_PLAIN(Type, name)           \
-  TESSERA_TABLE_DECLARE(Type, name##_table)       \
+#define TESSERA_TABLE_PLAIN(Type, name)     \
+  TESSERA_TABLE_DECLARE(Type, name##_table) \
   [[nodiscard]] inline const Type& name() { return TESSERA_TABLE_CHOOSE(name##_table); }

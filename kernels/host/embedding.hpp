@@ -11,8 +11,8 @@ template <class T>
 struct Embedding {
   /// y[c] = a[c] + b[c], rounded once
   void (*sum)(const T* a, const T* b, T* y, std::int64_t n);
-  /// Adds rows of dy to rows of `table`, in order: table[index(i)·channels + c] for c in [0, columns); index(i) is ids[i], or
-  /// i mod period where ids is null.
+  /// Adds rows of dy to rows of `table`, in order: table[index(i)·channels + c] for c in [0, columns); index(i) is
+  /// ids[i], or i mod period where ids is null.
   void (*scatter)(const std::int32_t* ids, std::int64_t period, const T* dy, std::int64_t rows, std::int64_t channels,
                   std::int64_t columns, Acc<T>* table);
 };

@@ -18,8 +18,8 @@ namespace tessera::kernels {
 namespace host {
 namespace {
 
-/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of A at a
-/// time stay in the outer cache (108 KiB), a panel of B in the inner one (24 KiB).
+/// Extents of a block: large enough that packing is a few per cent of the products. Of up-cast panels, `strip` rows of
+/// A at a time stay in the outer cache (108 KiB), a panel of B in the inner one (24 KiB).
 struct Blocks {
   std::int64_t m, n, k;
 };
@@ -32,12 +32,13 @@ constexpr bool fit(const PairShape& s) {
 static_assert(fit(vector_shape) && fit(tile_shape));
 
 constexpr std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-constexpr std::int64_t a_numel = most(strip * upcast_blocks.k + panel_slack, pair_blocks.m * pair_blocks.k / 2),
-                       b_numel = most(upcast_blocks.n * upcast_blocks.k, pair_blocks.n * pair_blocks.k / 2),
-                       c_numel = most(upcast_blocks.m * upcast_blocks.n, pair_blocks.m * pair_blocks.n);
+constexpr std::int64_t a_numel = most(strip * upcast_blocks.k + panel_slack, pair_blocks.m*pair_blocks.k / 2),
+                       b_numel = most(upcast_blocks.n * upcast_blocks.k, pair_blocks.n*pair_blocks.k / 2),
+                       c_numel = most(upcast_blocks.m * upcast_blocks.n, pair_blocks.m*pair_blocks.n);
 static_assert(a_numel % 16 == 0 && b_numel % 16 == 0);
 
-/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are any.
+/// A thread's own words: floats of widened panels, or packed pairs; and a block of C. In huge pages where there are
+/// any.
 class Scratch {
  public:
   [[nodiscard]] static Scratch& own() {
@@ -50,7 +51,8 @@ class Scratch {
 
  private:
   static constexpr std::align_val_t huge{2 << 20};
-  static constexpr std::size_t bytes = (sizeof(float) * (a_numel + b_numel + c_numel) + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+  static constexpr std::size_t bytes =
+      (sizeof(float) * (a_numel + b_numel + c_numel) + (2 << 20) - 1) / (2 << 20) * (2 << 20);
 
   static float* take() {
     void* const memory = ::operator new(bytes, huge);
@@ -70,11 +72,13 @@ std::atomic<const PairKernel*> asked{nullptr};  // by a test
 template <class T>
 const PairKernel* pair_kernel() {
   if constexpr (!std::is_same_v<T, bf16>) return nullptr;
-  if (const PairKernel* const kernel = asked.load(std::memory_order_relaxed)) return kernel == &no_pairs ? nullptr : kernel;
+  if (const PairKernel* const kernel = asked.load(std::memory_order_relaxed))
+    return kernel == &no_pairs ? nullptr : kernel;
   return pair_choice().kernel;
 }
 
-/// Cuts k into blocks about as deep as each other: a thin last one would cost as much per number as it has few products.
+/// Cuts k into blocks about as deep as each other: a thin last one would cost as much per number as it has few
+/// products.
 std::int64_t k_step(std::int64_t k, std::int64_t most_k) {
   const std::int64_t steps = (k + most_k - 1) / most_k;
   return steps > 0 ? ((k + steps - 1) / steps + 31) / 32 * 32 : 0;
@@ -85,7 +89,12 @@ template <class T, class G>
 class Block {
  public:
   Block(const HalfProduct<T, G>& product, std::int64_t i, std::int64_t j, const Blocks& most)
-      : p_(product), s_(product.shape), i_(i), j_(j), rows_(std::min(most.m, s_.m - i)), columns_(std::min(most.n, s_.n - j)) {}
+      : p_(product),
+        s_(product.shape),
+        i_(i),
+        j_(j),
+        rows_(std::min(most.m, s_.m - i)),
+        columns_(std::min(most.n, s_.n - j)) {}
 
   /// Up-cast panels. Sums of halves wait in scratch for the last block of k, those of fp32 in C itself.
   void multiply_upcast() {
@@ -129,15 +138,24 @@ class Block {
     const bool laid = p_.bias || p_.beta != 0 || s_.k == 0;
     if (laid) lay_down(sums, ld);
     auto *const a_words = reinterpret_cast<std::uint32_t*>(scratch_.a()), *const b_words =
-                                                                              reinterpret_cast<std::uint32_t*>(scratch_.b());
+                                                                              reinterpret_cast<std::uint32_t*>(
+                                                                                  scratch_.b());
     const std::int64_t step = k_step(s_.k, pair_blocks.k);
     for (k_ = 0; k_ < s_.k; k_ += step) {
       depth_ = std::min(step, s_.k - k_);
       const std::int64_t pairs = pairs_of(depth_, shape);
       pack_pairs(a(0, rows_), {shape.rows, shape.group, pairs}, a_words);
       pack_pairs(b(), {shape.columns, 1, pairs}, b_words);
-      multiply_panels({.a = a_words, .b = b_words, .rows = rows_, .columns = columns_, .pairs = pairs, .alpha = p_.alpha,
-                       .add = laid || k_ > 0, .c = sums, .ldc = ld}, kernel);
+      multiply_panels({.a = a_words,
+                       .b = b_words,
+                       .rows = rows_,
+                       .columns = columns_,
+                       .pairs = pairs,
+                       .alpha = p_.alpha,
+                       .add = laid || k_ > 0,
+                       .c = sums,
+                       .ldc = ld},
+                      kernel);
     }
     if constexpr (is_half<G>)
       for (std::int64_t r = 0; r < rows_; ++r) convert().narrow(sums + r * ld, c(r), columns_);
@@ -162,7 +180,8 @@ class Block {
       float* const line = sums + r * ld;
       const G* const old = c(r);
       for (std::int64_t x = 0; x < columns_; ++x)
-        line[x] = (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(old[x])) + (bias() ? static_cast<float>(bias()[x]) : 0);
+        line[x] =
+            (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(old[x])) + (bias() ? static_cast<float>(bias()[x]) : 0);
     }
   }
 
@@ -170,7 +189,8 @@ class Block {
   void finish_empty() const {
     for (std::int64_t r = 0; r < rows_; ++r)
       for (std::int64_t x = 0; x < columns_; ++x)
-        put(c(r)[x], (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(c(r)[x])) + (bias() ? static_cast<float>(bias()[x]) : 0));
+        put(c(r)[x],
+            (p_.beta == 0 ? 0 : p_.beta * static_cast<float>(c(r)[x])) + (bias() ? static_cast<float>(bias()[x]) : 0));
   }
 
   const HalfProduct<T, G>& p_;
@@ -182,7 +202,9 @@ class Block {
 
 }  // namespace
 
-void set_half_gemm(HalfGemm way) { asked.store(way == HalfGemm::upcast ? &no_pairs : nullptr, std::memory_order_relaxed); }
+void set_half_gemm(HalfGemm way) {
+  asked.store(way == HalfGemm::upcast ? &no_pairs : nullptr, std::memory_order_relaxed);
+}
 void set_half_gemm(const PairKernel& kernel) { asked.store(&kernel, std::memory_order_relaxed); }
 
 template <class T, class G>

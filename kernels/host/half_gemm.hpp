@@ -1,8 +1,9 @@
 #pragma once
-// GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op (kernels/gemm.hpp).
+// GEMM of bf16 or f16 on the calling thread alone: fp32 inside, one rounding at the store. Not a public op
+// (kernels/gemm.hpp).
 //
-// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp). `pairs`:
-// panels are packed as pairs of k for an instruction of bf16, where the CPU has one and it has proved itself
+// Two ways. `upcast`: panels of A and B are widened as they are packed, and multiplied in fp32 (half_panels.hpp).
+// `pairs`: panels are packed as pairs of k for an instruction of bf16, where the CPU has one and it has proved itself
 // (pair_choice.hpp). They differ in the last places.
 
 #include "kernels/host/blas.hpp"

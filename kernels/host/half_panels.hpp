@@ -1,6 +1,6 @@
 #pragma once
-// Table of a product of halves: panels, widened to fp32 as they are packed, and the register tiles over them, each with its
-// rounding store. One thread, one block; host/half_gemm.cpp cuts products into blocks.
+// Table of a product of halves: panels, widened to fp32 as they are packed, and the register tiles over them, each with
+// its rounding store. One thread, one block; host/half_gemm.cpp cuts products into blocks.
 
 #include <cstdint>
 
@@ -22,12 +22,12 @@ struct PanelBlock {
   std::int64_t rows, columns, depth;
   float alpha;
   bool is_first, is_last;
-  float* sums;         // (rows, columns), rows sums_ld apart; not used where the first block is the last
+  float* sums;  // (rows, columns), rows sums_ld apart; not used where the first block is the last
   std::int64_t sums_ld;
-  G* c;                // (rows, columns), rows ldc apart
+  G* c;  // (rows, columns), rows ldc apart
   std::int64_t ldc;
   float beta;
-  const T* bias;       // null: none
+  const T* bias;  // null: none
 };
 
 template <class T>

@@ -11,7 +11,7 @@ template <class T>
 struct LayerNormRows {
   const T *x, *weight, *bias;
   T* y;
-  Acc<T> *mean, *rstd;  // forward: may be null; apply: read
+  Acc<T>*mean, *rstd;  // forward: may be null; apply: read
   std::int64_t rows, channels;
   Acc<T> eps;
 };
@@ -19,9 +19,9 @@ struct LayerNormRows {
 template <class T>
 struct LayerNormGradRows {
   const T *dy, *x, *weight;
-  const Acc<T> *mean, *rstd;
+  const Acc<T>*mean, *rstd;
   T* dx;
-  Acc<T> *dweight, *dbias;  // added to
+  Acc<T>*dweight, *dbias;  // added to
   std::int64_t rows, channels;
   bool add_to_dx;
 };
@@ -32,7 +32,8 @@ struct LayerNorm {
   void (*apply)(const LayerNormRows<T>&);
   void (*backward)(const LayerNormGradRows<T>&);
   /// out[c] (+)= parts[0·stride + c] + parts[1·stride + c] + …, in order; `from_out`: starts with out.
-  void (*fold)(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out, bool from_out);
+  void (*fold)(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
+               bool from_out);
 };
 TESSERA_TABLE(LayerNorm, layer_norm)
 

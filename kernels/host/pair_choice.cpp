@@ -24,14 +24,16 @@ struct Step {
 constexpr std::array<Step, 3> steps{{{37, 1, false}, {21, 1, true}, {6, -0.5F, true}}};
 constexpr std::int64_t most_depth = steps[0].depth;
 
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 constexpr std::int64_t words(std::int64_t lines, std::int64_t width, const PairShape& s) {
   return round_up(lines, width) * pairs_of(most_depth, s);
 }
 static_assert(words(rows, tile_shape.rows, tile_shape) >= words(rows, vector_shape.rows, vector_shape) &&
               words(columns, tile_shape.columns, tile_shape) >= words(columns, vector_shape.columns, vector_shape));
 
-using Lines = std::array<float, static_cast<std::size_t>(rows * ld)>;
+using Lines = std::array<float, static_cast<std::size_t>(rows* ld)>;
 
 /// Whole numbers from -7 to 7: products and their sums are exact in fp32, in any order, also halved.
 template <std::size_t n>
@@ -53,10 +55,19 @@ Lines product(const PairKernel& kernel) {
   for (const Step& step : steps) {
     fill(a, static_cast<std::uint32_t>(step.depth)), fill(b, static_cast<std::uint32_t>(step.depth) + 1);
     const std::int64_t pairs = pairs_of(step.depth, shape);
-    pack_pairs({a.data(), step.depth, rows, step.depth, KOrder::along}, {shape.rows, shape.group, pairs}, a_words.data());
+    pack_pairs({a.data(), step.depth, rows, step.depth, KOrder::along}, {shape.rows, shape.group, pairs},
+               a_words.data());
     pack_pairs({b.data(), columns, columns, step.depth, KOrder::across}, {shape.columns, 1, pairs}, b_words.data());
-    multiply_panels({.a = a_words.data(), .b = b_words.data(), .rows = rows, .columns = columns, .pairs = pairs,
-                     .alpha = step.alpha, .add = step.add, .c = c.data(), .ldc = ld}, kernel);
+    multiply_panels({.a = a_words.data(),
+                     .b = b_words.data(),
+                     .rows = rows,
+                     .columns = columns,
+                     .pairs = pairs,
+                     .alpha = step.alpha,
+                     .add = step.add,
+                     .c = c.data(),
+                     .ldc = ld},
+                    kernel);
   }
   return c;
 }
@@ -92,9 +103,9 @@ PairChoice choose_pairs(std::span<const PairCandidate> candidates) {
     }
     pass_over(kernel, missing.empty() ? "it multiplies wrongly" : missing);
     if (missing.empty())
-      log::warn_here(30,
-                     strfmt("%s of %s multiplies wrongly: a product of whole numbers differs from plain C++'s; it is not used",
-                            kernel.name, cpu_name().c_str()));
+      log::warn_here(
+          30, strfmt("%s of %s multiplies wrongly: a product of whole numbers differs from plain C++'s; it is not used",
+                     kernel.name, cpu_name().c_str()));
   }
   return choice;
 }

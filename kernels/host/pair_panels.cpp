@@ -13,7 +13,8 @@ std::uint32_t pair_of(bf16 low, bf16 high) { return low.bits | static_cast<std::
 constexpr bf16 zero_half() { return bf16(0.0F); }
 
 /// Pairs from `from` on of a panel, of which some lines or some k may not exist.
-void pack_edge(const PanelSource<bf16>& s, std::int64_t first, const PairOrder& order, std::int64_t from, std::uint32_t* to) {
+void pack_edge(const PanelSource<bf16>& s, std::int64_t first, const PairOrder& order, std::int64_t from,
+               std::uint32_t* to) {
   const std::int64_t along = s.order == KOrder::along ? 1 : s.ld, across = s.order == KOrder::along ? s.ld : 1;
   const auto at = [&](std::int64_t r, std::int64_t k) {
     return first + r < s.lines && k < s.depth ? s.data[(first + r) * across + k * along] : zero_half();
@@ -23,7 +24,8 @@ void pack_edge(const PanelSource<bf16>& s, std::int64_t first, const PairOrder& 
       to[(p / order.group * order.width + r) * order.group + p % order.group] = pair_of(at(r, 2 * p), at(r, 2 * p + 1));
 }
 
-/// The whole pairs of a panel whose lines all exist, 16 at a time: what is read or written by strides stays in the inner cache.
+/// The whole pairs of a panel whose lines all exist, 16 at a time: what is read or written by strides stays in the
+/// inner cache.
 template <std::int64_t group>
 void pack_whole(const PanelSource<bf16>& s, std::int64_t first, std::int64_t width, std::uint32_t* to) {
   constexpr std::int64_t step = 16;
@@ -88,7 +90,12 @@ void multiply_panels(const PairBlock& b, const PairKernel& kernel) {
     for (std::int64_t i = 0; i < b.rows; i += most_rows) {
       const std::int64_t rows = std::min(most_rows, b.rows - i), columns = std::min(most_columns, b.columns - j);
       float* const c = b.c + i * b.ldc + j;
-      PairTile tile{.pairs = b.pairs, .a = b.a + i * b.pairs, .b = b.b + j * b.pairs, .alpha = b.alpha, .add = b.add, .c = c,
+      PairTile tile{.pairs = b.pairs,
+                    .a = b.a + i * b.pairs,
+                    .b = b.b + j * b.pairs,
+                    .alpha = b.alpha,
+                    .add = b.add,
+                    .c = c,
                     .ldc = b.ldc};
       if (rows == most_rows && columns == most_columns) {
         kernel.tile(tile);
@@ -107,12 +114,14 @@ void multiply_panels(const PairBlock& b, const PairKernel& kernel) {
 }
 
 const PairKernel& portable_pairs() {
-  static constexpr PairKernel kernel{.name = "pairs in plain C++", .shape = vector_shape, .tile = portable_tile<vector_shape>};
+  static constexpr PairKernel kernel{
+      .name = "pairs in plain C++", .shape = vector_shape, .tile = portable_tile<vector_shape>};
   return kernel;
 }
 
 const PairKernel& portable_tiles() {
-  static constexpr PairKernel kernel{.name = "tiles in plain C++", .shape = tile_shape, .tile = portable_tile<tile_shape>};
+  static constexpr PairKernel kernel{
+      .name = "tiles in plain C++", .shape = tile_shape, .tile = portable_tile<tile_shape>};
   return kernel;
 }
 

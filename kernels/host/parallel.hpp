@@ -23,8 +23,8 @@ void parallel_parts(std::int64_t parts, const F& f) {
   for (std::int64_t part = 0; part < parts; ++part) f(part);
 }
 
-/// Cuts [0, n) into one contiguous range per thread, each a multiple of `grain` long but the last, and calls f(begin, end) for
-/// those that are not empty. For work whose result does not depend on the cut.
+/// Cuts [0, n) into one contiguous range per thread, each a multiple of `grain` long but the last, and calls f(begin,
+/// end) for those that are not empty. For work whose result does not depend on the cut.
 template <class F>
 void parallel_ranges(std::int64_t n, std::int64_t grain, const F& f) {
   const std::int64_t grains = (n + grain - 1) / grain;

@@ -9,7 +9,7 @@ namespace tessera::kernels::host {
 
 template <class T>
 struct Swiglu {
-  void (*forward)(const T* gate, const T* up, T* y, std::int64_t n);  // y may be gate or up
+  void (*forward)(const T* gate, const T* up, T* y, std::int64_t n);                            // y may be gate or up
   void (*backward)(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::int64_t n);  // outputs may be dy
 };
 TESSERA_TABLE(Swiglu, swiglu)

@@ -1,6 +1,7 @@
 #pragma once
-// Products of a few rows with a large matrix, on one thread: the matrix is read once, from where it lies, which is all the time
-// they take. BLAS copies it first. For generation, a token of each row at a time, and for experts that few tokens chose.
+// Products of a few rows with a large matrix, on one thread: the matrix is read once, from where it lies, which is all
+// the time they take. BLAS copies it first. For generation, a token of each row at a time, and for experts that few
+// tokens chose.
 
 #include <cstdint>
 

@@ -12,7 +12,9 @@ namespace tessera {
 namespace {
 constexpr unsigned char canary = 0xA5, paint_pattern = 0xC3;
 
-bool has_canary(const ArenaSlot& slot) { return slot.placement == Placement::own || slot.placement == Placement::peers_read; }
+bool has_canary(const ArenaSlot& slot) {
+  return slot.placement == Placement::own || slot.placement == Placement::peers_read;
+}
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
@@ -57,8 +59,9 @@ Arena::Block Arena::take(Memory memory, std::size_t bytes) const {
   }
   void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED)
-    throw Error(ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", bytes), "arena",
-                "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
+    throw Error(
+        ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", bytes), "arena",
+        "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
   madvise(block, bytes, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(block), Release{memory, device_, bytes}};
 }

@@ -43,15 +43,16 @@ struct ArenaSlot {
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 
-/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes; a
-/// write past a slot's end breaks them.
+/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes;
+/// a write past a slot's end breaks them.
 class Arena {
  public:
-  static constexpr std::size_t alignment = 4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
+  static constexpr std::size_t alignment =
+      4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
   static constexpr std::size_t canary_bytes = 64;
 
-  /// Gives memory for a slot that peers see: `bytes` for each rank, canary included. Returns the start of this rank's part
-  /// (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
+  /// Gives memory for a slot that peers see: `bytes` for each rank, canary included. Returns the start of this rank's
+  /// part (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
   using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
 
   /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: the run's, for slots
@@ -93,7 +94,8 @@ class Arena {
   [[nodiscard]] Block take(Memory memory, std::size_t bytes) const;
   void fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes);
   /// `bytes` of a slot from `at` on, where the host can read them: in place, or copied into `copy`.
-  [[nodiscard]] const std::byte* read(std::size_t slot, std::size_t at, std::size_t bytes, std::vector<std::byte>& copy) const;
+  [[nodiscard]] const std::byte* read(std::size_t slot, std::size_t at, std::size_t bytes,
+                                      std::vector<std::byte>& copy) const;
   Block blocks_[num_memories];
 };
 

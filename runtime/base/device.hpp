@@ -14,8 +14,8 @@ struct Device {
 
 inline constexpr Device host_device{};
 
-/// Whether this build has the CUDA backend: `if constexpr (cuda_built) if (device is cuda) return cuda::op(…);`. A discarded
-/// branch needs no definition, so a build without CUDA holds no stub of it.
+/// Whether this build has the CUDA backend: `if constexpr (cuda_built) if (device is cuda) return cuda::op(…);`. A
+/// discarded branch needs no definition, so a build without CUDA holds no stub of it.
 #ifdef TESSERA_CUDA_BUILT
 inline constexpr bool cuda_built = true;
 #else

@@ -28,7 +28,8 @@ Error::Error(ExitCode code, std::string what, std::string where, std::string wha
     : std::runtime_error(join(what, where, what_to_do)), code_(code) {}
 
 void assertion_failed(const char* condition, const char* file, int line, const std::string& why) {
-  throw std::logic_error(strfmt("%s:%d: assertion %s failed%s%s", file, line, condition, why.empty() ? "" : ": ", why.c_str()));
+  throw std::logic_error(
+      strfmt("%s:%d: assertion %s failed%s%s", file, line, condition, why.empty() ? "" : ": ", why.c_str()));
 }
 
 }  // namespace tessera

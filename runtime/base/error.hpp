@@ -41,7 +41,8 @@ class Error : public std::runtime_error {
 }  // namespace tessera
 
 /// A bug if false; always compiled in, cheap conditions only. `why` is a printf format with its arguments.
-#define TESSERA_ASSERT(condition, ...) \
-  (static_cast<bool>(condition)        \
-       ? void(0)                       \
-       : ::tessera::assertion_failed(#condition, __FILE__, __LINE__, ::std::string(__VA_OPT__(::tessera::strfmt(__VA_ARGS__)))))
+#define TESSERA_ASSERT(condition, ...)                               \
+  (static_cast<bool>(condition)                                      \
+       ? void(0)                                                     \
+       : ::tessera::assertion_failed(#condition, __FILE__, __LINE__, \
+                                     ::std::string(__VA_OPT__(::tessera::strfmt(__VA_ARGS__)))))

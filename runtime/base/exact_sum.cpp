@@ -16,7 +16,8 @@ void ExactSum::add(double x) {
     ++words_[num_digits];
     return;
   }
-  // x = ±mantissa · 2^(exponent-1075); subnormal numbers have the exponent of the smallest normal ones and no hidden bit.
+  // x = ±mantissa · 2^(exponent-1075); subnormal numbers have the exponent of the smallest normal ones and no hidden
+  // bit.
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
   const std::uint64_t mantissa = field == 0 ? fraction : fraction | std::uint64_t{1} << 52;
   const int shift = (field == 0 ? 1 : field) - 1075 - lowest_bit;  // 14 … 2059
@@ -66,7 +67,8 @@ double ExactSum::value() const {
     head >>= drop;
     scale += drop;
   }
-  const auto bits = static_cast<std::int64_t>(static_cast<std::uint64_t>(head) << 1 | static_cast<std::uint64_t>(sticky));
+  const auto bits =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(head) << 1 | static_cast<std::uint64_t>(sticky));
   const double magnitude = std::ldexp(static_cast<double>(bits), scale - 1);
   return negative ? -magnitude : magnitude;
 }

@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-/// Fixed-point accumulator over the whole range of double (Kulisch's): 32-bit digits kept in 64-bit integers, so that two
-/// accumulators (of two ranks) are summed digit by digit as integers, in any order, without carries (up to 2^30 additions).
-/// Adding an infinity or NaN sets `nonfinite`, which reading turns into NaN.
+/// Fixed-point accumulator over the whole range of double (Kulisch's): 32-bit digits kept in 64-bit integers, so that
+/// two accumulators (of two ranks) are summed digit by digit as integers, in any order, without carries (up to 2^30
+/// additions). Adding an infinity or NaN sets `nonfinite`, which reading turns into NaN.
 class ExactSum {
  public:
-  static constexpr std::size_t num_digits = 68;  // 2^-1074 … 2^1024, and room above
+  static constexpr std::size_t num_digits = 68;             // 2^-1074 … 2^1024, and room above
   static constexpr std::size_t num_words = num_digits + 1;  // digits and the count of non-finite terms
 
   void clear() { words_.fill(0); }

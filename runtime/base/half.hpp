@@ -1,7 +1,7 @@
 #pragma once
-// bf16 and f16: numbers of two bytes that are stored, not computed with. Conversions are exact one way and round to nearest
-// even the other; no branches and no library calls, so that loops of them vectorise. Included by sources of every
-// instruction set: nothing but <cstdint>.
+// bf16 and f16: numbers of two bytes that are stored, not computed with. Conversions are exact one way and round to
+// nearest even the other; no branches and no library calls, so that loops of them vectorise. Included by sources of
+// every instruction set: nothing but <cstdint>.
 
 #include <cstdint>
 
@@ -92,7 +92,8 @@ TESSERA_HALF_INLINE Acc<T> widen(T x) {
   return static_cast<Acc<T>>(x);
 }
 
-/// to = x, rounded to T. Loops of it vectorise; g++ 12 does not vectorise the assignment of a T that has been made of x.
+/// to = x, rounded to T. Loops of it vectorise; g++ 12 does not vectorise the assignment of a T that has been made of
+/// x.
 template <class T>
 TESSERA_HALF_INLINE void put(T& to, Acc<T> x) {
   if constexpr (__is_same(T, bf16)) to.bits = half::to_bf16(x);

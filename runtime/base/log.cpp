@@ -20,7 +20,9 @@ State& state() {
   static State s;
   return s;
 }
-std::string prefix(const State& s) { return s.world > 1 ? strfmt("[rank %d@%s] ", s.rank, s.host.c_str()) : std::string(); }
+std::string prefix(const State& s) {
+  return s.world > 1 ? strfmt("[rank %d@%s] ", s.rank, s.host.c_str()) : std::string();
+}
 
 void say(FILE* to, const std::string& line) {
   std::string one = line;

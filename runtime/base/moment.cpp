@@ -21,8 +21,9 @@ Moment::Moment(Moment&& other) noexcept : mark_(std::exchange(other.mark_, nullp
 
 void Moment::record([[maybe_unused]] Stream& stream) {
   if constexpr (cuda_built)
-    stream.enqueue([](void* mark, std::int64_t of) { cuda::record(mark, reinterpret_cast<Stream*>(of)->view().handle); }, mark_,
-                   reinterpret_cast<std::int64_t>(&stream));
+    stream.enqueue(
+        [](void* mark, std::int64_t of) { cuda::record(mark, reinterpret_cast<Stream*>(of)->view().handle); }, mark_,
+        reinterpret_cast<std::int64_t>(&stream));
 }
 
 void Moment::wait() const {

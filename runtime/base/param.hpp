@@ -20,7 +20,7 @@ struct ParamSpec {
   std::string name;  // "h.0.attn.c_attn.weight"; no "transformer." prefix
   Shape shape;
   Initializer init;
-  bool decay = true;      // weight decay applies (not to biases and norm weights)
+  bool decay = true;  // weight decay applies (not to biases and norm weights)
   bool trainable = true;
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }

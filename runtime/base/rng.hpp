@@ -15,7 +15,8 @@ namespace tessera {
 }
 
 /// Four 32-bit words for (key, counter).
-[[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high = 0);
+[[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
+                                                  std::uint64_t counter_high = 0);
 
 /// Uniform in [0, 1) with 53 bits, for (key, index).
 [[nodiscard]] double uniform(std::uint64_t key, std::uint64_t index);

@@ -123,7 +123,8 @@ void Stream::wait(Event& event) {
 /// The mark is there before anybody can wait for it; the task that records it has run before anybody looks at it.
 void Stream::record_on_device(Event& event) {
   if constexpr (cuda_built) {
-    TESSERA_ASSERT(event.mark_ == nullptr || event.stream_ == this, "stream %s records another stream's event", name_.c_str());
+    TESSERA_ASSERT(event.mark_ == nullptr || event.stream_ == this, "stream %s records another stream's event",
+                   name_.c_str());
     if (event.mark_ == nullptr) event.mark_ = cuda::make_event(device_, cuda::EventKind::order);
     event.stream_ = this;
     push({[](void* recorded, std::int64_t stream) {

@@ -15,8 +15,9 @@
 
 namespace tessera {
 
-/// What a kernel is told about where it runs. Host kernels run at once on the calling thread, which is the stream's own;
-/// device kernels are launched on `handle`, a cudaStream_t. Trivially copied; no default stream by accident: make one by name.
+/// What a kernel is told about where it runs. Host kernels run at once on the calling thread, which is the stream's
+/// own; device kernels are launched on `handle`, a cudaStream_t. Trivially copied; no default stream by accident: make
+/// one by name.
 struct StreamView {
   void* handle;
 };
@@ -25,8 +26,8 @@ inline constexpr StreamView host_stream{nullptr};
 class Stream;
 
 /// A point in a stream. Recorded again and again without allocation; waiting is for the latest record.
-/// An event never recorded counts as passed. Must outlive the work that mentions it. Of a stream on a device it passes when the
-/// device has got there; recording it there for the first time makes its mark.
+/// An event never recorded counts as passed. Must outlive the work that mentions it. Of a stream on a device it passes
+/// when the device has got there; recording it there for the first time makes its mark.
 class Event {
  public:
   Event() = default;
@@ -50,14 +51,14 @@ class Event {
 /// Where the device's scheduler puts a stream: communication before computation.
 enum class Priority : unsigned char { normal, high };
 
-/// An ordered queue of work. Tasks are a function pointer, its context and a number, so that enqueueing allocates nothing
-/// (capacity tasks at most are queued; enqueue blocks beyond that).
+/// An ordered queue of work. Tasks are a function pointer, its context and a number, so that enqueueing allocates
+/// nothing (capacity tasks at most are queued; enqueue blocks beyond that).
 ///   immediate  runs each task inside enqueue: the caller's thread is the stream
 ///   threaded   one thread of its own, which sleeps when idle
 ///   deferred   for tests: a task runs only when an event behind it is waited for, so that a missing wait shows
-/// A stream on a device has a queue of the device behind it: a task issues work on view() and does not wait for it; record
-/// and wait order the device's work, and no host thread waits for the device but in Event::wait, synchronize(), and where a
-/// host stream waits for an event.
+/// A stream on a device has a queue of the device behind it: a task issues work on view() and does not wait for it;
+/// record and wait order the device's work, and no host thread waits for the device but in Event::wait, synchronize(),
+/// and where a host stream waits for an event.
 class Stream {
  public:
   enum class Mode : unsigned char { immediate, threaded, deferred };
@@ -92,8 +93,8 @@ class Stream {
   };
   void push(Task task);
   void run(const Task& task) noexcept;
-  void run_until(std::int64_t ticket);      // deferred: on the caller's thread
-  void wait_until(std::int64_t ticket);     // threaded: blocks; deferred: runs
+  void run_until(std::int64_t ticket);   // deferred: on the caller's thread
+  void wait_until(std::int64_t ticket);  // threaded: blocks; deferred: runs
   void loop();
   void rethrow();
   // On a device.

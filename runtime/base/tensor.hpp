@@ -84,7 +84,10 @@ struct TensorView {
     Shape s;
     s.push_back(count);
     std::int64_t stride = 1;
-    for (int i = 1; i < shape.rank(); ++i) { s.push_back(shape[i]); stride *= shape[i]; }
+    for (int i = 1; i < shape.rank(); ++i) {
+      s.push_back(shape[i]);
+      stride *= shape[i];
+    }
     return {static_cast<char*>(data) + static_cast<std::size_t>(first * stride) * size_of(dtype), dtype, s, device};
   }
 };

@@ -17,8 +17,8 @@ void copy_rows(const RowCopy& c, StreamView stream) {
   if constexpr (cuda_built)
     if (stream.handle != nullptr) return cuda::copy(c, stream);
   for (std::size_t row = 0; row < c.rows; ++row)
-    std::memcpy(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch,
-                c.width);
+    std::memcpy(static_cast<std::byte*>(c.to) + row * c.to_pitch,
+                static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
 }
 
 void clear_bytes(void* to, std::size_t bytes, StreamView stream) {

@@ -26,8 +26,8 @@ void copy_rows(const RowCopy& copy, StreamView stream);
 /// Every byte becomes 0.
 void clear_bytes(void* to, std::size_t bytes, StreamView stream);
 
-/// Done on return, for start-up, files and tests: waits for all that `device` has been given. One side lies there, the other
-/// may be any memory; device host: a plain copy.
+/// Done on return, for start-up, files and tests: waits for all that `device` has been given. One side lies there, the
+/// other may be any memory; device host: a plain copy.
 void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 
 /// Likewise: they become 0.

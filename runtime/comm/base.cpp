@@ -44,7 +44,8 @@ BaseCommunicator::Issue::~Issue() {
     c.record_->left.store(c.issued_, std::memory_order_release);
 }
 
-void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) {
+void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full,
+                                  std::size_t chunk_bytes) {
   Issue issue(*this, label, chunk_bytes * place_.members.size());
   gather(mine, full, chunk_bytes);
 }

@@ -48,7 +48,8 @@ class BaseCommunicator : public Communicator {
   void count_across(std::size_t bytes) { traffic_.across_nodes += bytes; }
 
  protected:
-  /// A collective from entry to exit, in the record. An exception leaves it open: the rank is still in it for the watchdog.
+  /// A collective from entry to exit, in the record. An exception leaves it open: the rank is still in it for the
+  /// watchdog.
   class Issue {
    public:
     Issue(BaseCommunicator& communicator, const CollectiveLabel& label, std::size_t bytes);

@@ -40,9 +40,9 @@ std::unique_ptr<Communicator> CommonWorld::communicator(const Mesh& mesh, Axis a
   auto host = host_communicator(std::move(place), topology_.in_place(mesh, axis));
   if constexpr (cuda_built)
     if (device_.kind == Device::Kind::cuda)
-      return staged(std::move(host),
-                    {.device = device_,
-                     .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct : StagedOptions::Gather::staged});
+      return staged(std::move(host), {.device = device_,
+                                      .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct
+                                                                          : StagedOptions::Gather::staged});
   return host;
 }
 
@@ -122,11 +122,12 @@ void World::agree(const std::string& what, const std::string& text) {
   if (first == size()) return;
   const auto texts = to_root(text);
   const auto line = from_root(texts.empty() ? ""
-                                            : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) + " \"" +
-                                                  texts[static_cast<std::size_t>(first)] + "\"");
-  throw Error(ExitCode::usage,
-              strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
-              {}, "Start every rank from the same build with the same options");
+                                            : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) +
+                                                  " \"" + texts[static_cast<std::size_t>(first)] + "\"");
+  throw Error(
+      ExitCode::usage,
+      strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
+      {}, "Start every rank from the same build with the same options");
 }
 
 void World::together(const std::function<void()>& phase) {

@@ -1,5 +1,6 @@
 #pragma once
-// CommonWorld: what MPI processes and threads have in common: communicators made of wires and shelves, small collectives.
+// CommonWorld: what MPI processes and threads have in common: communicators made of wires and shelves, small
+// collectives.
 
 #include <memory>
 

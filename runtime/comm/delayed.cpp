@@ -46,7 +46,8 @@ class Delayed final : public Communicator {
  private:
   void sleep(double seconds, std::size_t bytes) const {
     if (delay_.disturb) delay_.disturb();
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds + delay_.per_byte_s * static_cast<double>(bytes)));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(seconds + delay_.per_byte_s * static_cast<double>(bytes)));
   }
 
   std::unique_ptr<Communicator> inner_;

@@ -17,7 +17,8 @@ struct Seat {
 
 class Judge {
  public:
-  Judge(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups, const std::vector<std::string>& names)
+  Judge(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+        const std::vector<std::string>& names)
       : statuses_(statuses), groups_(groups), names_(names), behind_(statuses.size()) {}
 
   std::string line() {
@@ -83,8 +84,9 @@ class Judge {
     std::map<std::uint64_t, std::map<std::string, std::vector<const Seat*>>> at_sequence;
     for (const auto& seat : seats)
       if (seat.record && seat.record->waiting())
-        at_sequence[seat.entered()][seat.record->text() + strfmt(" %llu", static_cast<unsigned long long>(seat.record->bytes))]
-            .push_back(&seat);
+        at_sequence[seat.entered()]
+                   [seat.record->text() + strfmt(" %llu", static_cast<unsigned long long>(seat.record->bytes))]
+                       .push_back(&seat);
     for (const auto& [sequence, labels] : at_sequence) {
       if (labels.size() < 2 || !mismatch_.empty()) continue;
       const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
@@ -93,10 +95,11 @@ class Judge {
       const Seat& who = *odd->second.front();
       const Seat& other = odd == many ? *std::next(labels.begin())->second.front() : *many->second.front();
       mismatch_ = strfmt(
-          "rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where rank "
+          "rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where "
+          "rank "
           "%s issued %s (%llu bytes)",
-          names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step), other.record->text().c_str(),
-          who.record->text().c_str(), static_cast<unsigned long long>(who.record->bytes),
+          names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step),
+          other.record->text().c_str(), who.record->text().c_str(), static_cast<unsigned long long>(who.record->bytes),
           static_cast<unsigned long long>(sequence), tessera::name_of(group.axis), names_[at(other.rank)].c_str(),
           other.record->text().c_str(), static_cast<unsigned long long>(other.record->bytes));
     }

@@ -36,7 +36,8 @@ int Mesh::coordinate(int rank, Axis axis) const {
 
 std::vector<int> Mesh::members(int rank, Axis axis) const {
   int stride = 1;
-  for (auto extent = extents_.rbegin(); extent != extents_.rend() && extent->axis != axis; ++extent) stride *= extent->size;
+  for (auto extent = extents_.rbegin(); extent != extents_.rend() && extent->axis != axis; ++extent)
+    stride *= extent->size;
   const int first = rank - coordinate(rank, axis) * stride;
   std::vector<int> ranks(static_cast<std::size_t>(size(axis)));
   for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = first + static_cast<int>(i) * stride;
@@ -45,7 +46,8 @@ std::vector<int> Mesh::members(int rank, Axis axis) const {
 
 std::string Mesh::str() const {
   std::string text = "{";
-  for (const auto& extent : extents_) text += strfmt("%s%s %d", text.size() > 1 ? ", " : "", name_of(extent.axis), extent.size);
+  for (const auto& extent : extents_)
+    text += strfmt("%s%s %d", text.size() > 1 ? ", " : "", name_of(extent.axis), extent.size);
   return text + "}";
 }
 

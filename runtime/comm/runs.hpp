@@ -1,5 +1,6 @@
 #pragma once
-// The members of an axis, cut into runs that sit on one node: what a two-level transport and its prices are made of. Pure.
+// The members of an axis, cut into runs that sit on one node: what a two-level transport and its prices are made of.
+// Pure.
 
 #include <bit>
 #include <cstddef>
@@ -28,8 +29,8 @@ inline constexpr std::size_t node_scratch = std::size_t{256}
                                             << 10;  // one node: for buffers that are not shared, and small things
 inline constexpr std::size_t two_level_scratch = std::size_t{1} << 20;  // several nodes: everything passes through it
 
-/// Bytes of a chunk that one round of a two-level gather / reduce-scatter moves: what the scratch of the narrowest node holds.
-/// Multiples of 64, the same on every member.
+/// Bytes of a chunk that one round of a two-level gather / reduce-scatter moves: what the scratch of the narrowest node
+/// holds. Multiples of 64, the same on every member.
 [[nodiscard]] std::size_t gather_piece(const std::vector<Run>& runs);
 [[nodiscard]] std::size_t reduce_piece(const std::vector<Run>& runs);
 

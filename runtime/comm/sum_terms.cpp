@@ -10,10 +10,8 @@ namespace tessera::comm {
 void widen(Terms terms, float* out, std::size_t count) {
   if (count == 0 || terms.data == out) return;
   const Shape n{static_cast<std::int64_t>(count)};
-  if (terms.dtype == DType::f32)
-    std::memcpy(out, terms.data, count * sizeof(float));
-  else
-    kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, n}, .to = {out, n}}, host_stream);
+  if (terms.dtype == DType::f32) std::memcpy(out, terms.data, count * sizeof(float));
+  else kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, n}, .to = {out, n}}, host_stream);
 }
 
 void sum_terms(std::span<const void* const> parts, DType dtype, float* out, std::size_t count) {
@@ -21,8 +19,7 @@ void sum_terms(std::span<const void* const> parts, DType dtype, float* out, std:
     kernels::sum_tree(
         {.parts = {reinterpret_cast<const float* const*>(parts.data()), parts.size()}, .out = out, .count = count},
         host_stream);
-  else
-    kernels::sum_tree_of_halves({.parts = parts, .dtype = dtype, .out = out, .count = count}, host_stream);
+  else kernels::sum_tree_of_halves({.parts = parts, .dtype = dtype, .out = out, .count = count}, host_stream);
 }
 
 }  // namespace tessera::comm

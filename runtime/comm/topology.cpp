@@ -86,7 +86,8 @@ TrafficCount direct(const std::vector<int>& members, int me, int width, std::uin
   TrafficCount count;
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (static_cast<int>(i) == me) continue;
-    auto& where = members[i] / width == members[static_cast<std::size_t>(me)] / width ? count.within_node : count.across_nodes;
+    auto& where =
+        members[i] / width == members[static_cast<std::size_t>(me)] / width ? count.within_node : count.across_nodes;
     where += bytes;
   }
   return count;
@@ -183,7 +184,8 @@ TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis
   } else {
     const auto& run = runs[comm::run_of(runs, me)];
     if (runs.size() == 1) count.within_node = (members.size() - 1) * bytes;
-    else if (run.first == me) count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (runs.size() - 1) * bytes, 0};
+    else if (run.first == me)
+      count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (runs.size() - 1) * bytes, 0};
     else count.within_node = bytes;
   }
   count.collectives = 1;
@@ -198,7 +200,8 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
     host.staged = false;
     const auto size = static_cast<int>(members.size());
     // The pieces are what the transport of the host sees.
-    return staged_bytes(size, staged_piece(size)) + staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
+    return staged_bytes(size, staged_piece(size)) +
+           staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
   }
   if (shared(topology) && node_runs(members, topology.ranks_per_node).size() < members.size()) return 0;
   // One piece of every peer's chunk, or two pieces in turns so that one arrives while the other is added.

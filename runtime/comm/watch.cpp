@@ -7,7 +7,8 @@
 namespace tessera::comm {
 
 std::int64_t monotonic_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string text_of(const char* operation, const char* unit, std::int64_t micro) {
@@ -41,7 +42,8 @@ StatusCopy copy(const RankStatus& status, int rank, bool responsive) {
   for (int r = 0; r < max_records; ++r) {
     const Record& from = status.records[r];
     RecordCopy& to = out.records[r];
-    to.left = from.left.load(std::memory_order_acquire);  // before `entered`, so that a copy never ends before it begins
+    to.left =
+        from.left.load(std::memory_order_acquire);  // before `entered`, so that a copy never ends before it begins
     to.entered = from.entered.load(std::memory_order_acquire);
     to.index = from.index.load();
     to.bytes = from.bytes.load();
@@ -90,7 +92,8 @@ std::vector<Group> Watch::groups() const {
 
 std::vector<StatusCopy> Watch::own_node() const {
   std::vector<StatusCopy> all(static_cast<std::size_t>(count_));
-  for (int i = 0; i < count_; ++i) all[static_cast<std::size_t>(i)] = copy(statuses_[i], first_ + i, responsive(statuses_[i]));
+  for (int i = 0; i < count_; ++i)
+    all[static_cast<std::size_t>(i)] = copy(statuses_[i], first_ + i, responsive(statuses_[i]));
   return all;
 }
 

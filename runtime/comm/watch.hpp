@@ -1,6 +1,6 @@
 #pragma once
-// Watch: what every rank of the world is doing, and who is late. Each rank writes its own status where its node's peers can
-// read it; when a wait has lasted too long, the statuses of all ranks are collected and judged.
+// Watch: what every rank of the world is doing, and who is late. Each rank writes its own status where its node's peers
+// can read it; when a wait has lasted too long, the statuses of all ranks are collected and judged.
 
 #include <atomic>
 #include <chrono>
@@ -22,11 +22,12 @@ inline constexpr std::size_t operation_chars = 16, unit_chars = 32;
 /// "reduce h.3 m0"
 [[nodiscard]] std::string text_of(const char* operation, const char* unit, std::int64_t micro);
 
-/// The collectives that a rank has issued on one communicator; in memory that others read while it is written (hence atomics).
+/// The collectives that a rank has issued on one communicator; in memory that others read while it is written (hence
+/// atomics).
 struct Record {
-  std::atomic<std::int64_t> index;      // of the communicator + 1, in order of creation; 0: none
-  std::atomic<std::uint64_t> entered;   // collectives begun: the sequence number of the last
-  std::atomic<std::uint64_t> left;      // collectives ended; below `entered` while waiting
+  std::atomic<std::int64_t> index;     // of the communicator + 1, in order of creation; 0: none
+  std::atomic<std::uint64_t> entered;  // collectives begun: the sequence number of the last
+  std::atomic<std::uint64_t> left;     // collectives ended; below `entered` while waiting
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> micro;
   std::atomic<std::uint64_t> text[(operation_chars + unit_chars) / 8];
@@ -65,8 +66,8 @@ struct Group {
   Axis axis = Axis::replicate;
 };
 
-/// Who holds everybody up, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at gather h.4 (sequence
-/// 31)". Pure. `statuses` in rank order; `groups[index - 1]`; `names` "2@node1".
+/// Who holds everybody up, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at gather h.4
+/// (sequence 31)". Pure. `statuses` in rank order; `groups[index - 1]`; `names` "2@node1".
 [[nodiscard]] std::string judge(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                 const std::vector<std::string>& names);
 
@@ -95,8 +96,8 @@ class Watch {
   /// The record of communicator `index`; an older communicator's place may be taken.
   Record& record(int index);
 
-  /// Called by every wait, some times a second. Throws Error (communication) when the run has failed here or elsewhere, and
-  /// when the wait is longer than the timeout (then it says who is late).
+  /// Called by every wait, some times a second. Throws Error (communication) when the run has failed here or elsewhere,
+  /// and when the wait is longer than the timeout (then it says who is late).
   void poll(const Waiting& waiting);
   /// Members of one node issued different collectives: says which. Does not return.
   [[noreturn]] void mismatch();

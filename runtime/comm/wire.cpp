@@ -108,7 +108,8 @@ class WireCommunicator final : public BaseCommunicator {
 
   /// Pieces of every peer's chunk arrive in the staging while those before are added: two lanes in turns.
   void reduce(Terms full, float* mine, std::size_t chunk) override {
-    const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1, element = size_of(full.dtype);
+    const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1,
+                      element = size_of(full.dtype);
     if (peers == 0) {
       parts_[0] = full.data;
       return sum_terms(parts_, full.dtype, mine, chunk);
@@ -131,14 +132,15 @@ class WireCommunicator final : public BaseCommunicator {
       if (first + piece < chunk) post(first + piece, 1 - lane);
       finish(*wire_, lane, *this);
       for (int i = 0; i < size(); ++i)
-        parts_[static_cast<std::size_t>(i)] = i == rank() ? full.from(own + first).data : staged(i, lane, piece * element);
+        parts_[static_cast<std::size_t>(i)] =
+            i == rank() ? full.from(own + first).data : staged(i, lane, piece * element);
       sum_terms(parts_, full.dtype, mine + first, std::min(piece, chunk - first));
     }
   }
 
   std::byte* staged(int from, int lane, std::size_t piece_bytes) const {
-    const auto slot =
-        static_cast<std::size_t>(from < rank() ? from : from - 1) + static_cast<std::size_t>(lane) * (parts_.size() - 1);
+    const auto slot = static_cast<std::size_t>(from < rank() ? from : from - 1) +
+                      static_cast<std::size_t>(lane) * (parts_.size() - 1);
     return staging_.data() + slot * piece_bytes;
   }
 

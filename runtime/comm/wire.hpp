@@ -9,8 +9,8 @@
 
 namespace tessera::comm {
 
-/// Point-to-point messages. Posted ones belong to a lane; a lane is waited for as a whole. Messages between two ranks with one
-/// tag arrive in the order they were sent. Used by one thread at a time.
+/// Point-to-point messages. Posted ones belong to a lane; a lane is waited for as a whole. Messages between two ranks
+/// with one tag arrive in the order they were sent. Used by one thread at a time.
 class Wire {
  public:
   static constexpr int num_lanes = 2;
@@ -35,7 +35,8 @@ void barrier(Wire& wire, BaseCommunicator& communicator, std::uint64_t tag);
 void broadcast(Wire& wire, BaseCommunicator& communicator, std::span<std::byte> bytes, int root, std::uint64_t tag,
                const std::vector<Run>* leaders);
 
-/// The communicator that moves every byte by messages: transport mpi, and local with copies. `wire` may be null for one member.
+/// The communicator that moves every byte by messages: transport mpi, and local with copies. `wire` may be null for one
+/// member.
 [[nodiscard]] std::unique_ptr<Communicator> wire_communicator(Place place, std::unique_ptr<Wire> wire);
 /// Of a wire communicator, collective: `count` bytes of member `from` arrive at member 0; the others only take note.
 void send_to_root(Communicator& wire_communicator, std::byte* data, std::size_t count, int from);

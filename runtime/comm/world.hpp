@@ -15,13 +15,14 @@ namespace tessera {
 
 struct WorldOptions {
   enum class Comm : unsigned char { automatic, mpi, node, nccl };
-  Comm comm = Comm::automatic;  // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
+  Comm comm =
+      Comm::automatic;  // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
   enum class Backend : unsigned char { cpu, cuda, automatic };
-  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can use (of
-  /// its own, but over mpi); else cpu.
+  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can
+  /// use (of its own, but over mpi); else cpu.
   Backend backend = Backend::cpu;
-  double comm_timeout_s = 600;   // a peer later than this ends the run
-  int ranks_per_node = 0;        // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)
+  double comm_timeout_s = 600;     // a peer later than this ends the run
+  int ranks_per_node = 0;          // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)
   std::uint64_t shared_bytes = 0;  // /dev/shm that the node's windows will take in all, for the check; 0: not known yet
 };
 
@@ -30,7 +31,7 @@ class World {
   virtual ~World() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  [[nodiscard]] virtual int node_rank() const = 0;   // among the ranks of this node
+  [[nodiscard]] virtual int node_rank() const = 0;  // among the ranks of this node
   [[nodiscard]] virtual int node_size() const = 0;
   [[nodiscard]] virtual int node_count() const = 0;
   [[nodiscard]] virtual std::string host() const = 0;
@@ -41,7 +42,8 @@ class World {
   /// Collective: the communicator of this rank's group along `axis`.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) = 0;
 
-  /// Collective, start-up and end only (they allocate). Sum, maximum, rank 0's text, everybody's text on rank 0 (else empty).
+  /// Collective, start-up and end only (they allocate). Sum, maximum, rank 0's text, everybody's text on rank 0 (else
+  /// empty).
   [[nodiscard]] virtual std::int64_t sum(std::int64_t value) = 0;
   [[nodiscard]] virtual std::int64_t max(std::int64_t value) = 0;
   [[nodiscard]] virtual std::string from_root(const std::string& text) = 0;
@@ -60,12 +62,12 @@ class World {
   [[noreturn]] virtual void abort(const Error& error) = 0;
 };
 
-/// MPI_Init_thread, node split, checks (N singletons started by another MPI's launcher are refused, exit 2). Once per process;
-/// destroying it finalises MPI. argc/argv as MPI wants them.
+/// MPI_Init_thread, node split, checks (N singletons started by another MPI's launcher are refused, exit 2). Once per
+/// process; destroying it finalises MPI. argc/argv as MPI wants them.
 [[nodiscard]] std::unique_ptr<World> bootstrap(const WorldOptions& options);
 
-/// Runs `body` on `size` threads, each with its own World, and rethrows the first exception once all have ended: a rank that
-/// throws makes its peers' waits throw too. `copies`: no shared memory, as mpi.
+/// Runs `body` on `size` threads, each with its own World, and rethrows the first exception once all have ended: a rank
+/// that throws makes its peers' waits throw too. `copies`: no shared memory, as mpi.
 void run_local(int size, const std::function<void(World&)>& body, bool copies = false, int ranks_per_node = 0,
                double comm_timeout_s = 60);
 

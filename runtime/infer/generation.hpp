@@ -23,10 +23,10 @@ struct Completion {
 struct GenerateRequest {
   std::vector<TokenIds> prompts;  // none empty; ids below the vocabulary
   std::int64_t max_new_tokens = 1;
-  TokenIds stop;                  // ids that end a row
+  TokenIds stop;  // ids that end a row
   train::Sampling sampling;
-  bool recompute = false;         // show all tokens in every pass, for comparison: spec.tokens must hold the longest row
-  std::function<void(std::size_t prompt, std::int32_t id)> on_token;  // on the rank that makes it
+  bool recompute = false;  // show all tokens in every pass, for comparison: spec.tokens must hold the longest row
+  std::function<void(std::size_t prompt, std::int32_t id)> on_token;         // on the rank that makes it
   std::function<void(std::size_t prompt, const Completion&)> on_completion;  // on rank 0, in the order of the prompts
 };
 
@@ -36,8 +36,9 @@ struct GenerationShape {
 };
 [[nodiscard]] GenerationShape generation_shape(const GenerateRequest& request, std::int64_t rows);
 
-/// Rows of different lengths side by side, padded behind: a first pass over the prompts, then one token of each row a pass. A
-/// row that has ended stays, so that the shape of a pass, and with it every bit, is a function of the micro-batch alone.
+/// Rows of different lengths side by side, padded behind: a first pass over the prompts, then one token of each row a
+/// pass. A row that has ended stays, so that the shape of a pass, and with it every bit, is a function of the
+/// micro-batch alone.
 class GrowingRows final : public train::BatchSource {
  public:
   /// Room for `rows` rows of a model with `vocab` tokens; the request must outlive it.

@@ -24,9 +24,9 @@ std::string agreed(const GenerateRequest& request) {
   for (const TokenIds& prompt : request.prompts) mix(prompt);
   mix(request.stop);
   return strfmt("%zu prompts %016llx, %lld new, temperature %a top_k %lld top_p %a penalty %a seed %llu recompute %d",
-                request.prompts.size(), static_cast<unsigned long long>(hash), static_cast<long long>(request.max_new_tokens),
-                s.temperature, static_cast<long long>(s.top_k), s.top_p, s.repetition_penalty,
-                static_cast<unsigned long long>(s.seed), request.recompute);
+                request.prompts.size(), static_cast<unsigned long long>(hash),
+                static_cast<long long>(request.max_new_tokens), s.temperature, static_cast<long long>(s.top_k), s.top_p,
+                s.repetition_penalty, static_cast<unsigned long long>(s.seed), request.recompute);
 }
 
 /// "stopped id id …"
@@ -66,7 +66,8 @@ struct Inference::Parts : train::RunParts {
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
     : train::RunParts(world_, options.run, "", options.trials),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
-  const models::Phase phase = plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
+  const models::Phase phase =
+      plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
   TESSERA_ASSERT(plan.spec.purpose != plan::Purpose::train);
   if (!plan.load.list.empty()) load = executor.bind(plan.load, phase);
   main = executor.bind(plan.main(), phase);
@@ -109,7 +110,7 @@ void Inference::initialise(std::uint64_t seed) {
 }
 
 train::EvalReport Inference::evaluate(const io::TokenStream& tokens, std::int64_t max_samples,
-                               const std::function<void(std::int64_t, std::int64_t)>& progress) {
+                                      const std::function<void(std::int64_t, std::int64_t)>& progress) {
   Parts& p = *parts_;
   TESSERA_ASSERT(p.plan.spec.purpose == plan::Purpose::evaluate);
   return train::evaluate({&p, &p.executor, p.main.get(), 0, progress}, tokens, max_samples);

@@ -1,19 +1,19 @@
 #pragma once
-// Inference: evaluation or generation with sharded parameters and nothing else: no gradient, no optimizer state. The model may
-// be larger than a rank, as in training.
+// Inference: evaluation or generation with sharded parameters and nothing else: no gradient, no optimizer state. The
+// model may be larger than a rank, as in training.
 
 #include <memory>
 #include <span>
 
-#include "runtime/train/evaluation.hpp"
 #include "runtime/infer/generation.hpp"
+#include "runtime/train/evaluation.hpp"
 
 namespace tessera::infer {
 
 struct InferenceOptions {
   plan::RunSpec run;  // purpose evaluate or generate; topology and rank are filled from the world
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
-  train::RunTrials trials;                                    // tests
+  train::RunTrials trials;                             // tests
 };
 
 /// One kind of pass, summed over the rounds; of this rank.
@@ -43,9 +43,10 @@ class Inference {
 
   /// Purpose evaluate. As train::evaluate.
   [[nodiscard]] train::EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
-                                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
-  /// Purpose generate. Collective: the same request on every rank. Prompts go in micro-batches of B in their order, micro-batch
-  /// m to rank m mod W, so the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
+                                           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+  /// Purpose generate. Collective: the same request on every rank. Prompts go in micro-batches of B in their order,
+  /// micro-batch m to rank m mod W, so the tokens are the same at any number of ranks and any strategy, at equal
+  /// threads per rank.
   GenerateReport generate(const GenerateRequest& request);
 
   /// As Trainer's.

@@ -32,12 +32,13 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, modules - 1); ++i)
-    slots.push_back(
-        {boundary_name(i), Category::activations, Placement::own, words * static_cast<std::size_t>(model.hidden) * element});
+    slots.push_back({boundary_name(i), Category::activations, Placement::own,
+                     words * static_cast<std::size_t>(model.hidden) * element});
   std::size_t workspace = 0;
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
-    if (generates) workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
+    if (generates)
+      workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
     if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(room, model.dtype); bytes > 0)
@@ -47,8 +48,7 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   if (generates)
     slots.push_back({logits_name, Category::buffers, Placement::own,
                      static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
-  else
-    slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  else slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
   if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
   return slots;
 }
@@ -56,7 +56,8 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
 std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedule& schedule) {
   const models::Model& model = *spec.model;
   const models::BatchShape train{spec.batch.micro_batch, spec.tokens, spec.device};
-  const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens, spec.device};
+  const models::BatchShape eval{spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch, spec.tokens,
+                                spec.device};
   const std::int64_t rows = std::max(train.batch, eval.batch);
   const std::size_t element = size_of(model.dtype);
   const auto boundary = [&](std::int64_t batch) {
@@ -72,10 +73,8 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     if (bytes == 0) continue;
     const std::string name = saved_name(schedule, i);
     const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
-    if (same == slots.end())
-      slots.push_back({name, Category::activations, Placement::own, bytes});
-    else
-      same->bytes = std::max(same->bytes, bytes);
+    if (same == slots.end()) slots.push_back({name, Category::activations, Placement::own, bytes});
+    else same->bytes = std::max(same->bytes, bytes);
   }
   slots.push_back({gradient_name, Category::activations, Placement::own, boundary(train.batch)});
 
@@ -119,7 +118,8 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     if (slot.placement != Placement::own) continue;
     slot.memory = is_staging(slot) ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has words of its own: the host writes them without waiting for the one before.
-    if (is_words(slot) && spec.purpose == Purpose::train) slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
+    if (is_words(slot) && spec.purpose == Purpose::train)
+      slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
     if (is_words(slot) || slot.name == logits_name)
       more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
   }

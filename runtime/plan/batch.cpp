@@ -41,25 +41,27 @@ std::string right_side(std::int64_t micro, std::int64_t accumulation, int world,
 /// All three are given and do not agree: the equation, and the three ways out.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
   const std::int64_t made = product(product(micro, accumulation), world);
-  throw Error(
-      ExitCode::usage,
-      strfmt("global_batch_size %lld != ", static_cast<long long>(global)) + right_side(micro, accumulation, world, made),
-      "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
-      strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
-             static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
+  throw Error(ExitCode::usage,
+              strfmt("global_batch_size %lld != ", static_cast<long long>(global)) +
+                  right_side(micro, accumulation, world, made),
+              "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
+              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
+                     static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
 }
 
-/// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6 steps).
+/// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6
+/// steps).
 std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int world) {
   const std::int64_t micro = ceil_div(global, product(accumulation, world));
   const std::int64_t steps = ceil_div(global, product(micro, world));
   if (steps == accumulation) return micro;
-  throw Error(ExitCode::usage,
-              strfmt("no micro-batch makes %lld accumulation steps of global_batch_size %lld on %d ranks",
-                     static_cast<long long>(accumulation), static_cast<long long>(global), world),
-              "--global_batch_size, --gradient_accumulation_steps",
-              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the two",
-                     static_cast<long long>(steps), static_cast<long long>(product(product(micro, accumulation), world))));
+  throw Error(
+      ExitCode::usage,
+      strfmt("no micro-batch makes %lld accumulation steps of global_batch_size %lld on %d ranks",
+             static_cast<long long>(accumulation), static_cast<long long>(global), world),
+      "--global_batch_size, --gradient_accumulation_steps",
+      strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the two",
+             static_cast<long long>(steps), static_cast<long long>(product(product(micro, accumulation), world))));
 }
 
 }  // namespace

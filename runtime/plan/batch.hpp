@@ -16,12 +16,13 @@ struct BatchPlan {
   struct Range {
     std::int64_t first = 0, count = 0;
   };
-  /// Samples of accumulation step a on rank r, relative to the start of a global batch of `samples` ≤ G (a last partial one).
+  /// Samples of accumulation step a on rank r, relative to the start of a global batch of `samples` ≤ G (a last partial
+  /// one).
   [[nodiscard]] Range range(int a, int r, std::int64_t samples) const;
 };
 
-/// Solves for what is missing (defaults: B 8, A 1). Throws Error (usage) when all three are given and ceil(G/(B·W)) != A,
-/// with the equation and the three ways out; when a value is not positive.
+/// Solves for what is missing (defaults: B 8, A 1). Throws Error (usage) when all three are given and ceil(G/(B·W)) !=
+/// A, with the equation and the three ways out; when a value is not positive.
 [[nodiscard]] BatchPlan solve_batch(std::optional<std::int64_t> global_batch, std::optional<std::int64_t> micro_batch,
                                     std::optional<std::int64_t> accumulation, int world);
 

@@ -17,19 +17,22 @@ namespace tessera::plan {
 namespace {
 
 constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of matrix products
-constexpr std::int64_t most_visits = std::int64_t{1} << 20;                   // modules of a step: the schedule lists each
+constexpr std::int64_t most_visits = std::int64_t{1} << 20;  // modules of a step: the schedule lists each
 
 void check_size(const RunSpec& spec) {
   const BatchPlan& batch = spec.batch;
   const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
   if (rows > most_rows / spec.tokens)
-    throw Error(ExitCode::usage, strfmt("a micro-batch of %lld samples of %lld tokens", static_cast<long long>(rows),
-                                        static_cast<long long>(spec.tokens)),
-                "per_device_train_batch_size", strfmt("At most %lld tokens go into one", static_cast<long long>(most_rows)));
+    throw Error(ExitCode::usage,
+                strfmt("a micro-batch of %lld samples of %lld tokens", static_cast<long long>(rows),
+                       static_cast<long long>(spec.tokens)),
+                "per_device_train_batch_size",
+                strfmt("At most %lld tokens go into one", static_cast<long long>(most_rows)));
   const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
   if (batch.accumulation > most_visits / modules)
-    throw Error(ExitCode::usage, strfmt("%d accumulation steps of %lld modules make too long a schedule", batch.accumulation,
-                                        static_cast<long long>(modules)),
+    throw Error(ExitCode::usage,
+                strfmt("%d accumulation steps of %lld modules make too long a schedule", batch.accumulation,
+                       static_cast<long long>(modules)),
                 "gradient_accumulation_steps",
                 strfmt("At most %lld for this model: give a larger micro-batch or a smaller global batch",
                        static_cast<long long>(most_visits / modules)));
@@ -50,22 +53,24 @@ void check(const RunSpec& spec) {
                 "max_length", "Set --max_length within the model's n_positions");
   if (spec.packed && !spec.model->packs)
     throw Error(ExitCode::usage,
-                "models of the family " + spec.model->family + " do not keep the documents of a packed row apart", "packing",
-                "Drop --packing");
-  if (spec.purpose == Purpose::generate && (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
+                "models of the family " + spec.model->family + " do not keep the documents of a packed row apart",
+                "packing", "Drop --packing");
+  if (spec.purpose == Purpose::generate &&
+      (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
     throw Error(ExitCode::usage,
                 strfmt("%lld tokens, prompt and new ones, in a model of %lld positions",
                        static_cast<long long>(spec.cache_tokens), static_cast<long long>(spec.model->max_tokens)),
                 "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
   check_size(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
-  TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s", name_of(spec.model->dtype),
-                 name_of(policy.param_dtype));
+  TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s",
+                 name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
-    throw Error(ExitCode::usage,
-                strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
-                "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
+    throw Error(
+        ExitCode::usage,
+        strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
+        "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
@@ -91,7 +96,8 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
   const shard::Schedule& schedule = plan.main();
   const auto price_sum = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t numel, DType dtype) {
     if (mesh.size(axis) > 1)
-      add_traffic(sum, sum_traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(numel), dtype));
+      add_traffic(sum,
+                  sum_traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(numel), dtype));
   };
   const auto price_words = [&](TrafficCount& sum, Axis axis) {
     const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units(), spec.model->router.num_losses());
@@ -103,11 +109,13 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
       price_words(costs.replicate_axis, Axis::replicate);
     }
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
-    const std::int64_t padded = plan.layout.padded_numel(instruction.unit), chunk = plan.layout.shard_numel(instruction.unit);
+    const std::int64_t padded = plan.layout.padded_numel(instruction.unit),
+                       chunk = plan.layout.shard_numel(instruction.unit);
     if (instruction.op == shard::Op::gather) {
       const auto bytes = static_cast<std::uint64_t>(padded) * size_of(schedule.param_dtype);
       if (mesh.size(Axis::shard) > 1)
-        add_traffic(costs.shard_axis, traffic(spec.topology, mesh, Axis::shard, spec.rank, CollectiveKind::all_gather, bytes));
+        add_traffic(costs.shard_axis,
+                    traffic(spec.topology, mesh, Axis::shard, spec.rank, CollectiveKind::all_gather, bytes));
     } else {
       price_sum(costs.shard_axis, Axis::shard, CollectiveKind::reduce_scatter, padded, schedule.reduce_dtype);
       const DType terms = mesh.size(Axis::shard) > 1 ? DType::f32 : schedule.reduce_dtype;
@@ -126,7 +134,8 @@ void price(RunPlan& plan) {
   }
   price_traffic(plan, costs);
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
-  costs.flops_per_step = spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
+  costs.flops_per_step =
+      spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
   if (plan.train.recompute)
     for (const auto& use : plan.train.modules)
       if (use.recomputable)
@@ -176,12 +185,14 @@ RunPlan build(const RunSpec& spec, Proof proof) {
 
   const bool trains = spec.purpose == Purpose::train;
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});
-  for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec)) plan.slots.push_back(std::move(slot));
+  for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
+    plan.slots.push_back(std::move(slot));
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // The host's own, wherever the run computes.
   if (spec.snapshot_vectors > 0) {
-    const std::int64_t numel = shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
-                                                  mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
+    const std::int64_t numel =
+        shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
+                           mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
                           static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
                           spec.device != host_device ? Memory::pinned : Memory::host});

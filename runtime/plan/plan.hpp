@@ -1,6 +1,6 @@
 #pragma once
-// RunPlan: layout, schedules, arena and costs of a run, from the same code that runs it; pure, and the same on every rank but
-// for what `rank` changes. Nothing large is allocated.
+// RunPlan: layout, schedules, arena and costs of a run, from the same code that runs it; pure, and the same on every
+// rank but for what `rank` changes. Nothing large is allocated.
 
 #include <string>
 #include <vector>
@@ -32,26 +32,27 @@ struct RunSpec {
   shard::Strategy strategy;
   Topology topology;
   BatchPlan batch;
-  std::int64_t tokens = 0;           // T; generate: of the longest prompt
-  std::int64_t cache_tokens = 0;     // generate: of the longest row that comes of it
-  std::int64_t eval_batch = 0;       // rows of an evaluation micro-batch; 0: as training
-  bool packed = false;               // rows of training and evaluation hold documents that do not see one another
+  std::int64_t tokens = 0;        // T; generate: of the longest prompt
+  std::int64_t cache_tokens = 0;  // generate: of the longest row that comes of it
+  std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
+  bool packed = false;            // rows of training and evaluation hold documents that do not see one another
   std::size_t index_bytes =
-      0;                     // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
-  int snapshot_vectors = 0;  // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
+      0;  // packed: of what says which document is in which row, of all data of the run (io::PackedStream)
+  int snapshot_vectors =
+      0;  // of the state that a save in the background may copy: 0 none, 1 the model, 3 with its moments
   int rank = 0;
-  Device device;                     // where it computes: slots of all but staging lie there
+  Device device;  // where it computes: slots of all but staging lie there
 };
 inline constexpr const char* snapshot_name = "snapshot";
 inline constexpr const char* index_name = "index";  // of packed samples
 
 struct Costs {
-  std::size_t memory[num_categories] = {};   // bytes of this rank, by category
+  std::size_t memory[num_categories] = {};  // bytes of this rank, by category
   std::size_t total = 0;
-  std::size_t in[num_memories] = {};         // of them, in each memory
-  TrafficCount shard_axis, replicate_axis;   // bytes this rank sends per training step (inference: per pass), by axis
+  std::size_t in[num_memories] = {};        // of them, in each memory
+  TrafficCount shard_axis, replicate_axis;  // bytes this rank sends per training step (inference: per pass), by axis
   double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
-  double recompute_flops_per_step = 0;       // on top, when activations are recomputed
+  double recompute_flops_per_step = 0;  // on top, when activations are recomputed
 };
 
 struct RunPlan {

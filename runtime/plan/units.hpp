@@ -11,12 +11,12 @@
 
 namespace tessera::plan {
 
-/// One unit per module that has parameters of its own: those no earlier module reads. A tied parameter belongs to its first
-/// reader. With ExpertUnits::block, neighbours of one group (a layer and its experts) have one unit.
+/// One unit per module that has parameters of its own: those no earlier module reads. A tied parameter belongs to its
+/// first reader. With ExpertUnits::block, neighbours of one group (a layer and its experts) have one unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts);
 
 /// What each module reads and contributes to, for training (backward included) or for forward passes alone.
-[[nodiscard]] std::vector<shard::ModuleUse> module_uses(const models::Model& model, const std::vector<shard::UnitSpec>& units,
-                                                        models::Phase phase);
+[[nodiscard]] std::vector<shard::ModuleUse> module_uses(const models::Model& model,
+                                                        const std::vector<shard::UnitSpec>& units, models::Phase phase);
 
 }  // namespace tessera::plan

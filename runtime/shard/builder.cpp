@@ -1,5 +1,5 @@
-// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the order, and
-// the few dependencies that the order of each stream does not give.
+// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the
+// order, and the few dependencies that the order of each stream does not give.
 
 #include "runtime/shard/builder.hpp"
 
@@ -23,8 +23,8 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
   return out;
 }
 
-/// The list as it grows. Keeps for every instruction what is known to have run before it (on this rank), so that a dependency
-/// that follows from others is left out.
+/// The list as it grows. Keeps for every instruction what is known to have run before it (on this rank), so that a
+/// dependency that follows from others is left out.
 class List {
  public:
   explicit List(Schedule& schedule) : s_(schedule) {}
@@ -125,7 +125,8 @@ class Builder {
   void check() const {
     if (in_.num_micro < 1 || in_.modules.empty()) throw std::logic_error("a schedule needs a module and a micro-batch");
     if (in_.unit_numel.size() != in_.units.size()) throw std::logic_error("a schedule needs the size of every unit");
-    if (in_.policy.forward_prefetch < 0 || in_.policy.backward_prefetch < 0) throw std::logic_error("a prefetch depth below 0");
+    if (in_.policy.forward_prefetch < 0 || in_.policy.backward_prefetch < 0)
+      throw std::logic_error("a prefetch depth below 0");
     if (in_.policy.reproducible && in_.policy.reduce == Reduce::last) {
       throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
     }
@@ -142,11 +143,13 @@ class Builder {
 
   void make_visits() {
     for (int m = 0; m < s_.num_micro; ++m) {
-      for (int i = 0; i < num_modules(); ++i) visits_.push_back({i, m, true, union_of({}, in_.modules[at(i)].forward_units)});
+      for (int i = 0; i < num_modules(); ++i)
+        visits_.push_back({i, m, true, union_of({}, in_.modules[at(i)].forward_units)});
       if (!training()) continue;
       for (int i = num_modules() - 1; i >= 0; --i) {
         const ModuleUse& use = in_.modules[at(i)];
-        visits_.push_back({i, m, false, union_of(recomputes(i) ? use.forward_units : std::vector<int>{}, use.backward_units)});
+        visits_.push_back(
+            {i, m, false, union_of(recomputes(i) ? use.forward_units : std::vector<int>{}, use.backward_units)});
       }
     }
     last_contributor_.assign(at(num_units()), -1);
@@ -176,8 +179,8 @@ class Builder {
     if (place == units.end() || *place != unit) units.insert(place, unit);
   }
 
-  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it, and each
-  /// is looked ahead to from the one before.
+  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it,
+  /// and each is looked ahead to from the one before.
   [[nodiscard]] std::vector<SlotDemand> param_demands() const {
     const int places = static_cast<int>(visits_.size()) / s_.num_micro;
     std::vector<int> reading;  // places that read anything
@@ -189,8 +192,8 @@ class Builder {
     const int n = static_cast<int>(reading.size());
     for (int k = 0; k < n; ++k) {
       const Visit& visit = visits_[at(reading[at(k)])];
-      const int depth =
-          std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch, s_.num_micro > 1 ? n - 1 : k);
+      const int depth = std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch,
+                                 s_.num_micro > 1 ? n - 1 : k);
       const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + places) % places;
       for (const int u : visit.units) {
         for (int t = 0; t <= ahead; ++t) demands[at(u)].places.push_back((first + t) % places);
@@ -232,7 +235,8 @@ class Builder {
 
   void make_grad_slots() {
     const bool cut = in_.mesh.size(Axis::shard) > 1;
-    const bool sums_fit = in_.policy.reduce_dtype == DType::f32;  // a sum, which is fp32, may lie where one of its terms did
+    const bool sums_fit =
+        in_.policy.reduce_dtype == DType::f32;  // a sum, which is fp32, may lie where one of its terms did
     const bool meet_in_slot = in_.num_micro > 1 && reduces_once();
     s_.grads_resident = cut ? !in_.policy.shard_grads || meet_in_slot : (sums_fit ? reduces_once() : meet_in_slot);
     s_.num_partials = 1;
@@ -260,7 +264,8 @@ class Builder {
     s_.grad_slots.assign(at(s_.num_micro) * in_.units.size(), -1);
   }
 
-  /// A gradient needs its slot from its first contribution to its last, and while the next module runs: that hides the reduce.
+  /// A gradient needs its slot from its first contribution to its last, and while the next module runs: that hides the
+  /// reduce.
   [[nodiscard]] std::vector<SlotDemand> grad_demands() const {
     std::vector<SlotDemand> demands;
     for (int u = 0; u < num_units(); ++u) {
@@ -280,7 +285,8 @@ class Builder {
       const int micro = s_.params_resident ? -1 : visits_[at(stay.first_read)].micro;
       const int freed = stay.evicts >= 0 ? release_index_[at(stay.evicts)] : -1;
       gather_index_[next_stay_] = list_.add(
-          {.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot}, {freed});
+          {.op = Op::gather, .stream = StreamId::gather, .unit = stay.unit, .micro = micro, .slot = stay.slot},
+          {freed});
       pending_.push_back(next_stay_);
     }
     // From its first read on, a unit is where its gather puts it.
@@ -306,15 +312,19 @@ class Builder {
   }
 
   /// One instruction of a visit, after the gathers of what it reads and `wants`.
-  int emit_module(Op op, const Visit& visit, const std::vector<int>& units, std::vector<int> wants, bool accumulates = false) {
+  int emit_module(Op op, const Visit& visit, const std::vector<int>& units, std::vector<int> wants,
+                  bool accumulates = false) {
     std::vector<std::pair<int, int>> reads;
     for (const int u : units) {
       reads.emplace_back(u, slot_of_[at(u)]);
       if (gathers_) wants.push_back(gather_of_[at(u)]);
     }
-    last_module_ = list_.add(
-        {.op = op, .stream = StreamId::compute, .module = visit.module, .micro = visit.micro, .accumulates = accumulates},
-        std::move(wants), std::move(reads));
+    last_module_ = list_.add({.op = op,
+                              .stream = StreamId::compute,
+                              .module = visit.module,
+                              .micro = visit.micro,
+                              .accumulates = accumulates},
+                             std::move(wants), std::move(reads));
     return last_module_;
   }
 
@@ -407,10 +417,10 @@ class Builder {
   std::vector<int> gather_of_, slot_of_;           // unit → its gather in force, its parameter slot
   std::vector<int> grad_class_;                    // unit → index into grad_slots_of_
   std::vector<std::vector<int>> grad_slots_of_;
-  std::vector<bool> grad_busy_;                    // slot → holds a gradient that is not reduced yet
-  std::vector<int> grad_reader_;                   // slot → the reduce that read it last
-  std::vector<std::pair<int, int>> complete_;      // (unit, micro) whose gradient the last visit completed
-  int last_module_ = -1;                           // the latest forward, recompute or backward
+  std::vector<bool> grad_busy_;                // slot → holds a gradient that is not reduced yet
+  std::vector<int> grad_reader_;               // slot → the reduce that read it last
+  std::vector<std::pair<int, int>> complete_;  // (unit, micro) whose gradient the last visit completed
+  int last_module_ = -1;                       // the latest forward, recompute or backward
 };
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace tessera::shard {
 
 namespace {
 constexpr std::size_t sum_words = ExactSum::num_words, word_bytes = sizeof(std::int64_t);
-// Passes add their loss straight into the words that are summed over ranks: loss, tokens, correct stand there as in LossSums.
+// Passes add their loss straight into the words that are summed over ranks: loss, tokens, correct stand there as in
+// LossSums.
 static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes &&
               offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
 }  // namespace
@@ -39,16 +40,18 @@ void ShardManager::widen(const Terms& terms, float* out, std::size_t count) cons
     kernels::convert_serial(
         {.from = {const_cast<void*>(terms.data), terms.dtype, shape, parts_.device}, .to = {out, shape, parts_.device}},
         stream_);
-  else if (terms.data != out)
-    copy_bytes(out, terms.data, count * sizeof(float), stream_);
+  else if (terms.data != out) copy_bytes(out, terms.data, count * sizeof(float), stream_);
 }
 
-kernels::LossSums* ShardManager::loss_sums() const { return reinterpret_cast<kernels::LossSums*>(device_words_ + sum_words); }
+kernels::LossSums* ShardManager::loss_sums() const {
+  return reinterpret_cast<kernels::LossSums*>(device_words_ + sum_words);
+}
 
 std::int64_t* ShardManager::extra_sums() const { return device_words_ + 2 * sum_words + count_words; }
 
 void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step) {
-  const std::int64_t told[count_words] = {sums.tokens, sums.correct, sums.notes.stop, sums.notes.save, sums.notes.saved};
+  const std::int64_t told[count_words] = {sums.tokens, sums.correct, sums.notes.stop, sums.notes.save,
+                                          sums.notes.saved};
   std::ranges::copy(told, told_);
   const std::size_t first = counts == Counts::on_device ? 2 : 0;
   copy_bytes(device_words_ + 2 * sum_words + first, told_ + first, (count_words - first) * word_bytes, stream_);

@@ -8,8 +8,8 @@
 namespace tessera::shard {
 namespace {
 
-/// The peers that take part in an instruction. A reduce is a reduce-scatter over the shard axis, then an all-reduce over the
-/// replicate axis among ranks that have each finished the first: it ends after everybody's start.
+/// The peers that take part in an instruction. A reduce is a reduce-scatter over the shard axis, then an all-reduce
+/// over the replicate axis among ranks that have each finished the first: it ends after everybody's start.
 std::vector<Peer> members(Op op, const Mesh& mesh) {
   const bool shard = mesh.size(Axis::shard) > 1, replicate = mesh.size(Axis::replicate) > 1;
   std::vector<Peer> out;

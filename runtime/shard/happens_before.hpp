@@ -1,6 +1,6 @@
 #pragma once
-// What is certain to have run before what, over ranks and streams: vector clocks over a schedule that every rank runs. It knows
-// of streams, dependencies and collectives; not of buffers.
+// What is certain to have run before what, over ranks and streams: vector clocks over a schedule that every rank runs.
+// It knows of streams, dependencies and collectives; not of buffers.
 
 #include <array>
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace tessera::shard {
 
-/// A rank as another sees it: bit 0, it differs along the shard axis; bit 1, along the replicate axis. Since every rank runs
-/// the same list, two ranks of each axis stand for all, and what one knows of its neighbour, the neighbour knows of it.
+/// A rank as another sees it: bit 0, it differs along the shard axis; bit 1, along the replicate axis. Since every rank
+/// runs the same list, two ranks of each axis stand for all, and what one knows of its neighbour, the neighbour knows
+/// of it.
 enum class Peer : unsigned char { self = 0, shard = 1, replicate = 2, both = 3 };
 
 /// Several steps, one after another; within a rank, everything of a step runs before anything of the next (ranks do
@@ -24,14 +25,17 @@ class HappensBefore {
 
   /// True if event `first` has ended on `peer` before event `second` starts here, however the streams run.
   [[nodiscard]] bool before(int first, Peer peer, int second) const {
-    return start_[static_cast<std::size_t>(second)][slot(peer, stream_of(first))] >= position_[static_cast<std::size_t>(first)];
+    return start_[static_cast<std::size_t>(second)][slot(peer, stream_of(first))] >=
+           position_[static_cast<std::size_t>(first)];
   }
 
  private:
   static constexpr std::size_t num_peers = 4;
   using Clock = std::array<int, num_peers * num_streams>;  // events known to have ended, by peer and stream
 
-  static std::size_t slot(Peer peer, std::size_t stream) { return static_cast<std::size_t>(peer) * num_streams + stream; }
+  static std::size_t slot(Peer peer, std::size_t stream) {
+    return static_cast<std::size_t>(peer) * num_streams + stream;
+  }
   [[nodiscard]] std::size_t stream_of(int event) const {
     return static_cast<std::size_t>(schedule_.list[static_cast<std::size_t>(event) % schedule_.list.size()].stream);
   }

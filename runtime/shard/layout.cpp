@@ -15,7 +15,8 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + u
 
 }  // namespace
 
-ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh, DType smallest)
+ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh,
+                         DType smallest)
     : units_(units.begin(), units.end()),
       unit_of_(params.size(), -1),
       offset_of_(params.size(), 0),
@@ -50,7 +51,8 @@ std::vector<Segment> ShardLayout::cut(int unit, std::int64_t first, std::int64_t
     const std::int64_t begin = std::max(first, offset_of_[at(p)]);
     const std::int64_t end = std::min(last, offset_of_[at(p)] + param_numel_[at(p)]);
     if (begin < end)
-      out.push_back({.param = p, .param_offset = begin - offset_of_[at(p)], .unit_offset = begin, .length = end - begin});
+      out.push_back(
+          {.param = p, .param_offset = begin - offset_of_[at(p)], .unit_offset = begin, .length = end - begin});
   }
   return out;
 }

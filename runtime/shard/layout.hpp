@@ -1,10 +1,11 @@
 #pragma once
 // ShardLayout: the pure map (unit, rank) ↔ flat interval ↔ segments of parameters. Nobody else computes offsets.
 //
-// A unit is one flat buffer: its parameters one after another, each starting on param_alignment elements, padded at the end
-// to a multiple of world·quantum elements. It is cut into S equal shards (S: the shard axis). Since the padding depends on the
-// world and not on the mesh, every strategy of one world has the same flat buffers, cut differently. Offsets are in elements:
-// the buffers of masters, gathered parameters and gradients of a unit are laid out alike, whatever their types.
+// A unit is one flat buffer: its parameters one after another, each starting on param_alignment elements, padded at the
+// end to a multiple of world·quantum elements. It is cut into S equal shards (S: the shard axis). Since the padding
+// depends on the world and not on the mesh, every strategy of one world has the same flat buffers, cut differently.
+// Offsets are in elements: the buffers of masters, gathered parameters and gradients of a unit are laid out alike,
+// whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -46,7 +47,9 @@ class ShardLayout {
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const std::string& unit_name(int unit) const { return units_[static_cast<std::size_t>(unit)].name; }
-  [[nodiscard]] const std::vector<int>& unit_params(int unit) const { return units_[static_cast<std::size_t>(unit)].params; }
+  [[nodiscard]] const std::vector<int>& unit_params(int unit) const {
+    return units_[static_cast<std::size_t>(unit)].params;
+  }
   /// Elements of the flat buffer, padding included; a multiple of world·quantum.
   [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
   /// Elements of one shard: padded_numel / S.

@@ -12,7 +12,8 @@
 
 namespace tessera::shard {
 
-ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
+ShardManager::ShardManager(const Parts& parts)
+    : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
   const auto& slots = parts_.arena->slots();
   const auto find = [&](const char* name) {
     return std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
@@ -31,13 +32,14 @@ ShardManager::ShardManager(const Parts& parts) : parts_(parts), units_(static_ca
 
 std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
   const bool param = schedule.slots[static_cast<std::size_t>(slot)].kind == Slot::Kind::param;
-  const auto name = param ? param_slot_name(schedule, *parts_.layout, slot) : grad_slot_name(schedule, *parts_.layout, slot);
+  const auto name =
+      param ? param_slot_name(schedule, *parts_.layout, slot) : grad_slot_name(schedule, *parts_.layout, slot);
   return parts_.arena->data(name);
 }
 
 TensorView ShardManager::shard(int unit) const {
-  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype, Shape{parts_.layout->shard_numel(unit)},
-          parts_.device};
+  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype,
+          Shape{parts_.layout->shard_numel(unit)}, parts_.device};
 }
 
 void ShardManager::bind_unit(int u) {
@@ -64,7 +66,8 @@ void ShardManager::bind_unit(int u) {
                .grad = unit.reduced,
                .states = {unit.states[0], unit.states[1]},
                .device = parts_.device};
-  if (unit.copy != nullptr) unit.view.copy = {unit.copy, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
+  if (unit.copy != nullptr)
+    unit.view.copy = {unit.copy, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
   for (const Segment& segment : layout.segments(u, parts_.shard))
     unit.view.pieces.push_back({segment.param, segment.unit_offset - offset, segment.length});
 }
@@ -73,9 +76,9 @@ void ShardManager::round_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
     if (copy == nullptr) continue;
-    kernels::convert(
-        {.from = shard(u), .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
-        stream_);
+    kernels::convert({.from = shard(u),
+                      .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
+                     stream_);
   }
 }
 
@@ -92,7 +95,8 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
       kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
     mine = own;
   }
-  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro}, mine, full, chunk);
+  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro}, mine, full,
+                                chunk);
 }
 
 void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
@@ -100,7 +104,8 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
 
-  float* target = unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
+  float* target =
+      unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
   float* x = instruction.fold.fold.empty() ? target : scratch_;
   const Terms terms(full, parts_.train->reduce_dtype);
   if (parts_.shard_axis) {
@@ -126,8 +131,7 @@ void ShardManager::fold(const Instruction& instruction, Unit& unit, float* x, fl
     float* partial = unit.partials[static_cast<std::size_t>(fold[i])];
     if (i + 1 == fold.size() && partial == target)
       kernels::add_to(x, target, chunk, stream_);  // x + partial and partial + x are the same bits
-    else
-      kernels::add_to(partial, x, chunk, stream_);
+    else kernels::add_to(partial, x, chunk, stream_);
     if (i + 1 == fold.size() && partial != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
   }
 }
@@ -150,7 +154,8 @@ int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words + extra);
-  TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(), extra);
+  TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(),
+                 extra);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;

@@ -19,7 +19,7 @@ namespace tessera::shard {
 
 /// This rank's shard of a unit, as an optimizer sees it: numel elements everywhere.
 struct UpdateView {
-  struct Piece {  // of one parameter
+  struct Piece {    // of one parameter
     int param = 0;  // index into the model's list
     std::int64_t begin = 0, length = 0;
   };
@@ -28,8 +28,9 @@ struct UpdateView {
   float* master = nullptr;
   const float* grad = nullptr;
   float* states[2] = {nullptr, nullptr};
-  Device device;    // where all of it lies
-  TensorView copy;  // the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
+  Device device;  // where all of it lies
+  TensorView
+      copy;  // the master, rounded to the type it is gathered in; absent where gathers see to it, or nothing is rounded
 };
 
 /// What ranks tell each other once a step, as counts of ranks.
@@ -42,8 +43,8 @@ struct StepNotes {
 
 /// What the ranks sum at the end of a step, as integers, so that the order does not matter.
 struct StepSums {
-  ExactSum norm2;             // Σ g² over this rank's shards (one replica's), before clipping
-  ExactSum loss;              // Σ over tokens
+  ExactSum norm2;  // Σ g² over this rank's shards (one replica's), before clipping
+  ExactSum loss;   // Σ over tokens
   std::int64_t tokens = 0, correct = 0;
   StepNotes notes;
   std::span<std::int64_t> extra;  // Parts::num_extra integers, or none; what they count is the caller's business
@@ -58,10 +59,10 @@ class ShardManager {
     Communicator* shard_axis = nullptr;      // null: the axis has one rank
     Communicator* replicate_axis = nullptr;  // likewise
     Arena* arena = nullptr;
-    int shard = 0;                           // this rank's coordinate on the shard axis
-    int num_states = 2;                      // inference: 0
-    int num_extra = 0;                       // integers that norm sums besides its own
-    Device device;                           // where the arena's slots lie
+    int shard = 0;       // this rank's coordinate on the shard axis
+    int num_states = 2;  // inference: 0
+    int num_extra = 0;   // integers that norm sums besides its own
+    Device device;       // where the arena's slots lie
   };
   /// Start-up; hands the communicators their staging. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
@@ -85,15 +86,15 @@ class ShardManager {
 
   // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's
   // axes: called in schedule order.
-  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements of Schedule::param_dtype, to
-  /// which masters are rounded: by whoever updated them where the buffer lasts, else here).
+  /// All-gathers the current masters of the instruction's unit into `full` (padded_numel elements of
+  /// Schedule::param_dtype, to which masters are rounded: by whoever updated them where the buffer lasts, else here).
   void gather(const Instruction& instruction, std::byte* full);
-  /// Reduces this micro-batch's full gradient (padded_numel elements of Schedule::reduce_dtype) over shard, then replicate
-  /// axis, and folds it into what earlier micro-batches left. With last_reduce it also adds the finished shard to the norm. On
-  /// return `full` may be overwritten.
+  /// Reduces this micro-batch's full gradient (padded_numel elements of Schedule::reduce_dtype) over shard, then
+  /// replicate axis, and folds it into what earlier micro-batches left. With last_reduce it also adds the finished
+  /// shard to the norm. On return `full` may be overwritten.
   void reduce(const Instruction& instruction, std::byte* full);
-  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the next step).
-  /// Returns the lowest unit with a non-finite gradient on any rank, or -1.
+  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the
+  /// next step). Returns the lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
 
   // The same where the sums lie on a device: they stay there, the host reads them later.
@@ -101,9 +102,12 @@ class ShardManager {
   [[nodiscard]] kernels::LossSums* loss_sums() const;
   /// And the integers that StepSums::extra has on the host.
   [[nodiscard]] std::int64_t* extra_sums() const;
-  enum class Counts : unsigned char { on_device, of_host };  // tokens and correct: added up in loss_sums(), or told in `sums`
-  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to decide);
-  /// has the words copied to pinned memory, and clears them.
+  enum class Counts : unsigned char {
+    on_device,
+    of_host
+  };  // tokens and correct: added up in loss_sums(), or told in `sums`
+  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to
+  /// decide); has the words copied to pinned memory, and clears them.
   void issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step);
   /// What the last issue_norm left in pinned memory, once the stream has passed it. Returns as norm does.
   [[nodiscard]] int read_norm(StepSums& sums) const;
@@ -143,8 +147,9 @@ class ShardManager {
   ExactSum norm2_;
   StreamView stream_ = host_stream;
   std::int64_t *device_words_ = nullptr, *unit_words_ = nullptr;  // on a device: as words_; of one unit
-  std::int64_t *told_ = nullptr, *read_ = nullptr;                // pinned: counts and notes of this rank; the world's words
-  std::vector<std::int64_t> words_;  // norm words, loss words, tokens, correct, notes, extra, non-finite count of each unit
+  std::int64_t *told_ = nullptr, *read_ = nullptr;  // pinned: counts and notes of this rank; the world's words
+  std::vector<std::int64_t>
+      words_;  // norm words, loss words, tokens, correct, notes, extra, non-finite count of each unit
 };
 
 }  // namespace tessera::shard

@@ -18,10 +18,8 @@ std::int64_t slot_numel(const Schedule& schedule, const ShardLayout& layout, int
 
 void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
   const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == slot.name; });
-  if (same == slots.end())
-    slots.push_back(slot);
-  else
-    same->bytes = std::max(same->bytes, slot.bytes);
+  if (same == slots.end()) slots.push_back(slot);
+  else same->bytes = std::max(same->bytes, slot.bytes);
 }
 
 /// Gathered parameters: in place of the masters, resident, or in slots taken in turns. Masters lie beside them then,
@@ -31,18 +29,18 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const Schedule& train = *in.schedules.front();
   if (!train.params_resident || train.masters_apart())
     for (int u = 0; u < layout.num_units(); ++u)
-      slots.push_back(
-          {master_name(layout, u), Category::params, Placement::own, bytes_of(layout.shard_numel(u), train.master_dtype)});
+      slots.push_back({master_name(layout, u), Category::params, Placement::own,
+                       bytes_of(layout.shard_numel(u), train.master_dtype)});
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
       if (schedule->slots[s].kind != Slot::Kind::param) continue;
       const int slot = static_cast<int>(s);
       const auto full = bytes_of(slot_numel(*schedule, layout, slot), schedule->param_dtype);
       const bool in_place = schedule->params_in_place;
-      add_or_grow(slots,
-                  {param_slot_name(*schedule, layout, slot), schedule->params_resident ? Category::params : Category::buffers,
-                   in_place ? Placement::node : Placement::own,
-                   in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
+      add_or_grow(slots, {param_slot_name(*schedule, layout, slot),
+                          schedule->params_resident ? Category::params : Category::buffers,
+                          in_place ? Placement::node : Placement::own,
+                          in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
     }
 }
 
@@ -54,7 +52,8 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
     if (train.slots[s].kind != Slot::Kind::grad) continue;
     const int slot = static_cast<int>(s);
-    slots.push_back({grad_slot_name(train, layout, slot), Category::grads, peers_read ? Placement::peers_read : Placement::own,
+    slots.push_back({grad_slot_name(train, layout, slot), Category::grads,
+                     peers_read ? Placement::peers_read : Placement::own,
                      bytes_of(slot_numel(train, layout, slot), train.reduce_dtype)});
   }
   std::int64_t largest = 0;
@@ -77,7 +76,8 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     const std::size_t bytes = staged ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
-    if (inside > 0) slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});
+    if (inside > 0)
+      slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});
   };
   // What replicas sum has been reduced to fp32 over the shard axis before, if there is one.
   const DType terms = in.schedules.front()->reduce_dtype;
@@ -116,8 +116,8 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   add_grad_slots(input, slots);
   for (int u = 0; u < input.layout->num_units(); ++u)
     for (int s = 0; s < input.num_states; ++s)
-      slots.push_back(
-          {state_name(*input.layout, u, s), Category::optimizer, Placement::own, fp32_bytes(input.layout->shard_numel(u))});
+      slots.push_back({state_name(*input.layout, u, s), Category::optimizer, Placement::own,
+                       fp32_bytes(input.layout->shard_numel(u))});
   add_staging(input, slots);
   return slots;
 }

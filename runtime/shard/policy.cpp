@@ -12,18 +12,28 @@ namespace tessera::shard {
 namespace {
 
 struct Row {
-  const char* word;    // lower case, without '-' and '_'
-  int stage;           // 0..3
-  bool groups;         // a HYBRID word: its shard group is the node unless told
+  const char* word;  // lower case, without '-' and '_'
+  int stage;         // 0..3
+  bool groups;       // a HYBRID word: its shard group is the node unless told
 };
 
 constexpr std::array<Row, 16> rows{{
-    {"0", 0, false},         {"zero0", 0, false},       {"noshard", 0, false},
-    {"1", 1, false},         {"zero1", 1, false},
-    {"2", 2, false},         {"zero2", 2, false},       {"shardgradop", 2, false},
-    {"3", 3, false},         {"zero3", 3, false},       {"fullshard", 3, false},
-    {"hybridshard", 3, true}, {"hybridshardzero2", 2, true},
-    {"hybridzero1", 1, true}, {"hybridzero2", 2, true}, {"hybridzero3", 3, true},
+    {"0", 0, false},
+    {"zero0", 0, false},
+    {"noshard", 0, false},
+    {"1", 1, false},
+    {"zero1", 1, false},
+    {"2", 2, false},
+    {"zero2", 2, false},
+    {"shardgradop", 2, false},
+    {"3", 3, false},
+    {"zero3", 3, false},
+    {"fullshard", 3, false},
+    {"hybridshard", 3, true},
+    {"hybridshardzero2", 2, true},
+    {"hybridzero1", 1, true},
+    {"hybridzero2", 2, true},
+    {"hybridzero3", 3, true},
 }};
 
 std::string folded(const std::string& word) {
@@ -56,8 +66,8 @@ std::string canonical(int stage, bool hybrid) {
 
 void check_group(const std::string& word, int stage, int world, int group) {
   if (group < 1 || world % group != 0) {
-    throw Error(ExitCode::usage, strfmt("a shard group of %d ranks does not divide %d ranks", group, world), "strategy " + word,
-                "Choose a group size of " + divisors(world) + ".");
+    throw Error(ExitCode::usage, strfmt("a shard group of %d ranks does not divide %d ranks", group, world),
+                "strategy " + word, "Choose a group size of " + divisors(world) + ".");
   }
   if (stage == 0 && group > 1) {
     throw Error(ExitCode::usage, strfmt("ZeRO-0 shards nothing, and a shard group of %d ranks was asked for", group),
@@ -68,7 +78,8 @@ void check_group(const std::string& word, int stage, int world, int group) {
 }  // namespace
 
 Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node) {
-  if (world < 1) throw Error(ExitCode::usage, strfmt("a world of %d ranks", world), "strategy " + word, "It takes at least 1.");
+  if (world < 1)
+    throw Error(ExitCode::usage, strfmt("a world of %d ranks", world), "strategy " + word, "It takes at least 1.");
   const std::string key = folded(word);
   for (const Row& row : rows) {
     if (key != row.word) continue;
@@ -87,7 +98,8 @@ Strategy make_strategy(const std::string& word, int world, int group, int ranks_
 
 std::vector<Strategy> all_strategies(int world, int ranks_per_node) {
   std::vector<Strategy> out;
-  for (const char* word : {"zero0", "zero1", "zero2", "zero3"}) out.push_back(make_strategy(word, world, 0, ranks_per_node));
+  for (const char* word : {"zero0", "zero1", "zero2", "zero3"})
+    out.push_back(make_strategy(word, world, 0, ranks_per_node));
   if (ranks_per_node > 1 && ranks_per_node < world && world % ranks_per_node == 0) {
     for (const char* word : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
       out.push_back(make_strategy(word, world, 0, ranks_per_node));

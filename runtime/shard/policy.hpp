@@ -15,15 +15,15 @@ enum class Reduce : unsigned char { each, last };
 enum class ExpertUnits : unsigned char { own, block };
 
 struct ShardPolicy {
-  bool shard_grads = true;   // full gradients live only from backward to reduce
-  bool shard_params = true;  // gathered parameters live only around their use
+  bool shard_grads = true;            // full gradients live only from backward to reduce
+  bool shard_params = true;           // gathered parameters live only around their use
   bool reshard_after_forward = true;  // with shard_params: release between forward and backward
   Reduce reduce = Reduce::each;
   int forward_prefetch = 1;   // gathers in flight ahead of their forward
   int backward_prefetch = 1;  // and of their backward
   bool recompute = false;     // forward of a block again before its backward (--gradient_checkpointing full)
   ExpertUnits experts = ExpertUnits::own;
-  bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
+  bool reproducible = false;        // sum micro-batches by the binary counter over m = a·W + r
   DType param_dtype = DType::f32;   // of gathered parameters, and of what is computed with them; masters are fp32
   DType reduce_dtype = DType::f32;  // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
@@ -37,9 +37,9 @@ struct Strategy {
 };
 
 /// The table of strategies (docs/strategies.md):
-///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", any
-///   case. group: ranks of a shard group for the HYBRID words, and for a hybrid ZeRO-1/2/3 when 0 < group < world; 0: the
-///   default (the node for HYBRID words, the world for the others).
+///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2",
+///   any case. group: ranks of a shard group for the HYBRID words, and for a hybrid ZeRO-1/2/3 when 0 < group < world;
+///   0: the default (the node for HYBRID words, the world for the others).
 /// Throws Error (usage): unknown word; group does not divide the world, naming the divisors that would.
 [[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node);
 

@@ -18,7 +18,11 @@ class Walk {
  public:
   Walk(const std::vector<Visit>& visits, int num_units, const std::vector<SlotClass>& classes,
        const std::vector<std::vector<int>>& slots, PrefetchDepth depth)
-      : visits_(visits), depth_(depth), stay_of_(at(num_units), -1), slots_of_(at(num_units), nullptr), needs_(at(num_units)) {
+      : visits_(visits),
+        depth_(depth),
+        stay_of_(at(num_units), -1),
+        slots_of_(at(num_units), nullptr),
+        needs_(at(num_units)) {
     int num_slots = 0;
     for (std::size_t c = 0; c < classes.size(); ++c) {
       for (const int u : classes[c].units) slots_of_[at(u)] = &slots[c];

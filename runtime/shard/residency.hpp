@@ -29,10 +29,10 @@ struct PrefetchDepth {
   int forward = 0, backward = 0;
 };
 
-/// Stays in the order of their gathers. A gather is issued up to `depth` visits (that read units) ahead of its first read, at
-/// most `depth` of them at once, strictly in the order of need, into the slot whose occupant is needed last; a unit stays
-/// where it is until its slot is taken, so that one used again before that is not gathered twice.
-/// slots[c]: the slots of classes[c]; each has at least as many as one visit reads of the class.
+/// Stays in the order of their gathers. A gather is issued up to `depth` visits (that read units) ahead of its first
+/// read, at most `depth` of them at once, strictly in the order of need, into the slot whose occupant is needed last; a
+/// unit stays where it is until its slot is taken, so that one used again before that is not gathered twice. slots[c]:
+/// the slots of classes[c]; each has at least as many as one visit reads of the class.
 [[nodiscard]] std::vector<Stay> plan_residency(const std::vector<Visit>& visits, int num_units,
                                                const std::vector<SlotClass>& classes,
                                                const std::vector<std::vector<int>>& slots, PrefetchDepth depth);

@@ -23,8 +23,8 @@ const std::string& subject(const Schedule& schedule, const Instruction& in) {
 std::string slot_word(const Schedule& schedule, int slot) {
   if (slot < 0) return {};
   const Slot::Kind kind = schedule.slots[at(slot)].kind;
-  const auto before =
-      std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot, [&](const Slot& s) { return s.kind == kind; });
+  const auto before = std::count_if(schedule.slots.begin(), schedule.slots.begin() + slot,
+                                    [&](const Slot& s) { return s.kind == kind; });
   return strfmt("%c%d", kind == Slot::Kind::param ? 's' : 'g', static_cast<int>(before));
 }
 
@@ -76,8 +76,8 @@ std::string text(const Schedule& schedule) {
   std::vector<std::array<std::string, columns>> cells;
   std::array<std::size_t, columns> width{9, 6, 2, 2, 0};
   for (const Instruction& in : schedule.list) {
-    cells.push_back(
-        {name_of(in.op), subject(schedule, in), micro_word(in), slot_word(schedule, in.slot), detail_word(schedule, in)});
+    cells.push_back({name_of(in.op), subject(schedule, in), micro_word(in), slot_word(schedule, in.slot),
+                     detail_word(schedule, in)});
     for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], cells.back()[c].size());
   }
   std::string out;

@@ -1,6 +1,6 @@
 #pragma once
-// Schedule: a step as a flat list of unit-level instructions on named streams. Data only: built by builder.hpp, proved by
-// verify.hpp, walked by the executor, priced by the planner, printed here.
+// Schedule: a step as a flat list of unit-level instructions on named streams. Data only: built by builder.hpp, proved
+// by verify.hpp, walked by the executor, priced by the planner, printed here.
 
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ enum class Op : unsigned char {
   backward,   // module, micro: writes or adds to the gradients of the module's parameters
   reduce,     // unit, micro: reduce-scatter over shard, all-reduce over replicate, then the fold (reduce stream)
   norm,       // one all-reduce of gradient norm, loss and counts over the world (reduce stream)
-  update,     // unit: optimizer on this rank's shard (compute stream); the unit's gathered copies are stale from here on
+  update,  // unit: optimizer on this rank's shard (compute stream); the unit's gathered copies are stale from here on
 };
 enum class StreamId : unsigned char { compute, gather, reduce };
 inline constexpr int num_streams = 3;
@@ -45,11 +45,11 @@ struct Fold {
 struct Instruction {
   Op op = Op::forward;
   StreamId stream = StreamId::compute;
-  int unit = -1;    // gather, release, reduce, update
-  int module = -1;  // forward, recompute, backward
-  int micro = -1;   // micro-batch of this rank's accumulation (gather: of its first use); -1: once a step
-  int slot = -1;    // gather, release: parameter slot; reduce: gradient slot. Index into Schedule::slots
-  Fold fold;        // reduce
+  int unit = -1;             // gather, release, reduce, update
+  int module = -1;           // forward, recompute, backward
+  int micro = -1;            // micro-batch of this rank's accumulation (gather: of its first use); -1: once a step
+  int slot = -1;             // gather, release: parameter slot; reduce: gradient slot. Index into Schedule::slots
+  Fold fold;                 // reduce
   bool accumulates = false;  // backward in reduce == last: gradients of micro-batch > 0 add to those before
   bool last_reduce = false;  // reduce of the last micro-batch: the gradient is complete, its norm is taken
   std::vector<int> after;    // earlier instructions, on other streams, that must have run
@@ -62,26 +62,28 @@ struct Slot {
   std::vector<int> units;  // who uses it, ascending
 };
 
-/// Streams run their instructions in list order; `after` orders them across streams; everything of a step happens before
-/// anything of the next. The same list runs on every rank, so every rank issues the same collectives in the same order.
+/// Streams run their instructions in list order; `after` orders them across streams; everything of a step happens
+/// before anything of the next. The same list runs on every rank, so every rank issues the same collectives in the same
+/// order.
 struct Schedule {
   std::vector<std::string> units;  // names
   std::vector<ModuleUse> modules;
   std::vector<Instruction> list;
   std::vector<Slot> slots;
   int num_micro = 1;
-  int num_partials = 0;      // reduced-gradient buffers per unit (0: reduced in place in the resident gradient slot)
+  int num_partials = 0;         // reduced-gradient buffers per unit (0: reduced in place in the resident gradient slot)
   bool grads_resident = false;  // every unit has its own gradient slot
-  bool params_resident = false; // every unit has its own parameter slot, gathered (or never cut)
-  bool recompute = false;       // forward keeps no more of a recomputable module than its input
+  bool params_resident = false;  // every unit has its own parameter slot, gathered (or never cut)
+  bool recompute = false;        // forward keeps no more of a recomputable module than its input
   bool params_in_place =
       false;  // the master shard, or its rounded copy, is this rank's interval of the slot (peers read it there)
-  bool params_fixed = false;    // nobody changes a parameter between two runs: what is resident stays gathered (inference)
+  bool params_fixed =
+      false;  // nobody changes a parameter between two runs: what is resident stays gathered (inference)
   DType master_dtype = DType::f32;  // of the master shards (inference: what is gathered is all there is)
   DType param_dtype = DType::f32;   // of parameter slots
   DType reduce_dtype = DType::f32;  // of gradient slots; partials are fp32
-  /// The master shards are not the gathered buffers' own intervals, although these last: their owner keeps a rounded copy
-  /// there, which its update writes with the master. To all others an update looks alike either way.
+  /// The master shards are not the gathered buffers' own intervals, although these last: their owner keeps a rounded
+  /// copy there, which its update writes with the master. To all others an update looks alike either way.
   [[nodiscard]] bool masters_apart() const { return master_dtype != param_dtype; }
 
   /// The gradient slot that `module`'s backward of `micro` writes for `unit`.
@@ -91,12 +93,13 @@ struct Schedule {
   std::vector<std::vector<std::pair<int, int>>> reads;  // per instruction: (unit, slot)
 };
 
-/// One instruction a line, aligned, every dependency by name: what `plan --print_schedule` prints and tests compare, e.g.
+/// One instruction a line, aligned, every dependency by name: what `plan --print_schedule` prints and tests compare,
+/// e.g.
 ///   gather     h.0     m0  s1  on gather            after release h.2 m0
 ///   forward    h.0     m0      on compute           after gather h.0 m0
 ///   reduce     h.1     m0  g0  on reduce   p0 = x  after backward h.1 m0
-/// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, p: partial; x is the
-/// gradient that the line reduces.
+/// A name means the latest instruction of that name above the line. s: parameter slot, g: gradient slot, p: partial; x
+/// is the gradient that the line reduces.
 [[nodiscard]] std::string text(const Schedule& schedule);
 
 /// Of the collective sequence (operation, unit, micro, and the fold of what was reduced), for the agreement

@@ -10,7 +10,8 @@ namespace {
 
 /// Runs of equal size, largest first: a class takes whole runs.
 std::vector<std::vector<SlotDemand>> runs_of_equal_size(std::vector<SlotDemand> demands) {
-  std::stable_sort(demands.begin(), demands.end(), [](const SlotDemand& a, const SlotDemand& b) { return a.numel > b.numel; });
+  std::stable_sort(demands.begin(), demands.end(),
+                   [](const SlotDemand& a, const SlotDemand& b) { return a.numel > b.numel; });
   std::vector<std::vector<SlotDemand>> runs;
   for (SlotDemand& d : demands) {
     if (runs.empty() || runs.back().front().numel != d.numel) runs.emplace_back();
@@ -68,7 +69,8 @@ std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands) {
     std::sort(group.units.begin(), group.units.end());
     out.push_back(std::move(group));
   }
-  std::sort(out.begin(), out.end(), [](const SlotClass& a, const SlotClass& b) { return a.units.front() < b.units.front(); });
+  std::sort(out.begin(), out.end(),
+            [](const SlotClass& a, const SlotClass& b) { return a.units.front() < b.units.front(); });
   return out;
 }
 

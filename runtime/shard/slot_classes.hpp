@@ -1,5 +1,6 @@
 #pragma once
-// Slot classes: which units take turns in which buffers, so that all buffers together are small. Pure; used by the builder.
+// Slot classes: which units take turns in which buffers, so that all buffers together are small. Pure; used by the
+// builder.
 
 #include <cstdint>
 #include <vector>
@@ -19,8 +20,8 @@ struct SlotClass {
   int num_slots = 0;
 };
 
-/// Groups the units so that Σ num_slots · largest unit is least. A class has as many slots as it has units at one place.
-/// Classes come in the order of their lowest unit.
+/// Groups the units so that Σ num_slots · largest unit is least. A class has as many slots as it has units at one
+/// place. Classes come in the order of their lowest unit.
 [[nodiscard]] std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands);
 
 }  // namespace tessera::shard

@@ -66,10 +66,10 @@ struct ParamSlot : Uses {
 
 struct GradSlot : Uses {
   int unit = -1;
-  int micro = -1;          // latest that contributed
-  int contributions = 0;   // of that micro-batch
-  bool reduced = false;    // in place
-  MicroSet micros;         // complete ones and `micro`
+  int micro = -1;         // latest that contributed
+  int contributions = 0;  // of that micro-batch
+  bool reduced = false;   // in place
+  MicroSet micros;        // complete ones and `micro`
 };
 
 struct Partial : Uses {
@@ -79,9 +79,9 @@ struct Partial : Uses {
 struct UnitState {
   Uses master;
   int updates = 0;
-  int contributors = 0;      // modules
-  bool complete = false;     // its gradient holds every micro-batch
-  int grad_slot = -1;        // where, if reduced in place
+  int contributors = 0;   // modules
+  bool complete = false;  // its gradient holds every micro-batch
+  int grad_slot = -1;     // where, if reduced in place
   std::vector<Partial> partials;
 };
 
@@ -100,7 +100,8 @@ class Replay {
     }
     if (!s_.params_resident) return;
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind == Slot::Kind::param && !s_.slots[k].units.empty()) params_[k].unit = s_.slots[k].units.front();
+      if (s_.slots[k].kind == Slot::Kind::param && !s_.slots[k].units.empty())
+        params_[k].unit = s_.slots[k].units.front();
     }
   }
 
@@ -152,9 +153,7 @@ class Replay {
       case Op::release: return release(in);
       case Op::forward:
       case Op::recompute: return use(s_.modules[at(in.module)].forward_units);
-      case Op::backward:
-        use(s_.modules[at(in.module)].backward_units);
-        return contribute(in);
+      case Op::backward: use(s_.modules[at(in.module)].backward_units); return contribute(in);
       case Op::reduce: return reduce(in);
       case Op::norm: return norm();
       case Op::update: return update(in);
@@ -193,7 +192,8 @@ class Replay {
       read(slot, "a unit it reads");
       if (s_.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
     }
-    if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size()) fail("is not given the units it reads");
+    if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size())
+      fail("is not given the units it reads");
   }
 
   void contribute(const Instruction& in) {

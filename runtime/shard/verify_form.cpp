@@ -38,7 +38,9 @@ class Form {
   }
 
  private:
-  void fail(int i, const std::string& what) { out_.push_back({i, (i >= 0 ? label(s_, i) + " " : std::string()) + what}); }
+  void fail(int i, const std::string& what) {
+    out_.push_back({i, (i >= 0 ? label(s_, i) + " " : std::string()) + what});
+  }
 
   [[nodiscard]] bool unit(int u) const { return u >= 0 && at(u) < s_.units.size(); }
   [[nodiscard]] bool slot(int index, Slot::Kind kind) const {
@@ -68,13 +70,15 @@ class Form {
     for (const int d : in.after) {
       if (d < 0 || d >= i) fail(i, strfmt("waits for instruction %d, which is not an earlier one", d));
     }
-    if (of_module(in.op) && (in.module < 0 || at(in.module) >= s_.modules.size() || in.micro < 0 || in.micro >= s_.num_micro)) {
+    if (of_module(in.op) &&
+        (in.module < 0 || at(in.module) >= s_.modules.size() || in.micro < 0 || in.micro >= s_.num_micro)) {
       fail(i, "names no module or no micro-batch");
     }
     if (of_unit(in.op) && !unit(in.unit)) return fail(i, "names no unit");
     const bool param = in.op == Op::gather || in.op == Op::release;
     if (param || in.op == Op::reduce) {
-      if (!slot(in.slot, param ? Slot::Kind::param : Slot::Kind::grad)) return fail(i, strfmt("names slot %d", in.slot));
+      if (!slot(in.slot, param ? Slot::Kind::param : Slot::Kind::grad))
+        return fail(i, strfmt("names slot %d", in.slot));
       if (!fits(in.unit, in.slot)) fail(i, strfmt("uses slot %d, which was not made for it", in.slot));
     }
     if (in.op == Op::reduce) {
@@ -85,7 +89,8 @@ class Form {
     }
     for (const auto& [u, index] : s_.reads[at(i)]) {
       if (!of_module(in.op)) fail(i, "reads no parameters, and a slot is given");
-      if (!unit(u) || !slot(index, Slot::Kind::param) || !fits(u, index)) fail(i, strfmt("reads unit %d in slot %d", u, index));
+      if (!unit(u) || !slot(index, Slot::Kind::param) || !fits(u, index))
+        fail(i, strfmt("reads unit %d in slot %d", u, index));
     }
   }
 
@@ -98,7 +103,8 @@ class Form {
     for (int m = 0; m < s_.num_micro; ++m) {
       for (int i = 0; i < n; ++i) expected.push_back({.op = Op::forward, .module = i, .micro = m});
       for (int i = n - 1; train && i >= 0; --i) {
-        if (s_.recompute && s_.modules[at(i)].recomputable) expected.push_back({.op = Op::recompute, .module = i, .micro = m});
+        if (s_.recompute && s_.modules[at(i)].recomputable)
+          expected.push_back({.op = Op::recompute, .module = i, .micro = m});
         expected.push_back({.op = Op::backward, .module = i, .micro = m});
       }
     }
@@ -109,7 +115,8 @@ class Form {
       if (next == expected.size()) return fail(i, "comes after all modules are done");
       const Instruction& e = expected[next++];
       if (in.op != e.op || in.module != e.module || in.micro != e.micro) {
-        return fail(i, strfmt("comes where %s %s m%d should", name_of(e.op), s_.modules[at(e.module)].name.c_str(), e.micro));
+        return fail(
+            i, strfmt("comes where %s %s m%d should", name_of(e.op), s_.modules[at(e.module)].name.c_str(), e.micro));
       }
     }
     if (next < expected.size()) {

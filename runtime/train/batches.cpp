@@ -4,7 +4,8 @@
 
 namespace tessera::train {
 
-void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count) {
+void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first,
+                        std::int64_t count) {
   stream_ = &stream;
   sampler_ = sampler;
   first_ = first;

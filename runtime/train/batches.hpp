@@ -13,7 +13,8 @@ namespace tessera::train {
 class SampleBatches : public BatchSource {
  public:
   /// `place` is this rank's place in the data, from the mesh. Without a sampler, samples come in file order.
-  SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens) : batch_(batch), place_(place), tokens_(tokens) {}
+  SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens)
+      : batch_(batch), place_(place), tokens_(tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// What is in all of them, on all ranks.
   [[nodiscard]] io::PackedWork work() const;
@@ -38,7 +39,9 @@ class PromptBatch : public BatchSource {
  public:
   explicit PromptBatch(const std::vector<std::int32_t>& ids, std::int64_t limit) : ids_(ids), limit_(limit) {}
   [[nodiscard]] std::int64_t rows(int) const override { return 1; }
-  [[nodiscard]] std::int64_t tokens() const override { return std::min(limit_, static_cast<std::int64_t>(ids_.size())); }
+  [[nodiscard]] std::int64_t tokens() const override {
+    return std::min(limit_, static_cast<std::int64_t>(ids_.size()));
+  }
   void load(int micro, const BatchMemory& to) override;
 
  private:

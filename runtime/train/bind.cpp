@@ -13,15 +13,16 @@ using Step = Executor::Program::Step;
 std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
 
 /// Binds the parameters that an instruction reads.
-void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
-                 std::size_t instruction) {
+void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
+                 const shard::ShardManager& manager, std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
   for (const int param : step.module->params()) {
     const std::size_t offset = bytes_of(plan.layout.offset_of(param), schedule.param_dtype);
     std::byte* data = nullptr;  // stays null where the pass does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + offset;
-    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape, manager.device());
+    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape,
+                             manager.device());
   }
 }
 
@@ -41,8 +42,8 @@ bool first_to_touch(const shard::Schedule& schedule, int module, int unit) {
 }
 
 /// Binds the gradients that a backward writes.
-void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager,
-                const shard::Instruction& instruction) {
+void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
+                const shard::ShardManager& manager, const shard::Instruction& instruction) {
   const models::Model& model = *plan.spec.model;
   const DType dtype = schedule.reduce_dtype;
   for (const int param : step.module->params()) {
@@ -64,7 +65,8 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
   const models::BatchShape room{spec.batch.micro_batch, spec.cache_tokens, spec.device};
-  std::byte* data = spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
+  std::byte* data =
+      spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
   if (data == nullptr) return {};
   const std::size_t bytes = spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(room, spec.model->dtype);
   return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, room};

@@ -1,5 +1,6 @@
-// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a step
-// waits for the device. One wait ends a run: for the norm, behind which the updates go on while the next step is issued.
+// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a
+// step waits for the device. One wait ends a run: for the norm, behind which the updates go on while the next step is
+// issued.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -58,7 +59,8 @@ std::int64_t Executor::take_from_device(Program& program, const TensorView& logi
   copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
   compute_.record(program.took);
   program.took.wait();
-  return program.source->take({reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
+  return program.source->take(
+      {reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
 }
 
 void Executor::issue_norm(Program& program) {
@@ -67,8 +69,9 @@ void Executor::issue_norm(Program& program) {
   shard::StepSums mine;
   mine.tokens = block.local.tokens;
   if (block.guest != nullptr) mine.notes = block.guest->notes();
-  parts_.manager->issue_norm(mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
-                              block.rehearsal ? nullptr : program.step);
+  parts_.manager->issue_norm(
+      mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
+      block.rehearsal ? nullptr : program.step);
 }
 
 /// The device waits. Its compute stream looks at the clock before and after.
@@ -76,7 +79,8 @@ void Executor::wait_on_device(Program& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (program.waits.empty()) return compute_.wait(event);
   Program::Wait& wait = program.waits[program.waited++];
-  TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction, wait.instruction);
+  TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction,
+                 wait.instruction);
   wait.from.record(compute_);
   compute_.wait(event);
   wait.to.record(compute_);

@@ -24,8 +24,10 @@ struct Evaluation {
   std::function<void(std::int64_t done, std::int64_t samples)> progress;
 };
 
-/// Collective. Loss over the first max_samples samples of T (0: all), in file order: micro-batch m holds samples [m·B, (m+1)·B)
-/// and is rank m mod W's. Sums are exact, so the figures are the same bits at any number of ranks, at equal threads per rank.
-[[nodiscard]] EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples);
+/// Collective. Loss over the first max_samples samples of T (0: all), in file order: micro-batch m holds samples [m·B,
+/// (m+1)·B) and is rank m mod W's. Sums are exact, so the figures are the same bits at any number of ranks, at equal
+/// threads per rank.
+[[nodiscard]] EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
+                                  std::int64_t max_samples);
 
 }  // namespace tessera::train

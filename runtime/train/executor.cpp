@@ -34,7 +34,9 @@ static Stream::Mode comm_mode(const Executor::Parts& parts) {
 }
 
 Executor::Executor(const Parts& parts)
-    : parts_(parts), device_(parts.plan->spec.device), compute_("compute", Stream::Mode::immediate, device_, Priority::normal) {
+    : parts_(parts),
+      device_(parts.plan->spec.device),
+      compute_("compute", Stream::Mode::immediate, device_, Priority::normal) {
   const bool one_stream = on_device() || parts_.comm_streams == Stream::Mode::threaded;
   comm_ = std::make_unique<Stream>(one_stream ? "comm" : "gather", comm_mode(parts_), device_, Priority::high);
   if (!one_stream) reduce_ = std::make_unique<Stream>("reduce", parts_.comm_streams);
@@ -61,10 +63,8 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
     Stream& stream = *streams_[static_cast<int>(instruction.stream)];
     for (const int before : instruction.after) {
-      if (&stream == &compute_)
-        wait_for(program, before);
-      else
-        stream.wait(program.events[static_cast<std::size_t>(before)]);
+      if (&stream == &compute_) wait_for(program, before);
+      else stream.wait(program.events[static_cast<std::size_t>(before)]);
     }
     const bool timed = tracing_ && on_device();
     if (timed) program.spans[2 * static_cast<std::size_t>(i)].record(stream);
@@ -121,19 +121,22 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
   const auto& words = program.in_work;
   models::Batch batch;
   batch.ids = {words.ids, Shape{rows, tokens}, device_};
-  batch.loss_scale = on_device() ? (program.step != nullptr ? &program.step->loss_scale : nullptr) : &program.block->loss_scale;
+  batch.loss_scale =
+      on_device() ? (program.step != nullptr ? &program.step->loss_scale : nullptr) : &program.block->loss_scale;
   batch.sums = on_device() ? parts_.manager->loss_sums() : &program.block->local;
   const auto& model = *parts_.plan->spec.model;
   if (program.phase == models::Phase::logits) {
     batch.logits = {program.logits, stat_dtype(model.dtype), Shape{rows, model.vocab}, device_};
     const std::int32_t* positions = program.source->positions();
-    if (positions != nullptr) batch.positions = {on_device() ? words.positions : positions, Shape{rows, tokens}, device_};
+    if (positions != nullptr)
+      batch.positions = {on_device() ? words.positions : positions, Shape{rows, tokens}, device_};
     batch.lengths = program.source->lengths();
   } else {
     batch.targets = {words.targets, Shape{rows, tokens}, device_};
     if (words.positions != nullptr) batch.positions = {words.positions, Shape{rows, tokens}, device_};
   }
-  if (program.router != nullptr) batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
+  if (program.router != nullptr)
+    batch.router = {program.router, Shape{model.router.layers, 2, model.router.experts}, device_};
   return batch;
 }
 
@@ -175,9 +178,9 @@ void Executor::forward(Program& program, int i) {
   args.cache = step.cache;
   step.module->forward(args);
   if (program.phase == models::Phase::logits && step.y == nullptr)
-    program.block->local.tokens = on_device()
-                                      ? take_from_device(program, batch.logits)
-                                      : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
+    program.block->local.tokens =
+        on_device() ? take_from_device(program, batch.logits)
+                    : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
 }
 
 void Executor::backward(Program& program, int i) {
@@ -185,7 +188,8 @@ void Executor::backward(Program& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
   if (rows == 0) {  // adds nothing, to the last bit
-    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype, compute_.view());
+    for (const auto& whole : step.whole)
+      fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype, compute_.view());
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
@@ -201,7 +205,8 @@ void Executor::backward(Program& program, int i) {
   args.accumulate = step.accumulate;
   if (step.x) args.x = {step.x, model.dtype, activation, device_};
   if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
-  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
+  args.workspace =
+      bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
   args.stream = compute_.view();
   if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
   if (step.x) args.dx = {program.dx, model.dtype, activation, device_};
@@ -242,12 +247,13 @@ void Executor::judge(Program& program, int bad_unit) {
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
   block.skipped = bad && block.skips;
   if (bad && !block.skips) {
-    const std::string unit =
-        bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)] : program.schedule->modules.back().name;
-    throw Error(ExitCode::diverged,
-                strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
-                strfmt("step %lld", static_cast<long long>(block.step)),
-                "Lower the learning rate, raise the warm-up, or check the data near this step");
+    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)]
+                                           : program.schedule->modules.back().name;
+    throw Error(
+        ExitCode::diverged,
+        strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
+        strfmt("step %lld", static_cast<long long>(block.step)),
+        "Lower the learning rate, raise the warm-up, or check the data near this step");
   }
 }
 
@@ -281,7 +287,8 @@ std::vector<TraceSpan> Executor::take_trace() {
       if (instruction.module >= 0) name += " " + schedule.modules[static_cast<std::size_t>(instruction.module)].name;
       if (instruction.unit >= 0) name += " " + schedule.units[static_cast<std::size_t>(instruction.unit)];
       if (instruction.micro >= 0) name += " m" + std::to_string(instruction.micro);
-      spans.push_back({std::move(name), mark.wait ? 0 : static_cast<int>(instruction.stream), mark.begin_s, mark.end_s});
+      spans.push_back(
+          {std::move(name), mark.wait ? 0 : static_cast<int>(instruction.stream), mark.begin_s, mark.end_s});
     }
   return spans;
 }

@@ -55,31 +55,32 @@ class StepGuest {
 /// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
 struct StepBlock {
   std::int64_t step = 0;
-  double loss_scale = 0;      // 1 / valid tokens of the global batch, times gradient_scale
-  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a gradient
-  /// or loss that is not finite skips the updates, on every rank alike, and ends nothing.
+  double loss_scale = 0;  // 1 / valid tokens of the global batch, times gradient_scale
+  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a
+  /// gradient or loss that is not finite skips the updates, on every rank alike, and ends nothing.
   double gradient_scale = 1;
   bool skips = false, skipped = false;  // asked for; happened
   /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the
   /// next run makes, to the last bit.
   bool rehearsal = false;
-  double max_grad_norm = 0;   // 0: no clipping
-  StepGuest* guest = nullptr; // null: none
-  kernels::LossSums local;    // of this rank's micro-batches
-  shard::StepSums sums;       // of the world, after `norm`
-  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the world's (on a
-  /// device only those). Integers, so that no order matters.
+  double max_grad_norm = 0;    // 0: no clipping
+  StepGuest* guest = nullptr;  // null: none
+  kernels::LossSums local;     // of this rank's micro-batches
+  shard::StepSums sums;        // of the world, after `norm`
+  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the
+  /// world's (on a device only those). Integers, so that no order matters.
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
-  double grad_norm = 0;       // before clipping
+  double grad_norm = 0;  // before clipping
   double data_seconds = 0,
-         comm_seconds = 0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
+         comm_seconds =
+             0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
 };
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
 struct TraceSpan {
-  std::string name;  // "gather h.3", "backward h.3 m0", "wait gather h.3"
-  int lane = 0;      // shard::StreamId
+  std::string name;               // "gather h.3", "backward h.3 m0", "wait gather h.3"
+  int lane = 0;                   // shard::StreamId
   double begin_s = 0, end_s = 0;  // since the trace began, this rank's clock
 };
 
@@ -90,20 +91,22 @@ class Executor {
     shard::ShardManager* manager = nullptr;
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
-    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a device one
-    /// stream serves both; its work is issued by a thread of its own where the transport blocks, else with everything else.
+    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a
+    /// device one stream serves both; its work is issued by a thread of its own where the transport blocks, else with
+    /// everything else.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);
   ~Executor();
 
-  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing. It must outlive the
-  /// executor: after a run that threw, the communication streams may still be in it.
+  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing. It must outlive
+  /// the executor: after a run that threw, the communication streams may still be in it.
   class Program;
   [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
-  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device has passed
-  /// the norm (or, where there is none, the end): updates may be under way, in whose order the next run goes on. Throws what an
-  /// instruction threw; Error (diverged) on every rank alike, before any update, naming step and unit.
+  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device
+  /// has passed the norm (or, where there is none, the end): updates may be under way, in whose order the next run goes
+  /// on. Throws what an instruction threw; Error (diverged) on every rank alike, before any update, naming step and
+  /// unit.
   void run(Program& program, BatchSource& source, StepBlock& block);
 
   /// All work issued so far, runs and the manager's, has been done; on the host it has been.
@@ -154,8 +157,9 @@ class Executor {
   bool tracing_ = false;
   Event ended_;  // on a device: what a run has computed, its updates last
   Stream compute_;
-  std::unique_ptr<Stream> copy_;           // on a device: what the host has written, up
-  std::unique_ptr<Stream> comm_, reduce_;  // reduce_ is null where one thread serves both; last: they end before what they use
+  std::unique_ptr<Stream> copy_;  // on a device: what the host has written, up
+  std::unique_ptr<Stream> comm_,
+      reduce_;  // reduce_ is null where one thread serves both; last: they end before what they use
   Stream* streams_[shard::num_streams];
 };
 

@@ -1,6 +1,7 @@
 #pragma once
-// LossScale: the factor on the loss of an fp16 run, so that small gradients do not vanish. It halves when a gradient overflows
-// and doubles after a time without, as PyTorch's GradScaler and DeepSpeed do. Only arithmetic; every rank walks it alike.
+// LossScale: the factor on the loss of an fp16 run, so that small gradients do not vanish. It halves when a gradient
+// overflows and doubles after a time without, as PyTorch's GradScaler and DeepSpeed do. Only arithmetic; every rank
+// walks it alike.
 
 #include <cstdint>
 

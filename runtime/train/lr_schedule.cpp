@@ -27,7 +27,8 @@ double LrSchedule::at(std::int64_t step) const {
     case Kind::wsd: {
       const std::int64_t begin = std::max(warmup_steps, total_steps - decay_steps);
       if (step < begin) return learning_rate;
-      const double q = static_cast<double>(step - begin) / static_cast<double>(std::max<std::int64_t>(1, total_steps - begin));
+      const double q =
+          static_cast<double>(step - begin) / static_cast<double>(std::max<std::int64_t>(1, total_steps - begin));
       return min_lr + (learning_rate - min_lr) * std::max(0.0, 1.0 - q);
     }
   }

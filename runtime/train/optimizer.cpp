@@ -21,7 +21,8 @@ void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
     const ParamSpec& param = params_[static_cast<std::size_t>(piece.param)];
     if (!param.trainable) continue;
     const std::int64_t end = piece.begin + piece.length;
-    const bool goes_on = !segments_.empty() && segments_.back().end == piece.begin && segments_.back().decay == param.decay;
+    const bool goes_on =
+        !segments_.empty() && segments_.back().end == piece.begin && segments_.back().decay == param.decay;
     if (goes_on) segments_.back().end = end;
     else segments_.push_back({piece.begin, end, param.decay});
   }

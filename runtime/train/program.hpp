@@ -17,13 +17,13 @@ class Executor::Program {
   /// One instruction with its pointers.
   struct Step {
     const models::Module* module = nullptr;
-    std::vector<TensorView> params, dparams;   // in the order of Module::params()
-    std::vector<std::uint8_t> accumulate;      // per parameter
-    std::vector<Stretch> gaps;                 // padding of the units whose gradient this backward is the first to touch
-    std::vector<Stretch> whole;                // and their whole buffers, for an empty micro-batch
+    std::vector<TensorView> params, dparams;  // in the order of Module::params()
+    std::vector<std::uint8_t> accumulate;     // per parameter
+    std::vector<Stretch> gaps;                // padding of the units whose gradient this backward is the first to touch
+    std::vector<Stretch> whole;               // and their whole buffers, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
-    std::byte* slot = nullptr;                 // of gather and reduce
-    models::Cache cache;                       // generation
+    std::byte* slot = nullptr;  // of gather and reduce
+    models::Cache cache;        // generation
   };
 
   Executor* executor = nullptr;
@@ -37,8 +37,8 @@ class Executor::Program {
     std::int32_t *ids = nullptr, *targets = nullptr;
     std::int32_t* positions = nullptr;  // packed rows; generation on a device
   };
-  Words words, pinned;               // where kernels read them; on a device, where the host writes them
-  std::int64_t words_of_micro = 0;   // from one micro-batch to the next; 0: they share one stretch
+  Words words, pinned;              // where kernels read them; on a device, where the host writes them
+  std::int64_t words_of_micro = 0;  // from one micro-batch to the next; 0: they share one stretch
   [[nodiscard]] static Words at(const Words& all, std::int64_t offset) {
     const auto from = [offset](std::int32_t* words) { return words != nullptr ? words + offset : nullptr; };
     return {from(all.ids), from(all.targets), from(all.positions)};
@@ -48,18 +48,18 @@ class Executor::Program {
   // On a device:
   std::byte* pinned_logits = nullptr;
   kernels::StepMemory *step = nullptr, *pinned_step = nullptr;  // training
-  std::unique_ptr<Event[]> copied;   // one for each micro-batch: its words are there
-  Event took;                        // logits are in pinned memory
-  int norm = -1;                     // the instruction; -1: none
+  std::unique_ptr<Event[]> copied;                              // one for each micro-batch: its words are there
+  Event took;                                                   // logits are in pinned memory
+  int norm = -1;                                                // the instruction; -1: none
   /// What compute waits for on other streams, in list order, from one moment to another.
   struct Wait {
     int instruction = 0;
     Moment from, to;
   };
-  std::vector<Wait> waits;           // training
-  std::size_t waited = 0;            // of them in this run
-  std::vector<Moment> spans;         // of a trace: begin and end of each instruction, and last where the run began
-  double began_s = 0;                // that in the executor's clock
+  std::vector<Wait> waits;    // training
+  std::size_t waited = 0;     // of them in this run
+  std::vector<Moment> spans;  // of a trace: begin and end of each instruction, and last where the run began
+  double began_s = 0;         // that in the executor's clock
   // Of the run in progress:
   BatchSource* source = nullptr;
   StepBlock* block = nullptr;

@@ -31,8 +31,8 @@ RunParts::RunParts(World& world_, const plan::RunSpec& spec, const std::string& 
       replicate_axis(communicator(Axis::replicate, trials.delay)),
       arena(make_arena()),
       manager({&plan.layout, &plan.main(), shard_axis.get(), replicate_axis.get(), arena.get(),
-               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard), spec.purpose == plan::Purpose::train ? 2 : 0,
-               spec.model->router.num_losses(), plan.spec.device}) {}
+               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard),
+               spec.purpose == plan::Purpose::train ? 2 : 0, spec.model->router.num_losses(), plan.spec.device}) {}
 
 plan::RunPlan RunParts::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTrials& trials) {
   spec.rank = world.rank();
@@ -74,7 +74,8 @@ std::byte* RunParts::share(const ArenaSlot& slot, std::size_t bytes) {
 /// Row-major over the axes that share the data out.
 int RunParts::place() const {
   const Mesh& mesh = plan.spec.strategy.mesh;
-  return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) + mesh.coordinate(world.rank(), Axis::shard);
+  return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) +
+         mesh.coordinate(world.rank(), Axis::shard);
 }
 
 void RunParts::initialise(std::uint64_t seed) {

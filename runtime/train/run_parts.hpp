@@ -49,7 +49,8 @@ class RunParts {
     try {
       work();
     } catch (const Error& error) {
-      if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication) throw;  // known to all, or of all
+      if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication)
+        throw;  // known to all, or of all
       world.abort(error);
     } catch (const std::exception& error) {
       world.abort(Error(ExitCode::internal, error.what(), strfmt("step %lld", static_cast<long long>(step))));

@@ -42,7 +42,8 @@ void TokenPicker::keep_top_k(std::span<const float> logits) {
   const auto k = static_cast<std::size_t>(sampling_.top_k);
   if (k == 0 || k >= logits.size()) return;
   values_.assign(logits.begin(), logits.end());
-  std::nth_element(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(k - 1), values_.end(), std::greater<>());
+  std::nth_element(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(k - 1), values_.end(),
+                   std::greater<>());
   const float least = values_[k - 1];
   std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
 }
@@ -54,11 +55,13 @@ void TokenPicker::keep_top_p() {
   // Those below an even share of what is dropped are dropped together: they need not be sorted.
   const double small = (1 - sampling_.top_p) * total / static_cast<double>(candidates_.size());
   std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < small; });
-  std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.weight != b.weight ? a.weight > b.weight : a.id < b.id; });
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  });
   double kept = 0;
   std::size_t count = 0;
-  while (count < candidates_.size() && (count == 0 || kept < sampling_.top_p * total)) kept += candidates_[count++].weight;
+  while (count < candidates_.size() && (count == 0 || kept < sampling_.top_p * total))
+    kept += candidates_[count++].weight;
   candidates_.resize(count);
 }
 

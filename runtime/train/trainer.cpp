@@ -22,11 +22,11 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 /// What the ranks must have alike beyond the plan.
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %llu, ", static_cast<unsigned long long>(options.seed));
-  text +=
-      strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1, options.adamw.beta2,
-             options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate, options.lr.min_lr,
-             static_cast<long long>(options.lr.warmup_steps), static_cast<long long>(options.lr.total_steps),
-             static_cast<long long>(options.lr.decay_steps), static_cast<int>(options.lr.kind));
+  text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1,
+                 options.adamw.beta2, options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm,
+                 options.lr.learning_rate, options.lr.min_lr, static_cast<long long>(options.lr.warmup_steps),
+                 static_cast<long long>(options.lr.total_steps), static_cast<long long>(options.lr.decay_steps),
+                 static_cast<int>(options.lr.kind));
   if (options.loss_scale)
     text += strfmt(", loss scale %a %a %lld %d", options.loss_scale->initial, options.loss_scale->least,
                    static_cast<long long>(options.loss_scale->window), options.loss_scale->patience);
@@ -109,7 +109,9 @@ std::vector<io::StateView> Trainer::state() {
   return views;
 }
 
-int Trainer::replica() const { return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate); }
+int Trainer::replica() const {
+  return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate);
+}
 int Trainer::num_replicas() const { return parts_->plan.spec.strategy.mesh.size(Axis::replicate); }
 
 std::span<std::byte> Trainer::room(const char* slot) { return parts_->room(slot); }
@@ -137,9 +139,7 @@ void Trainer::parameters_changed() {
   parts_->world.barrier();
 }
 
-bool Trainer::writes_shards() const {
-  return replica() == 0;
-}
+bool Trainer::writes_shards() const { return replica() == 0; }
 
 void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   if (!report.skipped) return p.loss_scale->passed();
@@ -151,7 +151,8 @@ void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
               "Lower the learning rate, or train with --mixed_precision bf16");
 }
 
-StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count) {
+StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first,
+                         std::int64_t count) {
   Parts& p = *parts_;
   const auto begin = Clock::now();
   const std::int64_t step = p.steps_done + 1;
@@ -250,7 +251,8 @@ std::uint64_t Trainer::state_hash() const { return parts_->manager.state_hash();
 
 std::vector<float> Trainer::reduced_gradient(int unit) const {
   std::vector<float> gradient(static_cast<std::size_t>(parts_->plan.layout.shard_numel(unit)));
-  copy_now(parts_->plan.spec.device, gradient.data(), parts_->manager.reduced_gradient(unit), gradient.size() * sizeof(float));
+  copy_now(parts_->plan.spec.device, gradient.data(), parts_->manager.reduced_gradient(unit),
+           gradient.size() * sizeof(float));
   return gradient;
 }
 

@@ -27,7 +27,7 @@ struct TrainerOptions {
   plan::RunSpec run;  // its topology and rank are filled from the world
   AdamWOptions adamw;
   LrSchedule lr;
-  double max_grad_norm = 1.0;  // 0: measured, not clipped
+  double max_grad_norm = 1.0;                  // 0: measured, not clipped
   std::optional<LossScaleOptions> loss_scale;  // fp16: scaled losses, and steps skipped on overflow
   std::uint64_t seed = 42;
   // Tests:
@@ -38,18 +38,19 @@ struct TrainerOptions {
 
 /// Of one optimizer step; the same on every rank but for the seconds.
 struct StepReport {
-  std::int64_t step = 0;      // 1-based
-  double loss = 0;            // Σ over the global batch's tokens / valid tokens
-  double aux_loss = 0;        // balance loss of the experts, without its coefficient, and not in `loss`; 0 without experts
-  double grad_norm = 0;       // before clipping
+  std::int64_t step = 0;  // 1-based
+  double loss = 0;        // Σ over the global batch's tokens / valid tokens
+  double aux_loss = 0;    // balance loss of the experts, without its coefficient, and not in `loss`; 0 without experts
+  double grad_norm = 0;   // before clipping
   double learning_rate = 0;
-  std::int64_t tokens = 0;    // valid tokens of the global batch
+  std::int64_t tokens = 0;  // valid tokens of the global batch
   std::int64_t samples = 0;
-  double flops = 0;  // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
+  double flops =
+      0;  // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
-  shard::StepNotes notes;     // of all ranks' guests
-  double loss_scale = 1;      // that the step was taken with
-  bool skipped = false;       // a gradient overflowed: nothing was updated
+  shard::StepNotes notes;                                  // of all ranks' guests
+  double loss_scale = 1;                                   // that the step was taken with
+  bool skipped = false;                                    // a gradient overflowed: nothing was updated
 };
 
 /// Of a step that is rehearsed: samples [0, count) of the order.
@@ -79,8 +80,8 @@ class Trainer {
 
   /// Fresh parameters: a function of (seed, name, element) alone.
   void initialise();
-  /// This rank's master shards, one per unit, to read into or write from. Collective fences around use are the caller's:
-  /// call parameters_changed() after writing.
+  /// This rank's master shards, one per unit, to read into or write from. Collective fences around use are the
+  /// caller's: call parameters_changed() after writing.
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();
   /// False where another replica holds the same bytes and writes them.
@@ -91,8 +92,8 @@ class Trainer {
   /// This rank's place among the ranks that hold the same shards.
   [[nodiscard]] int replica() const;
   [[nodiscard]] int num_replicas() const;
-  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of packed
-  /// samples. Empty if there is none.
+  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of
+  /// packed samples. Empty if there is none.
   [[nodiscard]] std::span<std::byte> room(const char* slot);
   /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias
   /// corrections follow from the others.
@@ -102,26 +103,28 @@ class Trainer {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   /// Goes on with another run's; without effect where losses are not scaled.
   void resume_loss_scale(const LossScaleState& state);
-  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what the
-  /// next step finds, stays as it is; kernels and descriptions that are made at their first call are there afterwards.
+  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what
+  /// the next step finds, stays as it is; kernels and descriptions that are made at their first call are there
+  /// afterwards.
   void rehearse(const RehearsalArgs& args);
-  /// Collective, on devices, before the first step: chooses the algorithms of a step's products (kernels/gemm_choice.hpp). A
-  /// step is rehearsed; rank 0 times what args.kept has no choice for, on the memory of the rehearsal, and all ranks take what
-  /// it chose. Throws as kernels::take_product_choices does.
+  /// Collective, on devices, before the first step: chooses the algorithms of a step's products
+  /// (kernels/gemm_choice.hpp). A step is rehearsed; rank 0 times what args.kept has no choice for, on the memory of
+  /// the rehearsal, and all ranks take what it chose. Throws as kernels::take_product_choices does.
   ProductChoices choose_products(const ProductChoiceArgs& args);
   /// From the next step on; null: nobody. It must outlive the steps.
   void set_guest(StepGuest* guest);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
-  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a step is
-  /// skipped, and the error comes when no lower scale helps.
+  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a
+  /// step is skipped, and the error comes when no lower scale helps.
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
   /// Balance losses of the last step, one of each layer with experts; each micro-batch counts by its tokens.
   [[nodiscard]] std::span<const double> layer_aux_losses() const;
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
   /// `prompt` and up to count tokens that continue it; temperature 0 is greedy. Collective; the same ids on every rank.
-  std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature, std::uint64_t seed);
+  std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature,
+                                     std::uint64_t seed);
 
   /// Bytes of the arena really allocated here, by the plan's categories; equal to plan().costs.memory.
   [[nodiscard]] const std::size_t* measured_memory() const;

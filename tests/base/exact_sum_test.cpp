@@ -20,9 +20,9 @@ double sum_of(const std::vector<double>& values) {
 
 TEST(ExactSum, SingleValuesComeBack) {
   using Limits = std::numeric_limits<double>;
-  for (const double x :
-       {0.0, 1.0, 0.1, 1e300, 1e-300, Limits::max(), Limits::min(), Limits::denorm_min(), Limits::min() - Limits::denorm_min(),
-        3 * Limits::denorm_min(), 0x1.fffffffffffffp-1022, 0x1p-1074, 0x1p-1043, 0x1p1023}) {
+  for (const double x : {0.0, 1.0, 0.1, 1e300, 1e-300, Limits::max(), Limits::min(), Limits::denorm_min(),
+                         Limits::min() - Limits::denorm_min(), 3 * Limits::denorm_min(), 0x1.fffffffffffffp-1022,
+                         0x1p-1074, 0x1p-1043, 0x1p1023}) {
     EXPECT_EQ(sum_of({x}), x);
     EXPECT_EQ(sum_of({-x}), -x);
     EXPECT_EQ(sum_of({x, -x}), 0);

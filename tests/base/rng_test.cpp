@@ -44,8 +44,8 @@ TEST(Rng, UniformAndNormalMoments) {
 }
 
 TEST(Rng, PermuteIsABijection) {
-  for (std::uint64_t n : {1ull, 2ull, 3ull, 4ull, 5ull, 7ull, 8ull, 9ull, 31ull, 32ull, 33ull, 100ull, 127ull, 1000ull, 1024ull,
-                          1025ull, 4099ull, 65537ull}) {
+  for (std::uint64_t n : {1ull, 2ull, 3ull, 4ull, 5ull, 7ull, 8ull, 9ull, 31ull, 32ull, 33ull, 100ull, 127ull, 1000ull,
+                          1024ull, 1025ull, 4099ull, 65537ull}) {
     for (std::uint64_t key : {0ull, 1ull, 0x123456789abcdefull}) {
       std::vector<bool> seen(n);
       for (std::uint64_t i = 0; i < n; ++i) {

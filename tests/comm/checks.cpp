@@ -1,4 +1,5 @@
-// The reference: values are functions of (member, element), sums are carried like a binary counter, one float at a time.
+// The reference: values are functions of (member, element), sums are carried like a binary counter, one float at a
+// time.
 #include "checks.hpp"
 
 #include <cstring>
@@ -85,7 +86,8 @@ class Checker {
 
  private:
   std::string where(const char* what, std::size_t k) const {
-    return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), name_of(axis_), me_, k);
+    return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), name_of(axis_), me_,
+                  k);
   }
   /// Element k of member's whole buffer, and the documented sum over members: of tables, made once.
   float at(int member, std::size_t k) const { return values_[static_cast<std::size_t>(member) * largest_ + k]; }
@@ -110,7 +112,8 @@ class Checker {
           strfmt(": sent %llu + %llu bytes in %llu, the formula says %llu + %llu in %llu",
                  static_cast<unsigned long long>(got.within_node), static_cast<unsigned long long>(got.across_nodes),
                  static_cast<unsigned long long>(got.collectives), static_cast<unsigned long long>(wanted.within_node),
-                 static_cast<unsigned long long>(wanted.across_nodes), static_cast<unsigned long long>(wanted.collectives)));
+                 static_cast<unsigned long long>(wanted.across_nodes),
+                 static_cast<unsigned long long>(wanted.collectives)));
   }
   TrafficCount priced(CollectiveKind kind) const {
     return tessera::traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_ * sizeof(float));
@@ -147,7 +150,8 @@ class Checker {
     for (int round = 0; round < 2; ++round) {
       for (std::size_t k = 0; k < chunk_; ++k) full[first + k] = at(me_, first + k) + static_cast<float>(round);
       const auto before = comm_->traffic();
-      comm_->all_gather({"gather", "shared", round}, reinterpret_cast<std::byte*>(full + first), region.base, chunk_ * 4);
+      comm_->all_gather({"gather", "shared", round}, reinterpret_cast<std::byte*>(full + first), region.base,
+                        chunk_ * 4);
       counted(before, priced(CollectiveKind::all_gather), "gather shared");
       for (std::size_t k = 0; k < count_; ++k)
         same(full[k], at(static_cast<int>(k / chunk_), k) + static_cast<float>(round), "gather shared", k);
@@ -183,19 +187,24 @@ class Checker {
   /// and in memory that peers read.
   template <class T>
   void reduce_halves() {
-    const auto term = [&](int member, std::size_t k) { return T(at(member, k) * 0x1p-8F); };  // within the range of fp16
+    const auto term = [&](int member, std::size_t k) {
+      return T(at(member, k) * 0x1p-8F);
+    };  // within the range of fp16
     const DType dtype = dtype_of<T>::value;
     const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
     std::vector<T> plain(count_);
     Floats mine(chunk_, -1.0F), sums(count_, -1.0F);
     std::vector<T*> places{plain.data()};
-    if (region_) places.push_back(reinterpret_cast<T*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank));
+    if (region_)
+      places.push_back(reinterpret_cast<T*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank));
     for (T* full : places) {
       for (std::size_t k = 0; k < count_; ++k) full[k] = term(me_, k);
       auto before = comm_->traffic();
       comm_->reduce_scatter({"reduce", name_of(dtype), 1}, Terms(full, dtype), mine.data(), chunk_);
       counted(before, priced_sum(CollectiveKind::reduce_scatter, dtype), "reduce of halves");
-      const auto summed_up = [&](std::size_t k) { return tree(size_, [&](int i) { return static_cast<float>(term(i, k)); }); };
+      const auto summed_up = [&](std::size_t k) {
+        return tree(size_, [&](int i) { return static_cast<float>(term(i, k)); });
+      };
       for (std::size_t k = 0; k < chunk_; ++k) same(mine[k], summed_up(first + k), "reduce of halves", k);
       before = comm_->traffic();
       comm_->all_reduce({"reduce", name_of(dtype), 2}, Terms(full, dtype), sums.data(), count_);
@@ -226,7 +235,8 @@ class Checker {
         bytes[k] = static_cast<std::byte>(me_ == root ? k * 7 + static_cast<std::size_t>(root) : 99);
       comm_->broadcast({"broadcast", "test", root}, bytes, root);
       for (std::size_t k = 0; k < bytes.size(); ++k)
-        if (bytes[k] != static_cast<std::byte>(k * 7 + static_cast<std::size_t>(root))) require(false, where("broadcast", k));
+        if (bytes[k] != static_cast<std::byte>(k * 7 + static_cast<std::size_t>(root)))
+          require(false, where("broadcast", k));
     }
   }
 

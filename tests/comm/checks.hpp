@@ -7,8 +7,8 @@
 
 namespace tessera::test {
 
-/// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest` floats,
-/// in place and not; the bytes counted are those of the formula.
+/// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest`
+/// floats, in place and not; the bytes counted are those of the formula.
 void check_collectives(World& world, std::size_t largest);
 /// sum, max, from_root, to_root, agree, together.
 void check_world(World& world);

@@ -1,4 +1,5 @@
-// A run that goes wrong on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh judges how it ends.
+// A run that goes wrong on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh judges how
+// it ends.
 //   kill       the victim's process dies               throw      it throws in the middle of a step
 //   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
 //   skip       it leaves one out and goes on           idle       it leaves one out and does nothing more
@@ -37,9 +38,12 @@ void steps(World& world, const Run& run) {
   std::vector<float> params(count), grads(count, 1.0F);
   auto* bytes = reinterpret_cast<std::byte*>(params.data());
   const auto gather = [&](const char* unit) {
-    comm->all_gather({"gather", unit, -1}, bytes + static_cast<std::size_t>(world.rank()) * chunk * 4, bytes, chunk * 4);
+    comm->all_gather({"gather", unit, -1}, bytes + static_cast<std::size_t>(world.rank()) * chunk * 4, bytes,
+                     chunk * 4);
   };
-  const auto reduce = [&](const char* unit) { comm->reduce_scatter({"reduce", unit, 0}, grads.data(), grads.data(), chunk); };
+  const auto reduce = [&](const char* unit) {
+    comm->reduce_scatter({"reduce", unit, 0}, grads.data(), grads.data(), chunk);
+  };
   for (std::int64_t step = 1; step <= 4; ++step) {
     world.set_step(step);
     const bool now = step == 3 && world.rank() == run.victim;
@@ -50,7 +54,11 @@ void steps(World& world, const Run& run) {
     if (now && run.how == "stop") ::kill(::getpid(), SIGSTOP);
     std::thread stopper;
     if (step == 3 && run.how == "stop_in") {
-      if (now) stopper = std::thread([] { sleep_s(0.3); ::kill(::getpid(), SIGSTOP); });
+      if (now)
+        stopper = std::thread([] {
+          sleep_s(0.3);
+          ::kill(::getpid(), SIGSTOP);
+        });
       else sleep_s(0.6);  // the victim waits for the others when it is stopped
     }
     if (!now || (run.how != "skip" && run.how != "idle")) reduce("h.1");
@@ -72,9 +80,7 @@ int main(int argc, char** argv) {
     auto world = bootstrap(options);
     try {
       steps(*world, {argv[1], std::atoi(argv[5])});
-    } catch (const Error& error) {
-      world->abort(error);
-    }
+    } catch (const Error& error) { world->abort(error); }
   } catch (const Error& error) {
     log::error(error.line());
     return static_cast<int>(error.code());

@@ -22,13 +22,11 @@ int main(int argc, char** argv) {
     try {
       test::check_world(*world);
       test::check_collectives(*world, static_cast<std::size_t>(std::atoll(argv[3])));
-    } catch (const Error& error) {
-      world->abort(error);
-    } catch (const std::exception& error) {
+    } catch (const Error& error) { world->abort(error); } catch (const std::exception& error) {
       world->abort(Error(ExitCode::internal, error.what()));
     }
-    log::info(strfmt("%d ranks, %s, %d to a node: all as it should be", world->size(), name_of(world->topology().transport),
-                     world->topology().ranks_per_node));
+    log::info(strfmt("%d ranks, %s, %d to a node: all as it should be", world->size(),
+                     name_of(world->topology().transport), world->topology().ranks_per_node));
   } catch (const Error& error) {
     log::error(error.line());
     return static_cast<int>(error.code());

@@ -1,4 +1,5 @@
-// Communicators between threads: the same code as between processes, with mailboxes for MPI and plain memory for windows.
+// Communicators between threads: the same code as between processes, with mailboxes for MPI and plain memory for
+// windows.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +24,8 @@ class Local : public testing::TestWithParam<Case> {};
 
 TEST_P(Local, EveryCollectiveBitForBit) {
   const auto c = GetParam();
-  run_local(c.ranks, [](World& world) { test::check_collectives(world, 5003); }, c.copies, c.ranks_per_node);
+  run_local(
+      c.ranks, [](World& world) { test::check_collectives(world, 5003); }, c.copies, c.ranks_per_node);
 }
 
 std::vector<Case> cases() {
@@ -36,7 +38,8 @@ std::vector<Case> cases() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, Local, testing::ValuesIn(cases()), [](const auto& test) {
-  return strfmt("%dranks_%s_%dpernode", test.param.ranks, test.param.copies ? "copies" : "shared", test.param.ranks_per_node);
+  return strfmt("%dranks_%s_%dpernode", test.param.ranks, test.param.copies ? "copies" : "shared",
+                test.param.ranks_per_node);
 });
 
 TEST(LocalWorld, SmallCollectives) {
@@ -52,7 +55,8 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
     std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), count * 4));
     comm->set_staging(staging);
     std::vector<float> full(count), mine(chunk);
-    for (std::size_t k = 0; k < count; ++k) full[k] = static_cast<float>(k % 1000 + static_cast<std::size_t>(world.rank()));
+    for (std::size_t k = 0; k < count; ++k)
+      full[k] = static_cast<float>(k % 1000 + static_cast<std::size_t>(world.rank()));
     comm->reduce_scatter({"reduce", "large", 0}, full.data(), mine.data(), chunk);
     const auto n = static_cast<std::size_t>(world.size());
     for (std::size_t k = 0; k < chunk; ++k) {
@@ -61,7 +65,8 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
     }
     comm->all_gather({"gather", "large", 0}, reinterpret_cast<std::byte*>(mine.data()),
                      reinterpret_cast<std::byte*>(full.data()), chunk * 4);
-    for (std::size_t k = 0; k < count; ++k) ASSERT_EQ(full[k], static_cast<float>(n * (k % 1000) + n * (n - 1) / 2)) << k;
+    for (std::size_t k = 0; k < count; ++k)
+      ASSERT_EQ(full[k], static_cast<float>(n * (k % 1000) + n * (n - 1) / 2)) << k;
   };
   run_local(3, large, true);
   run_local(3, large, false, 2);
@@ -69,7 +74,8 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
 }
 
 TEST(LocalWorld, AShortLastPieceLeavesTheOneBeforeAlone) {
-  // Two pieces of a two-level reduce, the second a little shorter: a fast rank lays it out while a slow one adds the first.
+  // Two pieces of a two-level reduce, the second a little shorter: a fast rank lays it out while a slow one adds the
+  // first.
   const auto rounds = [](World& world) {
     const Mesh mesh(1, world.size());
     auto comm = world.communicator(mesh, Axis::shard);
@@ -177,8 +183,8 @@ TEST(Delayed, SleepsAndDoesTheSame) {
     auto comm = delayed(world.communicator(Mesh(1, 2), Axis::shard), {.gather_s = 0.05});
     float full[2] = {static_cast<float>(world.rank()), static_cast<float>(world.rank())};
     const auto begin = std::chrono::steady_clock::now();
-    comm->all_gather({"gather", "u", -1}, reinterpret_cast<std::byte*>(&full[world.rank()]), reinterpret_cast<std::byte*>(full),
-                     4);
+    comm->all_gather({"gather", "u", -1}, reinterpret_cast<std::byte*>(&full[world.rank()]),
+                     reinterpret_cast<std::byte*>(full), 4);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
     EXPECT_EQ(full[0], 0.0F);
     EXPECT_EQ(full[1], 1.0F);

@@ -22,7 +22,8 @@ Floats values(int rank, std::size_t count) {
   Floats all(count);
   for (std::size_t k = 0; k < count; ++k) {
     const auto bits = philox(7, k, static_cast<std::uint64_t>(rank));
-    all[k] = static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
+    all[k] =
+        static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
   }
   return all;
 }
@@ -34,8 +35,8 @@ class Pair {
       : world_(world),
         mesh_(1, world.size()),
         plain_(world.communicator(mesh_, Axis::shard)),
-        staged_(
-            staged(world.communicator(mesh_, Axis::shard), {.device = host_device, .piece_bytes = piece, .gather = gather})),
+        staged_(staged(world.communicator(mesh_, Axis::shard),
+                       {.device = host_device, .piece_bytes = piece, .gather = gather})),
         n_(static_cast<std::size_t>(world.size())),
         me_(static_cast<std::size_t>(world.rank())) {
     const std::size_t inner = staging_bytes(world.topology(), mesh_, Axis::shard, world.rank(), largest * n_ * 4);
@@ -84,7 +85,8 @@ class Pair {
 
  private:
   void same(const Floats& wanted, const Floats& got, const char* what, std::size_t chunk) const {
-    if (wanted.size() != got.size() || (!wanted.empty() && std::memcmp(wanted.data(), got.data(), wanted.size() * 4) != 0))
+    if (wanted.size() != got.size() ||
+        (!wanted.empty() && std::memcmp(wanted.data(), got.data(), wanted.size() * 4) != 0))
       throw std::runtime_error(strfmt("%s of %zu differs on rank %d", what, chunk, world_.rank()));
   }
   void small(std::size_t count) {

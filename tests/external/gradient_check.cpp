@@ -32,7 +32,8 @@ struct Bench {
   Numbers x = some_numbers(B * T * C, 1, 1), y = x, dy = some_numbers(B * T * C, 1, 2);
   // 64-byte aligned scratch.
   std::vector<double> saved = std::vector<double>(block.saved_bytes(shape, DType::f64) / 8 + 8);
-  std::vector<double> workspace = std::vector<double>(block.workspace_bytes(shape, DType::f64, models::Phase::train) / 8 + 8);
+  std::vector<double> workspace =
+      std::vector<double>(block.workspace_bytes(shape, DType::f64, models::Phase::train) / 8 + 8);
 
   Bench() {
     for (const auto& spec : specs) {
@@ -70,8 +71,15 @@ struct Bench {
     const auto p = views(params), dp = views(dparams);
     const std::vector<std::uint8_t> overwrite(p.size(), 0);
     Numbers dx = dy;
-    block.backward({.shape = shape, .params = p, .dparams = dp, .accumulate = overwrite, .x = rows(x), .saved = aligned(saved),
-                    .workspace = aligned(workspace), .dy = rows(dx), .dx = rows(dx)});
+    block.backward({.shape = shape,
+                    .params = p,
+                    .dparams = dp,
+                    .accumulate = overwrite,
+                    .x = rows(x),
+                    .saved = aligned(saved),
+                    .workspace = aligned(workspace),
+                    .dy = rows(dx),
+                    .dx = rows(dx)});
     return dx;
   }
 };

@@ -22,12 +22,14 @@ namespace {
 
 constexpr std::int64_t channels = 48, vocab = 31, tokens = 32, steps = 30, global_batch = 12;
 
-/// Data of one's own: a stream needs a size and a read. Ids follow a rule that needs memory: each is the sum of the last two.
+/// Data of one's own: a stream needs a size and a read. Ids follow a rule that needs memory: each is the sum of the
+/// last two.
 class Fibonacci final : public tessera::io::TokenStream {
  public:
   Fibonacci() : ids_(8192) {
     ids_[0] = 1, ids_[1] = 1;
-    for (std::size_t i = 2; i < ids_.size(); ++i) ids_[i] = (ids_[i - 1] + ids_[i - 2]) % static_cast<std::int32_t>(vocab);
+    for (std::size_t i = 2; i < ids_.size(); ++i)
+      ids_[i] = (ids_[i - 1] + ids_[i - 2]) % static_cast<std::int32_t>(vocab);
   }
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
@@ -56,7 +58,8 @@ void train(tessera::World& world, const std::string& strategy) {
     const auto report = trainer.step(data, order, step * global_batch, global_batch);
     (step == 0 ? first : last) = report.loss;
     if (world.rank() == 0)
-      std::printf("step %2d loss %.17g grad_norm %.17g\n", static_cast<int>(report.step), report.loss, report.grad_norm);
+      std::printf("step %2d loss %.17g grad_norm %.17g\n", static_cast<int>(report.step), report.loss,
+                  report.grad_norm);
   }
   if (!(last < 0.5 * first)) throw std::runtime_error("the loss did not fall to half");
 }
@@ -72,9 +75,7 @@ int main_of(int argc, char** argv) {
     const auto world = tessera::bootstrap({});
     try {
       train(*world, argv[2]);
-    } catch (const tessera::Error& error) {
-      world->abort(error);
-    } catch (const std::exception& error) {
+    } catch (const tessera::Error& error) { world->abort(error); } catch (const std::exception& error) {
       world->abort({tessera::ExitCode::internal, error.what()});
     }
     return 0;

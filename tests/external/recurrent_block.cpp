@@ -59,7 +59,9 @@ void scan_backward(const Scan& s) {
       }
 }
 
-void run(const Scan& s, void (*f32)(const Scan&), void (*f64)(const Scan&)) { (s.state.dtype == DType::f64 ? f64 : f32)(s); }
+void run(const Scan& s, void (*f32)(const Scan&), void (*f64)(const Scan&)) {
+  (s.state.dtype == DType::f64 ? f64 : f32)(s);
+}
 
 }  // namespace
 
@@ -73,8 +75,10 @@ RecurrentBlock::RecurrentBlock(std::string name, std::int64_t channels, models::
       gate_({.prefix = name_ + ".gate", .in = channels, .out = channels, .bias = true}, list),
       value_({.prefix = name_ + ".value", .in = channels, .out = channels}, list),
       out_({.prefix = name_ + ".out", .in = channels, .out = channels}, list),
-      decay_(list.add({.name = name_ + ".decay", .shape = {channels},
-                       .init = {tessera::Initializer::Kind::normal, 1.0}, .decay = false})),
+      decay_(list.add({.name = name_ + ".decay",
+                       .shape = {channels},
+                       .init = {tessera::Initializer::Kind::normal, 1.0},
+                       .decay = false})),
       params_(list.indices()) {}
 
 RecurrentBlock::Saved RecurrentBlock::saved(models::Carver& carver, models::BatchShape shape, DType dtype) const {
@@ -125,8 +129,13 @@ void RecurrentBlock::forward(const models::ForwardArgs& args) const {
   norm_.forward(args.params, x, w.normed, s.norm, args.stream);
   gate_.forward({.params = args.params, .x = w.normed, .y = s.gate, .stream = args.stream});
   value_.forward({.params = args.params, .x = w.normed, .y = s.value, .stream = args.stream});
-  run({.shape = args.shape, .channels = channels_, .decay = at(args.params, decay_), .gate = s.gate, .value = s.value,
-       .state = s.state}, scan_forward<float>, scan_forward<double>);
+  run({.shape = args.shape,
+       .channels = channels_,
+       .decay = at(args.params, decay_),
+       .gate = s.gate,
+       .value = s.value,
+       .state = s.state},
+      scan_forward<float>, scan_forward<double>);
   out_.forward({.params = args.params, .x = s.state, .y = y, .addend = x, .stream = args.stream});
 }
 
@@ -139,18 +148,35 @@ void RecurrentBlock::backward(const models::BackwardArgs& args) const {
   const TensorView x = args.x.reshape(w.normed.shape), dy = args.dy.reshape(w.normed.shape);
 
   out_.backward({.params = args.params, .grads = grads, .x = s.state, .dy = dy, .dx = w.dstate, .stream = args.stream});
-  run({.shape = args.shape, .channels = channels_, .decay = at(args.params, decay_), .gate = s.gate, .value = s.value,
-       .state = s.state, .dstate = w.dstate, .dgate = w.dgate, .dvalue = w.dvalue, .ddecay = grads[decay_],
-       .add_to_ddecay = grads.adds(decay_)}, scan_backward<float>, scan_backward<double>);
+  run({.shape = args.shape,
+       .channels = channels_,
+       .decay = at(args.params, decay_),
+       .gate = s.gate,
+       .value = s.value,
+       .state = s.state,
+       .dstate = w.dstate,
+       .dgate = w.dgate,
+       .dvalue = w.dvalue,
+       .ddecay = grads[decay_],
+       .add_to_ddecay = grads.adds(decay_)},
+      scan_backward<float>, scan_backward<double>);
 
   norm_.recompute(args.params, x, w.normed, s.norm, args.stream);
-  gate_.backward({.params = args.params, .grads = grads, .x = w.normed, .dy = w.dgate, .dx = w.dstate, .stream = args.stream});
+  gate_.backward(
+      {.params = args.params, .grads = grads, .x = w.normed, .dy = w.dgate, .dx = w.dstate, .stream = args.stream});
   value_.backward(
       {.params = args.params, .grads = grads, .x = w.normed, .dy = w.dvalue, .dx = w.normed, .stream = args.stream});
   tessera::kernels::add({.x = w.dstate, .y = w.normed}, args.stream);
   // dx is dy's memory: the residual's gradient is there already, the branch's is added.
-  norm_.backward({.params = args.params, .grads = grads, .x = x, .dy = w.normed, .dx = args.dx.reshape(w.normed.shape),
-                  .write = models::Write::add, .saved = s.norm, .workspace = w.norm, .stream = args.stream});
+  norm_.backward({.params = args.params,
+                  .grads = grads,
+                  .x = x,
+                  .dy = w.normed,
+                  .dx = args.dx.reshape(w.normed.shape),
+                  .write = models::Write::add,
+                  .saved = s.norm,
+                  .workspace = w.norm,
+                  .stream = args.stream});
 }
 
 models::Model make_model(int layers, std::int64_t channels, std::int64_t vocab, std::int64_t max_tokens, DType dtype) {
@@ -166,7 +192,8 @@ models::Model make_model(int layers, std::int64_t channels, std::int64_t vocab, 
   for (int i = 0; i < layers; ++i)
     model.modules.push_back(std::make_unique<RecurrentBlock>("blocks." + std::to_string(i), channels, model.params));
   model.modules.push_back(std::make_unique<models::Head>(
-      models::HeadSpec{.norm = {.prefix = "norm", .channels = channels}, .vocab = vocab, .channels = channels, .tied_to = 0},
+      models::HeadSpec{
+          .norm = {.prefix = "norm", .channels = channels}, .vocab = vocab, .channels = channels, .tied_to = 0},
       model.params));
   model.matmul_params = (layers * 3 * channels + vocab) * channels;
   return model;

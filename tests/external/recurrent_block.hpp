@@ -2,7 +2,8 @@
 // RecurrentBlock: a gated linear recurrence with a residual connection, as a Tessera module.
 // Tessera itself has nothing like it.
 //
-//   n = norm(x);  u = sigmoid(n·Wg + bg) ⊙ (n·Wv);  h_t = a ⊙ h_{t-1} + (1 - a) ⊙ u_t, a = sigmoid(decay);  y = x + h·Wo
+//   n = norm(x);  u = sigmoid(n·Wg + bg) ⊙ (n·Wv);  h_t = a ⊙ h_{t-1} + (1 - a) ⊙ u_t, a = sigmoid(decay);  y = x +
+//   h·Wo
 //
 // Position t sees positions up to t, as a language model must. No word in here is about ranks.
 
@@ -44,7 +45,8 @@ class RecurrentBlock final : public models::Module {
     TensorView dstate, dgate, dvalue;  // (B·T, C), train only
     TensorView norm;                   // bytes
   };
-  [[nodiscard]] Scratch scratch(models::Carver& carver, models::BatchShape shape, DType dtype, models::Phase phase) const;
+  [[nodiscard]] Scratch scratch(models::Carver& carver, models::BatchShape shape, DType dtype,
+                                models::Phase phase) const;
 
   std::string name_;
   std::int64_t channels_;

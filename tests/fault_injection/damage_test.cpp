@@ -1,5 +1,5 @@
-// Damage to a checkpoint directory: each flipped bit, cut, swap, loss and invention is found by a load, and named; nothing
-// crashes and nothing allocates what the files do not hold.
+// Damage to a checkpoint directory: each flipped bit, cut, swap, loss and invention is found by a load, and named;
+// nothing crashes and nothing allocates what the files do not hold.
 
 #include <sys/stat.h>
 
@@ -83,7 +83,8 @@ struct ByteClass {
   std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> stretches;  // file, first, past the last
 };
 std::vector<ByteClass> byte_classes(const std::string& directory, const Manifest& manifest) {
-  ByteClass data{"data", {}}, headers{"headers", {}}, gaps{"gaps", {}}, text{"manifest", {}}, attached{"attachments", {}};
+  ByteClass data{"data", {}}, headers{"headers", {}}, gaps{"gaps", {}}, text{"manifest", {}},
+      attached{"attachments", {}};
   for (const auto& file : manifest.files) {
     std::uint64_t at = 0;
     for (const auto& set : file.datasets) {
@@ -121,7 +122,8 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
   EXPECT_THAT(line, testing::HasSubstr(flip.file));
   for (const auto& file : manifest.files) {
     if (file.name != flip.file) continue;
-    EXPECT_THAT(line, testing::HasSubstr(strfmt("block %llu", static_cast<unsigned long long>(flip.byte / io::block_bytes))));
+    EXPECT_THAT(line,
+                testing::HasSubstr(strfmt("block %llu", static_cast<unsigned long long>(flip.byte / io::block_bytes))));
     std::string hit = "the file's headers or the gaps between data sets";
     for (const auto& set : file.datasets)
       if (flip.byte >= set.offset && flip.byte < set.offset + set.bytes) hit = set.path;
@@ -142,8 +144,8 @@ void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds,
   for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
     const ByteClass& from = classes[static_cast<std::size_t>(round) % classes.size()];
     const Flip one = draw(from, static_cast<std::uint64_t>(round));
-    SCOPED_TRACE(strfmt("round %d: bit %d of byte %llu of %s (%s)", round, one.bit, static_cast<unsigned long long>(one.byte),
-                        one.file.c_str(), from.name));
+    SCOPED_TRACE(strfmt("round %d: bit %d of byte %llu of %s (%s)", round, one.bit,
+                        static_cast<unsigned long long>(one.byte), one.file.c_str(), from.name));
     flip(directory + "/" + one.file, one.byte, one.bit);
     expect_named(load_says(tensors, directory, ranks), one, manifest);
     if (std::string(from.name) != "attachments") expect_named(blocks_say(directory), one, manifest);
@@ -170,9 +172,7 @@ TEST(Damage, ACutFileIsRefused) {
       fs::resize_file(path, bytes.size() * static_cast<std::size_t>(i) / 20);
       const std::string line = load_says(tensors, directory);
       EXPECT_THAT(line, testing::HasSubstr(name)) << i << "/20 of " << name;
-      if (name != "config.json") {
-        EXPECT_NE(io::list_checkpoints(folder.path()).at(0).problem, "") << name;
-      }
+      if (name != "config.json") { EXPECT_NE(io::list_checkpoints(folder.path()).at(0).problem, "") << name; }
       std::ofstream(path, std::ios::binary) << bytes;
     }
     std::ofstream(path, std::ios::binary) << bytes << 'x';

@@ -124,8 +124,9 @@ TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
         const io::DirectoryLock second(folder.path());
         ::_exit(0);
       } catch (const Error& error) {
-        ::_exit(error.line().find(folder.path()) != std::string::npos && error.line().find("E150") != std::string::npos ? 3
-                                                                                                                        : 4);
+        ::_exit(error.line().find(folder.path()) != std::string::npos && error.line().find("E150") != std::string::npos
+                    ? 3
+                    : 4);
       }
     }
     int status = 0;

@@ -1,6 +1,7 @@
-// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error, naming the
-// file and what the system said; the checkpoint before it loads; the new one is whole or not listed; nothing is left, and the
-// next save succeeds. Ranks are threads of one process here, the shim is linked in; processes that die are tested by sweep.sh.
+// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error,
+// naming the file and what the system said; the checkpoint before it loads; the new one is whole or not listed; nothing
+// is left, and the next save succeeds. Ranks are threads of one process here, the shim is linked in; processes that die
+// are tested by sweep.sh.
 
 #include <dirent.h>
 
@@ -63,20 +64,19 @@ std::string loaded(const MadeTensors& tensors, const std::string& directory, std
     MadeState state(tensors, Mesh(1, 1), 0);
     try {
       wrong = load(world, state, directory, step);
-    } catch (const Error& error) {
-      wrong = error.line();
-    }
+    } catch (const Error& error) { wrong = error.line(); }
   });
   return wrong;
 }
 
-/// What may fail without the save failing: taking away what is not needed any more, and closing what is on stable storage.
+/// What may fail without the save failing: taking away what is not needed any more, and closing what is on stable
+/// storage.
 bool may_be_ignored(const std::string& call) {
   return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");
 }
 
-void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said, const char* words,
-                 const std::string& call) {
+void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said,
+                 const char* words, const std::string& call) {
   const bool refused = !said[0].empty();
   for (const auto& line : said) EXPECT_EQ(line, said[0]);
   EXPECT_EQ(loaded(tensors, folder / "checkpoint-1", 1), "");

@@ -17,8 +17,9 @@ MadeTensors make(std::initializer_list<std::pair<const char*, Shape>> tensors, s
 }  // namespace
 
 std::uint64_t MadeTensors::numel() const {
-  return std::accumulate(params.begin(), params.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const ParamSpec& p) { return sum + static_cast<std::uint64_t>(p.numel()); });
+  return std::accumulate(params.begin(), params.end(), std::uint64_t{0}, [](std::uint64_t sum, const ParamSpec& p) {
+    return sum + static_cast<std::uint64_t>(p.numel());
+  });
 }
 
 MadeTensors small_tensors() {
@@ -37,8 +38,9 @@ MadeTensors small_tensors() {
 }
 
 MadeTensors large_tensors() {
-  return make({{"wte.weight", {1511, 1000}}, {"h.0.weight", {900, 1001}}, {"h.0.bias", {77}}, {"h.1.weight", {3, 7, 13}}},
-              {{"embedding", {0}}, {"rest", {1, 2, 3}}});
+  return make(
+      {{"wte.weight", {1511, 1000}}, {"h.0.weight", {900, 1001}}, {"h.0.bias", {77}}, {"h.1.weight", {3, 7, 13}}},
+      {{"embedding", {0}}, {"rest", {1, 2, 3}}});
 }
 
 float made_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element) {
@@ -62,7 +64,8 @@ MadeState::MadeState(const MadeTensors& tensors, const Mesh& mesh, int rank)
 
 namespace {
 /// The shard as it should be.
-std::vector<float> expected(const shard::ShardLayout& layout, int unit, int shard, io::StateKind kind, std::int64_t step) {
+std::vector<float> expected(const shard::ShardLayout& layout, int unit, int shard, io::StateKind kind,
+                            std::int64_t step) {
   std::vector<float> values(static_cast<std::size_t>(layout.shard_numel(unit)));
   for (const auto& s : layout.segments(unit, shard))
     for (std::int64_t i = 0; i < s.length; ++i)

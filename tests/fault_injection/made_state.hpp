@@ -1,6 +1,7 @@
 #pragma once
-// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter, element)
-// alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is said in words.
+// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter,
+// element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is
+// said in words.
 
 #include <string>
 #include <vector>

@@ -55,8 +55,8 @@ Saved save_in(const MadeTensors& tensors, const Mesh& mesh, const std::string& d
   return read_back(directory);
 }
 
-void expect_one_truth(const MadeTensors& tensors, std::uint64_t file_bytes, std::size_t files, const std::vector<Mesh>& all,
-                      const Folder& folder) {
+void expect_one_truth(const MadeTensors& tensors, std::uint64_t file_bytes, std::size_t files,
+                      const std::vector<Mesh>& all, const Folder& folder) {
   const Saved first = save_in(tensors, Mesh(1, 1), folder / "checkpoint-1", file_bytes);
   EXPECT_EQ(first.files.size(), files + 1);  // and config.json
   int number = 1;
@@ -85,8 +85,8 @@ TEST(OneTruth, AlsoWhereThereAreSeveralFiles) {
   expect_one_truth(small_tensors(), 3000, several - 1, meshes(), folder);
 }
 TEST(OneTruth, AlsoWhereTensorsSpanBlocksAndBlocksSpanTensors) {
-  expect_one_truth(large_tensors(), io::SaveRequest::default_file_bytes, 1, {Mesh(1, 3), Mesh(2, 2), Mesh(1, 8), Mesh(4, 1)},
-                   Folder());
+  expect_one_truth(large_tensors(), io::SaveRequest::default_file_bytes, 1,
+                   {Mesh(1, 3), Mesh(2, 2), Mesh(1, 8), Mesh(4, 1)}, Folder());
 }
 
 // Loaded in each world and saved again there: nothing of the first world is left.
@@ -120,8 +120,8 @@ std::vector<std::uint64_t> bytes_by_rank(const MadeTensors& tensors, const Mesh&
     spec.optimizer = true;
     spec.files = io::plan_state_files(tensors.params, true, io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
-    const auto extents =
-        io::extents_of(tensors.params, state.layout(), state.views(), transaction.files(), state.replica(), state.replicas());
+    const auto extents = io::extents_of(tensors.params, state.layout(), state.views(), transaction.files(),
+                                        state.replica(), state.replicas());
     io::BlockWriter writer(transaction.paths(), extents, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();
@@ -137,7 +137,8 @@ TEST(EveryByteOnce, RanksWriteTheLogicalBytesTogetherAndNoMore) {
     const auto bytes = bytes_by_rank(tensors, mesh, folder / "checkpoint-7");
     EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}), tensors.bytes()) << mesh.str();
     for (int rank = 0; rank < mesh.world(); ++rank) {
-      // What the shard holds without padding, over its replicas; the two cuts of each unit and kind are at multiples of 4 KiB.
+      // What the shard holds without padding, over its replicas; the two cuts of each unit and kind are at multiples of
+      // 4 KiB.
       const shard::ShardLayout layout(tensors.params, tensors.units, mesh);
       std::int64_t held = 0;
       for (int unit = 0; unit < layout.num_units(); ++unit)

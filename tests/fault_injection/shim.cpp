@@ -1,12 +1,14 @@
-// A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one directory
-// and lets one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and libstdc++ included;
-// not what libc calls inside itself (stdio's own write). Needs no library of ours. By the environment:
+// A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one
+// directory and lets one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and
+// libstdc++ included; not what libc calls inside itself (stdio's own write). Needs no library of ours. By the
+// environment:
 //   FAULT_DIR   the directory, as realpath gives it; without it nothing is counted
 //   FAULT_WITH  count only paths that contain this
 //   FAULT_AFTER begin to count at the first call whose path contains this
 //   FAULT_RANK  the rank that goes wrong (OMPI_COMM_WORLD_RANK); the others only count
 //   FAULT_AT    which call goes wrong, from 1; 0 or unset: none
-//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows succeeds |
+//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows
+//   succeeds |
 //               short_full: half a write, then no space | full: no space from there on
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, what went wrong "fault KIND CALL PATH"
 
@@ -46,8 +48,9 @@ Kind kind_of(const char* name) {
   static constexpr struct {
     const char* name;
     Kind kind;
-  } all[] = {{"kill", Kind::kill},         {"stop", Kind::stop},             {"ENOSPC", Kind::enospc}, {"EIO", Kind::eio},
-             {"short", Kind::short_write}, {"short_full", Kind::short_full}, {"full", Kind::full}};
+  } all[] = {{"kill", Kind::kill}, {"stop", Kind::stop},         {"ENOSPC", Kind::enospc},
+             {"EIO", Kind::eio},   {"short", Kind::short_write}, {"short_full", Kind::short_full},
+             {"full", Kind::full}};
   for (const auto& one : all)
     if (std::strcmp(name, one.name) == 0) return one.kind;
   return Kind::none;
@@ -73,7 +76,8 @@ __attribute__((constructor)) void read_environment() {
   if (*environment("FAULT_LOG") == 0) return;
   char path[PATH_MAX];
   std::snprintf(path, sizeof path, "%s.%s", environment("FAULT_LOG"), rank);
-  log_descriptor = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  log_descriptor =
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
 }
 
 void note(const char* text) {
@@ -184,7 +188,9 @@ int open_some(const char* call, int base, const char* path, int flags, unsigned 
   return static_cast<int>(::syscall(SYS_openat, base, path, flags, mode));
 }
 
-unsigned mode_of(int flags, va_list list) { return (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(list, unsigned) : 0; }
+unsigned mode_of(int flags, va_list list) {
+  return (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(list, unsigned) : 0;
+}
 
 }  // namespace
 
@@ -208,21 +214,21 @@ long fault_disarm() {
 }
 const char* fault_happened() { return happened; }
 
-#define OPENS(name)                                                  \
-  int name(const char* path, int flags, ...) {                       \
-    va_list list;                                                    \
-    va_start(list, flags);                                           \
-    const unsigned mode = mode_of(flags, list);                      \
-    va_end(list);                                                    \
-    return open_some("open", AT_FDCWD, path, flags, mode);           \
+#define OPENS(name)                                        \
+  int name(const char* path, int flags, ...) {             \
+    va_list list;                                          \
+    va_start(list, flags);                                 \
+    const unsigned mode = mode_of(flags, list);            \
+    va_end(list);                                          \
+    return open_some("open", AT_FDCWD, path, flags, mode); \
   }
-#define OPENS_AT(name)                                               \
-  int name(int base, const char* path, int flags, ...) {             \
-    va_list list;                                                    \
-    va_start(list, flags);                                           \
-    const unsigned mode = mode_of(flags, list);                      \
-    va_end(list);                                                    \
-    return open_some("openat", base, path, flags, mode);             \
+#define OPENS_AT(name)                                   \
+  int name(int base, const char* path, int flags, ...) { \
+    va_list list;                                        \
+    va_start(list, flags);                               \
+    const unsigned mode = mode_of(flags, list);          \
+    va_end(list);                                        \
+    return open_some("openat", base, path, flags, mode); \
   }
 OPENS(open)
 OPENS(open64)
@@ -233,10 +239,16 @@ int __open_2(const char* path, int flags) { return open_some("open", AT_FDCWD, p
 int __open64_2(const char* path, int flags) { return open_some("open", AT_FDCWD, path, flags, 0); }
 int __openat_2(int base, const char* path, int flags) { return open_some("openat", base, path, flags, 0); }
 int __openat64_2(int base, const char* path, int flags) { return open_some("openat", base, path, flags, 0); }
-int creat(const char* path, mode_t mode) { return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
-int creat64(const char* path, mode_t mode) { return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+int creat(const char* path, mode_t mode) {
+  return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+int creat64(const char* path, mode_t mode) {
+  return open_some("creat", AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
 
-ssize_t write(int descriptor, const void* memory, size_t bytes) { return write_some("write", descriptor, memory, bytes, -1); }
+ssize_t write(int descriptor, const void* memory, size_t bytes) {
+  return write_some("write", descriptor, memory, bytes, -1);
+}
 ssize_t pwrite(int descriptor, const void* memory, size_t bytes, off_t offset) {
   return write_some("pwrite", descriptor, memory, bytes, offset);
 }
@@ -270,9 +282,12 @@ int fallocate64(int descriptor, int mode, off64_t offset, off64_t length) {
 int posix_fallocate(int descriptor, off_t offset, off_t length) {
   return fallocate(descriptor, 0, offset, length) == 0 ? 0 : errno;
 }
-int posix_fallocate64(int descriptor, off64_t offset, off64_t length) { return posix_fallocate(descriptor, offset, length); }
+int posix_fallocate64(int descriptor, off64_t offset, off64_t length) {
+  return posix_fallocate(descriptor, offset, length);
+}
 int ftruncate(int descriptor, off_t length) noexcept {
-  return permit("ftruncate", descriptor, nullptr) != 0 ? -1 : static_cast<int>(::syscall(SYS_ftruncate, descriptor, length));
+  return permit("ftruncate", descriptor, nullptr) != 0 ? -1
+                                                       : static_cast<int>(::syscall(SYS_ftruncate, descriptor, length));
 }
 int ftruncate64(int descriptor, off64_t length) noexcept { return ftruncate(descriptor, length); }
 
@@ -298,7 +313,8 @@ int remove(const char* path) noexcept {
   return rmdir(path);
 }
 int mkdirat(int base, const char* path, mode_t mode) noexcept {
-  return permit("mkdir", base, path, Needs::space) != 0 ? -1 : static_cast<int>(::syscall(SYS_mkdirat, base, path, mode));
+  return permit("mkdir", base, path, Needs::space) != 0 ? -1
+                                                        : static_cast<int>(::syscall(SYS_mkdirat, base, path, mode));
 }
 int mkdir(const char* path, mode_t mode) noexcept { return mkdirat(AT_FDCWD, path, mode); }
 
@@ -307,7 +323,8 @@ int close(int descriptor) {
   const int before = errno;
   const long flags = directory[0] != 0 ? ::syscall(SYS_fcntl, descriptor, F_GETFL) : -1;
   errno = before;
-  const bool refused = flags >= 0 && writes(static_cast<int>(flags) & O_ACCMODE) && permit("close", descriptor, nullptr) != 0;
+  const bool refused =
+      flags >= 0 && writes(static_cast<int>(flags) & O_ACCMODE) && permit("close", descriptor, nullptr) != 0;
   const int why = errno;
   const int result = static_cast<int>(::syscall(SYS_close, descriptor));
   if (!refused) return result;

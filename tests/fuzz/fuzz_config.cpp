@@ -11,7 +11,8 @@ void walk(const tessera::io::ConfigNode& node, int depth) {
   using Kind = tessera::io::ConfigNode::Kind;
   if (depth > tessera::io::max_config_depth + 1 || node.line < 1) std::abort();
   if (node.kind != Kind::scalar && !node.text.empty()) std::abort();
-  if ((node.kind != Kind::list && !node.items.empty()) || (node.kind != Kind::map && !node.entries.empty())) std::abort();
+  if ((node.kind != Kind::list && !node.items.empty()) || (node.kind != Kind::map && !node.entries.empty()))
+    std::abort();
   for (const auto& item : node.items) walk(item, depth + 1);
   std::set<std::string> keys;
   for (const auto& [key, value] : node.entries) {

@@ -1,5 +1,6 @@
-// Fuzz target: a checkpoint's manifest. The checksum at its end is made right first, so that mutations reach the parser; an
-// accepted one has data sets that lie in their files without overlap, and says the same when it is written and read again.
+// Fuzz target: a checkpoint's manifest. The checksum at its end is made right first, so that mutations reach the
+// parser; an accepted one has data sets that lie in their files without overlap, and says the same when it is written
+// and read again.
 
 #include <cstdlib>
 #include <span>
@@ -22,7 +23,8 @@ std::string with_right_checksum(std::string text) {
 void walk(const tessera::io::Manifest& manifest) {
   for (const auto& file : manifest.files) {
     if (file.name.empty() || file.name.find('/') != file.name.npos || file.name == "..") std::abort();
-    if (file.crcs.size() != file.bytes / tessera::io::block_bytes + (file.bytes % tessera::io::block_bytes != 0 ? 1 : 0))
+    if (file.crcs.size() !=
+        file.bytes / tessera::io::block_bytes + (file.bytes % tessera::io::block_bytes != 0 ? 1 : 0))
       std::abort();
     std::uint64_t at = 0;
     for (const auto& d : file.datasets) {

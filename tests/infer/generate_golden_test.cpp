@@ -66,7 +66,8 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
       const auto made = generate(model, directory, request, ranks);
       ASSERT_EQ(made.size(), request.prompts.size());
       for (std::size_t p = 0; p < made.size(); ++p) {
-        EXPECT_EQ(made[p].ids, one["outputs"][p].get<infer::TokenIds>()) << "prompt " << p << " on " << ranks << " ranks";
+        EXPECT_EQ(made[p].ids, one["outputs"][p].get<infer::TokenIds>())
+            << "prompt " << p << " on " << ranks << " ranks";
         stopped += made[p].stopped ? 1 : 0;
       }
     }
@@ -75,7 +76,8 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GenerateGolden,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied"),
+                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
+                                         "qwen3-untied"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -1,10 +1,11 @@
-// Inference: the same tokens and figures at any number of ranks and any strategy; a cache changes nothing; memory as planned.
+// Inference: the same tokens and figures at any number of ranks and any strategy; a cache changes nothing; memory as
+// planned.
 
 #include <gtest/gtest.h>
 
 #include "kernels/threads.hpp"
-#include "runtime/plan/activations.hpp"
 #include "runtime/infer/inference.hpp"
+#include "runtime/plan/activations.hpp"
 #include "tests/train/run.hpp"
 
 namespace tessera::test {
@@ -20,8 +21,8 @@ struct Where {
   bool copies = false, reshard = true;
   Stream::Mode streams = Stream::Mode::threaded;
   [[nodiscard]] std::string str() const {
-    return strfmt("world %d strategy %s group %d copies %d reshard %d streams %d", world, strategy.c_str(), group, copies,
-                  reshard, static_cast<int>(streams));
+    return strfmt("world %d strategy %s group %d copies %d reshard %d streams %d", world, strategy.c_str(), group,
+                  copies, reshard, static_cast<int>(streams));
   }
 };
 
@@ -84,13 +85,12 @@ TEST(Inference, TheSameTokensAtAnyNumberOfRanksAndStrategy) {
   for (const double temperature : {0.0, 1.5}) {
     GenerateRequest request = five_prompts();
     request.sampling.temperature = temperature;
-    if (temperature > 0) request.sampling.top_k = 30, request.sampling.top_p = 0.95, request.sampling.repetition_penalty = 1.2;
+    if (temperature > 0)
+      request.sampling.top_k = 30, request.sampling.top_p = 0.95, request.sampling.repetition_penalty = 1.2;
     const auto expected = generate(model, request, {});
     ASSERT_EQ(expected.size(), request.prompts.size());
     for (const Completion& c : expected) EXPECT_EQ(c.ids.size(), 8U);
-    if (temperature > 0) {
-      EXPECT_NE(expected[0].ids, expected[1].ids);
-    }
+    if (temperature > 0) { EXPECT_NE(expected[0].ids, expected[1].ids); }
     for (const Where& where : everywhere) EXPECT_EQ(generate(model, request, where), expected) << where.str();
   }
 }
@@ -173,15 +173,18 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
             if (purpose == plan::Purpose::generate) (void)inference.generate(request);
             else (void)inference.evaluate(tokens, 2 * where.world + 1);
             const auto& costs = inference.plan().costs;
-            for (int c = 0; c < num_categories; ++c) EXPECT_EQ(inference.measured_memory()[c], costs.memory[c]) << where.str();
+            for (int c = 0; c < num_categories; ++c)
+              EXPECT_EQ(inference.measured_memory()[c], costs.memory[c]) << where.str();
             EXPECT_EQ(costs.memory[static_cast<int>(Category::grads)], 0U);
             EXPECT_EQ(costs.memory[static_cast<int>(Category::optimizer)], 0U);
             std::int64_t padded = 0;
-            for (int u = 0; u < inference.plan().layout.num_units(); ++u) padded += inference.plan().layout.padded_numel(u);
+            for (int u = 0; u < inference.plan().layout.num_units(); ++u)
+              padded += inference.plan().layout.padded_numel(u);
             const bool cut =
                 inference.plan().layout.num_shards() > 1 && (!inference.plan().main().params_resident || !where.copies);
             EXPECT_EQ(costs.memory[static_cast<int>(Category::params)],
-                      static_cast<std::size_t>(4 * padded / (cut ? inference.plan().layout.num_shards() : 1))) << where.str();
+                      static_cast<std::size_t>(4 * padded / (cut ? inference.plan().layout.num_shards() : 1)))
+                << where.str();
             EXPECT_EQ(inference.arena().broken_canary(), "");
             for (const auto& slot : inference.plan().slots) {
               if (slot.category == Category::params || slot.category == Category::comm) continue;
@@ -211,8 +214,8 @@ TEST(Inference, WhatIsGatheredForGoodIsGatheredOnce) {
           const auto before = inference.traffic(Axis::shard);
           const auto report = inference.generate(request);
           const auto counted = inference.traffic(Axis::shard).within_node - before.within_node;
-          EXPECT_EQ(counted,
-                    static_cast<std::uint64_t>(report.prompt.passes + report.next.passes) * plan.costs.shard_axis.within_node);
+          EXPECT_EQ(counted, static_cast<std::uint64_t>(report.prompt.passes + report.next.passes) *
+                                 plan.costs.shard_axis.within_node);
           EXPECT_EQ(plan.load.list.size(), strategy[0] == '1' ? plan.units.size() : 0U);
           const auto gathers = std::count_if(plan.logits.list.begin(), plan.logits.list.end(),
                                              [](const auto& i) { return i.op == shard::Op::gather; });

@@ -41,8 +41,12 @@ struct Rank {
       views.push_back(view);
     }
   }
-  void fill() { each([](float& x, float v) { x = v; }); }
-  void expect_filled() { each([](const float& x, float v) { ASSERT_EQ(x, v); }); }
+  void fill() {
+    each([](float& x, float v) { x = v; });
+  }
+  void expect_filled() {
+    each([](const float& x, float v) { ASSERT_EQ(x, v); });
+  }
   void each(const auto& action) {
     for (const StateView& view : views)
       for (int k = 0; k < num_state_kinds; ++k)
@@ -52,9 +56,16 @@ struct Rank {
                    value(k, piece.param, piece.param_offset + i));
   }
   [[nodiscard]] SaveRequest request(const std::string& directory) const {
-    return {.directory = directory, .step = 7, .params = params, .layout = &layout, .shards = views, .replica = replica,
-            .replicas = mesh.size(Axis::replicate), .attachments = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
-            .training = R"({"samples": 12})", .may_differ = strfmt(R"({"world": %d})", mesh.world())};
+    return {.directory = directory,
+            .step = 7,
+            .params = params,
+            .layout = &layout,
+            .shards = views,
+            .replica = replica,
+            .replicas = mesh.size(Axis::replicate),
+            .attachments = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
+            .training = R"({"samples": 12})",
+            .may_differ = strfmt(R"({"world": %d})", mesh.world())};
   }
   Mesh mesh;
   shard::ShardLayout layout;
@@ -63,8 +74,8 @@ struct Rank {
   std::vector<StateView> views;
 };
 
-void save_from(const Mesh& mesh, const std::string& directory, std::uint64_t file_bytes = SaveRequest::default_file_bytes,
-               std::int64_t step = 7) {
+void save_from(const Mesh& mesh, const std::string& directory,
+               std::uint64_t file_bytes = SaveRequest::default_file_bytes, std::int64_t step = 7) {
   run_local(mesh.world(), [&](World& world) {
     Rank rank(mesh, world.rank());
     rank.fill();
@@ -156,13 +167,14 @@ TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
 
 TEST(Checkpoint, ReplicasThatDifferAreNotSaved) {
   const Folder folder;
-  EXPECT_THROW(run_local(4, [&](World& world) {
-                 Rank rank({2, 2}, world.rank());
-                 rank.fill();
-                 if (world.rank() == 3) rank.views[1].data[2][5] += 1;
-                 CheckpointSave save(world, rank.request(folder / "checkpoint-7"));
-                 (void)save.commit();
-               }),
+  EXPECT_THROW(run_local(4,
+                         [&](World& world) {
+                           Rank rank({2, 2}, world.rank());
+                           rank.fill();
+                           if (world.rank() == 3) rank.views[1].data[2][5] += 1;
+                           CheckpointSave save(world, rank.request(folder / "checkpoint-7"));
+                           (void)save.commit();
+                         }),
                Error);
   EXPECT_TRUE(folder.names().empty());
 }
@@ -176,7 +188,8 @@ TEST(CheckpointDirectory, NamesHaveOneForm) {
 
 TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
   const Folder folder;
-  for (const int step : {1, 2, 3, 4}) save_from({1, 2}, folder / checkpoint_name(step), SaveRequest::default_file_bytes, step);
+  for (const int step : {1, 2, 3, 4})
+    save_from({1, 2}, folder / checkpoint_name(step), SaveRequest::default_file_bytes, step);
   std::string bytes = test::bytes_of(folder / "checkpoint-3/state-00001-of-00001.h5");
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
   (void)folder.file("checkpoint-3/state-00001-of-00001.h5", bytes);
@@ -188,7 +201,8 @@ TEST(CheckpointDirectory, OneRunAtATime) {
   const Folder folder;
   const DirectoryLock lock(folder.path());
   ASSERT_TRUE(lock.held());
-  expect_error(ExitCode::data, "E150 another run writes there: process", [&] { const DirectoryLock second(folder.path()); });
+  expect_error(ExitCode::data, "E150 another run writes there: process",
+               [&] { const DirectoryLock second(folder.path()); });
 }
 
 }  // namespace

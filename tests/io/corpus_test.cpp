@@ -1,12 +1,13 @@
-// Text files to token files: what is written is each document's ids, whatever the number of ranks and the size of parts.
+// Text files to token files: what is written is each document's ids, whatever the number of ranks and the size of
+// parts.
 
 #include "io/tokenizer/corpus.hpp"
 
 #include <mutex>
 
+#include "io/config/json_file.hpp"
 #include "io/data/dataset.hpp"
 #include "io/data/documents.hpp"
-#include "io/config/json_file.hpp"
 #include "io/data/token_file.hpp"
 #include "tests/io/files.hpp"
 
@@ -105,7 +106,8 @@ TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
 
 TEST_F(CorpusFiles, CountPlacesThatAreNoUtf8) {
   const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
-  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .part_bytes = 3, .progress = {}}).repaired, 1);
+  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .part_bytes = 3, .progress = {}}).repaired,
+            1);
 }
 
 TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
@@ -113,15 +115,17 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
   const std::string out = folder / "out.bin";
   const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
     for (const int ranks : {1, 3})
-      expect_error(ExitCode::data, words,
-                   [&] { (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}}); });
+      expect_error(ExitCode::data, words, [&] {
+        (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}});
+      });
     EXPECT_FALSE(std::filesystem::exists(out));
   };
   refused({files[0], folder.file("empty.txt", "")}, "empty.txt is empty");
   refused({folder.file("t.bin", "x")}, "t.bin holds tokens already");
   refused({folder.file("t.parquet", "PAR1")}, "Parquet");
   refused({folder / "none.txt"}, "none.txt");
-  refused({folder.file("zero.txt", std::string(500, 'a') + std::string(1, '\0'))}, "zero.txt is not text: byte 500 is zero");
+  refused({folder.file("zero.txt", std::string(500, 'a') + std::string(1, '\0'))},
+          "zero.txt is not text: byte 500 is zero");
   std::string json;
   for (int i = 0; i < 100; ++i) json += i == 77 ? "{\"text\": 5}\n" : "{\"text\": \"some words to fill the line\"}\n";
   refused({folder.file("bad.jsonl", json)}, "bad.jsonl:78");
@@ -151,7 +155,8 @@ TEST(TokenFile, CountsBeyond31BitsInItsOwnForm) {
   const std::string narrow = io::token_file_header(2, 2147483647), wide = io::token_file_header(4, 2147483648);
   EXPECT_EQ(narrow.size(), 1024u);
   EXPECT_EQ(narrow.substr(0, 12), std::string("\x88\xd8\x34\x01\x01\0\0\0\xff\xff\xff\x7f", 12));
-  EXPECT_EQ(wide.substr(0, 24), std::string("\xa1\xd9\x34\x01\x07\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x80\0\0\0\0", 24));
+  EXPECT_EQ(wide.substr(0, 24),
+            std::string("\xa1\xd9\x34\x01\x07\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0\x80\0\0\0\0", 24));
   std::string small = wide + "abcdefgh";
   small.replace(16, 8, std::string("\x02\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(io::check_token_file(small, "small.bin").count, 2);

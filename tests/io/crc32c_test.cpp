@@ -23,7 +23,8 @@ TEST(Crc32c, HasTheKnownValues) {  // RFC 3720, B.4
 TEST(Crc32c, InstructionAndTablesAgreeAndStretchesJoin) {
   std::string text(500'000, '\0');
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(hash64("crc", i));
-  for (const std::size_t n : {0u, 1u, 7u, 8u, 9u, 3071u, 3072u, 3073u, 100'000u, 196'607u, 196'608u, 196'609u, 500'000u}) {
+  for (const std::size_t n :
+       {0u, 1u, 7u, 8u, 9u, 3071u, 3072u, 3073u, 100'000u, 196'607u, 196'608u, 196'609u, 500'000u}) {
     const auto all = bytes_of(text).first(n);
     const std::uint32_t whole = crc32c(0, all);
     EXPECT_EQ(whole, crc32c_by_table(0, all)) << n;

@@ -1,11 +1,11 @@
-// Damaged files of every kind: cut at every byte, and with bits flipped at random. Never a crash, never much memory, and what
-// is cut is refused.
+// Damaged files of every kind: cut at every byte, and with bits flipped at random. Never a crash, never much memory,
+// and what is cut is refused.
 
 #include <filesystem>
 
+#include "io/config/yaml.hpp"
 #include "io/data/dataset.hpp"
 #include "io/model/safetensors.hpp"
-#include "io/config/yaml.hpp"
 #include "runtime/base/rng.hpp"
 #include "tests/io/files.hpp"
 
@@ -82,7 +82,8 @@ const std::string safetensors =
                          28);
 const std::string tokens16 = test::token_file_of(20240520, 1, 5, "abcdefghij");
 const std::string tokens32 = test::token_file_of(20240801, 7, 2, std::string("ab\0\0cd\0\0", 8));
-const std::string lines = "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": 3, \"text\": \"two\", \"more\": [1, {\"text\": null}]}\n";
+const std::string lines =
+    "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": 3, \"text\": \"two\", \"more\": [1, {\"text\": null}]}\n";
 
 TEST(Damage, NoPrefixOfASafetensorsFileIsAccepted) {
   Folder folder;
@@ -113,7 +114,8 @@ TEST(Damage, BitFlips) {
   flip("x.bin", tokens32, use_dataset, 500);
   flip("x.jsonl", lines, use_dataset, 2000);
   flip("x.txt", lines, use_dataset, 500);
-  flip("x.yaml", "model: ./m\nlist: [1, 2.5, 'x']\nblock: {a: b, c: \"d\\n\"}\ntext: |\n  two\n  lines\n", use_config, 2000);
+  flip("x.yaml", "model: ./m\nlist: [1, 2.5, 'x']\nblock: {a: b, c: \"d\\n\"}\ntext: |\n  two\n  lines\n", use_config,
+       2000);
   flip("x.json", "{\"a\": [1, 2.5e3, \"x\"],\n \"b\": {\"c\": null, \"d\": true}}\n", use_config, 2000);
 }
 

@@ -75,8 +75,8 @@ TEST(Dataset, AnEmptyDocumentAtTheEndKeepsItsNewline) {
 
 TEST(Dataset, JsonLinesAreDecoded) {
   Folder folder;
-  const auto data =
-      open({folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
+  const auto data = open(
+      {folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
   EXPECT_EQ(text_of(*data.tokens), "one\xc3\xa9\n\ntwo");
   EXPECT_EQ(data.files[0].kind, "jsonl");
   EXPECT_EQ(data.files[0].tokens, 10);
@@ -185,7 +185,8 @@ TEST(Dataset, WhatIsNoDataIsRefused) {
 
 TEST(Dataset, AZeroByteNamesFileAndOffset) {
   Folder folder;
-  for (const std::size_t at : {std::size_t{0}, std::size_t{5}, std::size_t{65535}, std::size_t{65536}, std::size_t{200000}}) {
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{5}, std::size_t{65535}, std::size_t{65536}, std::size_t{200000}}) {
     std::string bytes(200001, 'x');
     bytes[at] = '\0';
     expect_error(ExitCode::data, "b.txt is not text: byte " + std::to_string(at),

@@ -15,7 +15,8 @@ namespace tessera::test {
 Folder::Folder(Place place) {
   const std::string memory = "/dev/shm/";
   std::error_code missing;
-  const bool roomy = place == Place::memory && std::filesystem::space(memory, missing).available > (16u << 20) && !missing;
+  const bool roomy =
+      place == Place::memory && std::filesystem::space(memory, missing).available > (16u << 20) && !missing;
   std::string name = (roomy ? memory : testing::TempDir()) + "tessera-io-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
   path_ = name;
@@ -36,7 +37,8 @@ std::string Folder::file(const std::string& name, const std::string& bytes) cons
 
 std::vector<std::string> Folder::names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(path_))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }

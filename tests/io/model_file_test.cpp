@@ -1,5 +1,5 @@
-// Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and mesh
-// reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
+// Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and
+// mesh reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
 
 #include "io/model/model_file.hpp"
 
@@ -35,7 +35,9 @@ const std::vector<shard::UnitSpec> units = {{"embed", {0}}, {"h.0", {1, 2, 3}}, 
 constexpr std::uint64_t param_bytes = 4 * (37 * 11 + 11 + 11 * 65 + 1 + 200 * 3 + 25);
 const std::string config = "{\n  \"model_type\": \"gpt2\"\n}\n";
 
-float value(int param, std::int64_t element) { return static_cast<float>(param * 1000) + static_cast<float>(element) / 8; }
+float value(int param, std::int64_t element) {
+  return static_cast<float>(param * 1000) + static_cast<float>(element) / 8;
+}
 
 /// The shards of one rank, filled with `value` (padding: NaN, which must never reach a file).
 struct Rank {
@@ -103,7 +105,8 @@ TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
     ASSERT_NE(entry, nullptr);
     std::vector<float> data(static_cast<std::size_t>(entry->numel()));
     file.read(*entry, 0, entry->numel(), data.data());
-    for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], value(static_cast<int>(p), static_cast<std::int64_t>(i)));
+    for (std::size_t i = 0; i < data.size(); ++i)
+      ASSERT_EQ(data[i], value(static_cast<int>(p), static_cast<std::int64_t>(i)));
   }
   for (const auto& place : places) {
     const std::string directory = folder / strfmt("%dx%d/deep", place.replicate, place.shard);
@@ -127,7 +130,8 @@ TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
 TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
   Folder folder;
   std::vector<io::SafetensorsTensor> tensors;
-  for (const auto& p : params) tensors.push_back({.name = "transformer." + p.name, .dtype = DType::f32, .shape = p.shape});
+  for (const auto& p : params)
+    tensors.push_back({.name = "transformer." + p.name, .dtype = DType::f32, .shape = p.shape});
   tensors.push_back({.name = "h.0.attn.bias", .dtype = DType::u8, .shape = {3}});
   const auto plan = io::plan_safetensors(tensors, {});
   std::string bytes = plan.header;
@@ -158,14 +162,15 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
                       mesh.coordinate(world.rank(), Axis::replicate) == 0,
                       {.max_shard_bytes = 2600, .companions = folder / "in"});
     });
-    EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "in", "model-00001-of-00003.safetensors",
-                                                        "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
-                                                        "model.safetensors.index.json", "tokenizer.json"}));
+    EXPECT_EQ(folder.names(),
+              (std::vector<std::string>{"config.json", "in", "model-00001-of-00003.safetensors",
+                                        "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+                                        "model.safetensors.index.json", "tokenizer.json"}));
     std::uint64_t headers = 0;
     for (const auto& file : io::open_safetensors_model(folder.path())) headers += file.bytes_read();
     const auto bytes = read_and_check(folder.path(), place, same);
-    EXPECT_EQ(bytes,
-              static_cast<std::uint64_t>(mesh.world()) * headers + static_cast<std::uint64_t>(place.replicate) * param_bytes);
+    EXPECT_EQ(bytes, static_cast<std::uint64_t>(mesh.world()) * headers +
+                         static_cast<std::uint64_t>(place.replicate) * param_bytes);
   }
   write(folder.path(), {1, 2});  // and one file again: no index is left that a reader could follow
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
@@ -178,7 +183,8 @@ std::string fused_file(float difference) {
   constexpr std::int64_t numel = 11 * 65 + 200 * 3 + 25;
   std::vector<io::SafetensorsTensor> tensors = {{"fused", DType::f32, {2, numel / 2}}, {"copy", DType::f32, {37, 11}}};
   for (const int p : {0, 1, 3})
-    tensors.push_back({params[static_cast<std::size_t>(p)].name, DType::f32, params[static_cast<std::size_t>(p)].shape});
+    tensors.push_back(
+        {params[static_cast<std::size_t>(p)].name, DType::f32, params[static_cast<std::size_t>(p)].shape});
   const auto plan = io::plan_safetensors(tensors, {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
@@ -235,11 +241,14 @@ TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
 
 TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
   Folder folder;
-  const auto tensor = [](const char* name, DType dtype, Shape shape) { return io::SafetensorsTensor{name, dtype, shape}; };
-  const auto plan = io::plan_safetensors(
-      {tensor("wte.weight", DType::f32, {11, 37}), tensor("h.0.w", DType::i32, {11, 65}), tensor("h.0.bias", DType::f32, {1}),
-       tensor("old.h.0.bias", DType::f32, {1}), tensor("new.one", DType::f32, {2}), tensor("head.weight", DType::bf16, {5, 5})},
-      {});
+  const auto tensor = [](const char* name, DType dtype, Shape shape) {
+    return io::SafetensorsTensor{name, dtype, shape};
+  };
+  const auto plan =
+      io::plan_safetensors({tensor("wte.weight", DType::f32, {11, 37}), tensor("h.0.w", DType::i32, {11, 65}),
+                            tensor("h.0.bias", DType::f32, {1}), tensor("old.h.0.bias", DType::f32, {1}),
+                            tensor("new.one", DType::f32, {2}), tensor("head.weight", DType::bf16, {5, 5})},
+                           {});
   std::string bytes = plan.header;
   bytes.resize(plan.file_bytes);
   folder.file("model.safetensors", bytes);

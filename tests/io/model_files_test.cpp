@@ -1,4 +1,5 @@
-// Which tensor goes into which file: greedy in order, one file where all fit, and an index that agrees with the headers.
+// Which tensor goes into which file: greedy in order, one file where all fit, and an index that agrees with the
+// headers.
 
 #include "io/model/model_files.hpp"
 
@@ -27,9 +28,7 @@ TEST(ModelFiles, OneFileWhereAllFitAndNoIndex) {
     EXPECT_EQ(files.index, "");
     for (std::size_t i = 0; i < some().size(); ++i)
       for (const auto& entry : files.files[0].plan.entries)
-        if (entry.name == some()[i].name) {
-          EXPECT_EQ(files.places[i].begin, entry.begin);
-        }
+        if (entry.name == some()[i].name) { EXPECT_EQ(files.places[i].begin, entry.begin); }
   }
   EXPECT_EQ(plan_model_files({}).files.size(), 1U);
   EXPECT_EQ(plan_model_files(some(), 903).files.size(), 2U);
@@ -62,8 +61,8 @@ TEST(ModelFiles, AConfigKeepsWhatItIsAndSaysTheTypeOfItsWeights) {
   EXPECT_EQ(io::config_for_dtype(plain, DType::f32), plain);
   const std::string right = "{\"z\": 1, \"torch_dtype\": \"float32\"}";
   EXPECT_EQ(io::config_for_dtype(right, DType::f32), right);
-  const auto json = nlohmann::ordered_json::parse(
-      io::config_for_dtype(R"({"z": 1, "torch_dtype": "bfloat16", "a": {"unknown": [1, null]}, "dtype": "bfloat16"})", DType::f32));
+  const auto json = nlohmann::ordered_json::parse(io::config_for_dtype(
+      R"({"z": 1, "torch_dtype": "bfloat16", "a": {"unknown": [1, null]}, "dtype": "bfloat16"})", DType::f32));
   EXPECT_EQ(json.dump(), R"({"z":1,"torch_dtype":"float32","a":{"unknown":[1,null]},"dtype":"float32"})");
   test::expect_error(ExitCode::data, "not a JSON object", [] { (void)io::config_for_dtype("[]", DType::f32); });
 }

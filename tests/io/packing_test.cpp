@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-using io::Packing;
 using io::PackedStream;
+using io::Packing;
 using test::expect_error;
 using test::Folder;
 using Ids = std::vector<std::int32_t>;
@@ -59,7 +59,9 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
   SCOPED_TRACE(testing::Message() << "T " << tokens << (packing == Packing::binpack ? " binpack" : " sequential"));
   const PackedStream stream = packed(lengths, tokens, packing);
   const Ends ends = ends_of(lengths);
-  const auto document = [&](std::int64_t token) { return std::upper_bound(ends.begin(), ends.end(), token) - ends.begin(); };
+  const auto document = [&](std::int64_t token) {
+    return std::upper_bound(ends.begin(), ends.end(), token) - ends.begin();
+  };
   std::map<std::int32_t, int> predicted;
   std::int64_t all = 0, used = 0, squares = 0;
   for (std::int64_t k = 0; k < stream.count().samples; ++k) {

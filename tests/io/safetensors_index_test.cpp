@@ -13,7 +13,8 @@ using test::expect_error;
 using test::Folder;
 using test::safetensors_of;
 
-const std::string shard_1 = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
+const std::string shard_1 =
+    R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
 const std::string shard_2 = R"({"c":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
 std::string index_of(const std::string& map, const std::string& total = "15") {
@@ -78,12 +79,15 @@ TEST(SafetensorsIndex, ShardsAreHeldAgainstIt) {
     expect_error(ExitCode::data, words, [&] { (void)io::open_safetensors_model(model.folder.path()); });
   };
   refused("its shard \"m-3.safetensors\" is not there", index_of(good_map + R"(,"d":"m-3.safetensors")"));
-  refused("\"d\" is mapped to m-1.safetensors, which has no such tensor", index_of(good_map + R"(,"d":"m-1.safetensors")"));
-  refused("m-1.safetensors holds \"b\", which is not mapped to it", index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors")"));
+  refused("\"d\" is mapped to m-1.safetensors, which has no such tensor",
+          index_of(good_map + R"(,"d":"m-1.safetensors")"));
+  refused("m-1.safetensors holds \"b\", which is not mapped to it",
+          index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors")"));
   refused("E111", index_of(R"("c":"m-1.safetensors","a":"m-1.safetensors","b":"m-1.safetensors")"));
   refused("total_size is 16, its tensors have 15 bytes", index_of(good_map, "16"));
   const Folder empty;
-  expect_error(ExitCode::data, "neither model.safetensors nor", [&] { (void)io::open_safetensors_model(empty.path()); });
+  expect_error(ExitCode::data, "neither model.safetensors nor",
+               [&] { (void)io::open_safetensors_model(empty.path()); });
 }
 
 TEST(SafetensorsIndex, LinksMayNotLeaveTheDirectory) {

@@ -91,7 +91,8 @@ TEST(Safetensors, SixteenBitFloatsAreConvertedExactly) {
     } else if (exponent == 31) {
       EXPECT_EQ(got, sign * std::numeric_limits<float>::infinity());
     } else {
-      const double want = sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+      const double want =
+          sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
       ASSERT_EQ(static_cast<double>(got), want) << bits;
       ASSERT_EQ(std::signbit(got), sign < 0) << bits;
     }
@@ -170,7 +171,8 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
       {"a string in \"shape\"", "E103", R"({"a":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})"},
       {"a negative number", "E103", R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"},
       {"not an integer of 64 bits", "E103", R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"},
-      {"not an integer of 64 bits", "E103", R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"},
+      {"not an integer of 64 bits", "E103",
+       R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"},
       {"absurd shape", "E106", R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})"},
       {"overflows", "E106", R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})"},
       {"overflows", "E106", R"({"a":{"dtype":"F64","shape":[576460752303423488],"data_offsets":[0,4]}})"},
@@ -178,7 +180,8 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
       {"a number in \"data_offsets\"", "E103", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})"},
       {"ends before", "E108", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})"},
       {"beyond the end", "E109", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"},
-      {"beyond the end", "E109", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})"},
+      {"beyond the end", "E109",
+       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})"},
       {"dtype and shape make 8", "E107", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})"},
       {"whole bytes", "E107", R"({"a":{"dtype":"F4","shape":[7],"data_offsets":[0,4]}})"},
       {"a hole before tensor \"a\"", "E108", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
@@ -210,12 +213,14 @@ TEST(Safetensors, LegalOdditiesAreRead) {
   EXPECT_EQ(open(R"({"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}}   )", 3).find("b")->known_dtype, false);
   EXPECT_EQ(open(R"({"":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}})", 4).entries().size(), 1u);
   // Empty tensors at one offset, in any order, beside one that has bytes.
-  EXPECT_EQ(open(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
-                 R"("f":{"dtype":"F32","shape":[0,9],"data_offsets":[2,2]}})",
-                 2)
-                .entries()
-                .size(),
-            3u);
+  EXPECT_EQ(
+      open(
+          R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+          R"("f":{"dtype":"F32","shape":[0,9],"data_offsets":[2,2]}})",
+          2)
+          .entries()
+          .size(),
+      3u);
 }
 
 TEST(Safetensors, LengthsOfTheHeader) {

@@ -18,7 +18,8 @@ void expect_refusal(const Json& json, const std::string& words) {
   test::expect_error(ExitCode::data, words, [&] { (void)io::TextTokenizer::parse(json.dump(), "t.json"); });
 }
 /// The file of a family with one value changed is refused.
-void expect_refusal(const std::string& family, const std::string& pointer, const Json& value, const std::string& words) {
+void expect_refusal(const std::string& family, const std::string& pointer, const Json& value,
+                    const std::string& words) {
   Json json = file(family);
   json[Json::json_pointer(pointer)] = value;
   expect_refusal(json, words);
@@ -30,11 +31,13 @@ TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
   expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");
   expect_refusal("llama2", "/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "\"Regex\"");
   expect_refusal("qwen2", "/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer is \"Whitespace\"");
-  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+", "by a pattern that is not built: \\s+");
+  expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+",
+                 "by a pattern that is not built: \\s+");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Contiguous", "behavior Contiguous");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/invert", true, "Isolated, inverted");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/1/use_regex", true, "behind a Split");
-  expect_refusal("qwen2", "/post_processor", {{"type", "RobertaProcessing"}}, "post_processor is \"RobertaProcessing\"");
+  expect_refusal("qwen2", "/post_processor", {{"type", "RobertaProcessing"}},
+                 "post_processor is \"RobertaProcessing\"");
   expect_refusal("gpt2", "/decoder", {{"type", "CTC"}}, "decoder is \"CTC\"");
   expect_refusal("gpt2", "/decoder", nullptr, "decoder is missing");
   expect_refusal("gpt2", "/decoder", file("llama2")["decoder"], "decoder does not undo");

@@ -24,7 +24,8 @@ Json golden(const std::string& name) { return Json::parse(io::read_text(data(nam
 
 std::string from_hex(const std::string& hex) {
   std::string bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -141,7 +142,8 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
 TEST_P(Family, SurvivesItsFileCutShort) {
   const std::string json = io::read_text(data(name + ".tokenizer.json"));
   for (std::size_t length = 0; length + 2 < json.size(); length += 1 + json.size() / 300)
-    test::expect_error(ExitCode::data, "tokenizer", [&] { (void)TextTokenizer::parse(json.substr(0, length), "cut.json"); });
+    test::expect_error(ExitCode::data, "tokenizer",
+                       [&] { (void)TextTokenizer::parse(json.substr(0, length), "cut.json"); });
 }
 
 TEST(Tokenizer, KnowsItsTokens) {
@@ -178,7 +180,8 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
   EXPECT_EQ(by_list.bos_id(), 5);
   folder.file("generation_config.json", R"({"eos_token_id": "9"})");
   test::expect_error(ExitCode::data, "eos_token_id is no token id", [&] { (void)TextTokenizer::load(folder.path()); });
-  test::expect_error(ExitCode::data, "tokenizer.json", [&] { (void)TextTokenizer::load(folder / "nowhere.tokenizer.json"); });
+  test::expect_error(ExitCode::data, "tokenizer.json",
+                     [&] { (void)TextTokenizer::load(folder / "nowhere.tokenizer.json"); });
   EXPECT_FALSE(TextTokenizer::exists(folder / "nowhere"));
 }
 

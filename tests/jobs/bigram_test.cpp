@@ -40,7 +40,8 @@ TEST(Bigram, ACycleIsLearntUpToItsSmoothing) {
 
 TEST(Bigram, UniformNoiseCostsLogV) {
   const auto noise = [](std::uint64_t key) {
-    return [key](std::int64_t i) { return static_cast<std::int32_t>(philox(key, static_cast<std::uint64_t>(i))[0] % 16); };
+    return
+        [key](std::int64_t i) { return static_cast<std::int32_t>(philox(key, static_cast<std::uint64_t>(i))[0] % 16); };
   };
   const Ids train(200000, noise(1)), validation(50000, noise(2));
   EXPECT_NEAR(bigram_loss(train, validation, 16).loss, std::log(16.0), 2e-3);
@@ -90,7 +91,8 @@ TEST(Bigram, TheLossIsThatOfTheFormula) {
 }
 
 TEST(Bigram, SmoothingIsTunedOnTheTrainingStreamAlone) {
-  const Ids train(5000, [](auto i) { return static_cast<std::int32_t>(philox(3, static_cast<std::uint64_t>(i))[0] % 50); });
+  const Ids train(5000,
+                  [](auto i) { return static_cast<std::int32_t>(philox(3, static_cast<std::uint64_t>(i))[0] % 50); });
   const Ids easy(100, [](auto) { return 1; }), other(100, [](auto i) { return static_cast<std::int32_t>(i % 50); });
   const auto one = bigram_loss(train, easy, 50), two = bigram_loss(train, other, 50);
   EXPECT_EQ(one.k, two.k);

@@ -91,13 +91,17 @@ TEST_F(Layers, DeepSpeedFileOnTheCommandLine) {
 
 TEST(Accelerate, AFileAsItsToolWritesIt) {
   const Options options = of_yaml(
-      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\nenable_cpu_affinity: "
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: "
+      "'no'\nenable_cpu_affinity: "
       "false\n"
       "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_backward_prefetch: BACKWARD_PRE\n"
       "  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: false\n  fsdp_offload_params: false\n"
-      "  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: true\n"
-      "  fsdp_use_orig_params: true\n  fsdp_activation_checkpointing: true\nmachine_rank: 0\nmain_training_function: main\n"
-      "mixed_precision: 'no'\nnum_machines: 1\nnum_processes: 4\nrdzv_backend: static\nsame_network: true\ntpu_env: []\n"
+      "  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: "
+      "true\n"
+      "  fsdp_use_orig_params: true\n  fsdp_activation_checkpointing: true\nmachine_rank: 0\nmain_training_function: "
+      "main\n"
+      "mixed_precision: 'no'\nnum_machines: 1\nnum_processes: 4\nrdzv_backend: static\nsame_network: true\ntpu_env: "
+      "[]\n"
       "tpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n");
   EXPECT_EQ(options.text("sharding_strategy"), "zero2");
   EXPECT_EQ(options.integer("backward_prefetch"), 1);
@@ -109,8 +113,10 @@ TEST(Accelerate, AFileAsItsToolWritesIt) {
 TEST(Accelerate, NumbersAndVersionTwo) {
   EXPECT_EQ(of_yaml("fsdp_config: {fsdp_sharding_strategy: 1}").text("sharding_strategy"), "zero3");
   EXPECT_EQ(of_yaml("fsdp_config: {fsdp_sharding_strategy: 4}").text("sharding_strategy"), "hybrid_shard");
-  EXPECT_EQ(of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}").text("sharding_strategy"), "zero2");
-  EXPECT_EQ(of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}").text("sharding_strategy"), "zero3");
+  EXPECT_EQ(of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}").text("sharding_strategy"),
+            "zero2");
+  EXPECT_EQ(of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}").text("sharding_strategy"),
+            "zero3");
 }
 
 TEST(Accelerate, WhatIsNotBuiltIsRefusedThereToo) {

@@ -10,7 +10,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string refusal(const std::vector<std::string>& arguments, ExitCode code, const std::vector<std::string>& environment) {
+std::string refusal(const std::vector<std::string>& arguments, ExitCode code,
+                    const std::vector<std::string>& environment) {
   try {
     (void)parsed(arguments, environment);
   } catch (const Error& error) {
@@ -96,7 +97,8 @@ TEST(Parse, ValuesAreChecked) {
 }
 
 TEST(Parse, FsdpWordsOfPrefetch) {
-  const Options options = parsed({"train", "--forward_prefetch", "true", "--backward_prefetch", "BACKWARD_POST"}).options;
+  const Options options =
+      parsed({"train", "--forward_prefetch", "true", "--backward_prefetch", "BACKWARD_POST"}).options;
   EXPECT_EQ(options.integer("forward_prefetch"), 1);
   EXPECT_EQ(options.integer("backward_prefetch"), 0);
   EXPECT_EQ(parsed({"train", "--gradient_checkpointing"}).options.text("gradient_checkpointing"), "full");
@@ -137,7 +139,8 @@ TEST(NotBuilt, EachIsRefusedByName) {
   int refused = 0;
   for (const OptionSpec& spec : option_table()) {
     if (spec.status != Status::not_built) continue;
-    const std::string value = spec.type == Type::flag ? (std::string(spec.fine).find("true") == 0 ? "false" : "true") : "77";
+    const std::string value =
+        spec.type == Type::flag ? (std::string(spec.fine).find("true") == 0 ? "false" : "true") : "77";
     const std::string line = refusal({"train", std::string("--") + spec.name + "=" + value});
     EXPECT_THAT(line, HasSubstr(spec.name));
     EXPECT_THAT(line, HasSubstr("not built yet"));

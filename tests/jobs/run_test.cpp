@@ -9,13 +9,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/output.hpp"
 #include "jobs/cli/session/report.hpp"
 #include "jobs/cli/session/resume.hpp"
 #include "jobs/cli/session/setup.hpp"
-#include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "tests/jobs/parse.hpp"
 
@@ -54,7 +54,8 @@ TEST(Memory, CanBeRead) {
 TEST(Json, NumbersKeepAllDigitsAndNonFiniteAreStrings) {
   const double value = 2.8123456789012345;
   EXPECT_EQ(nlohmann::json::parse(JsonLine().number("loss", value).str())["loss"].get<double>(), value);
-  EXPECT_EQ(JsonLine().number("loss", std::nan("")).integer("global_step", 3).str(), "{\"loss\": \"NaN\", \"global_step\": 3}");
+  EXPECT_EQ(JsonLine().number("loss", std::nan("")).integer("global_step", 3).str(),
+            "{\"loss\": \"NaN\", \"global_step\": 3}");
   EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "\"-Infinity\"");
   EXPECT_EQ(nlohmann::json::parse(json_string("a\"b\\c\n\x01")).get<std::string>(), "a\"b\\c\n\x01");
 }
@@ -69,9 +70,10 @@ TEST(Lines, Step) {
   line.memory_limit = 4ull << 30;
   line.elapsed = 151;
   line.remaining = 1110;
-  EXPECT_EQ(step_line(line),
-            "step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 41.2% | mem 1.00GiB/25% | data "
-            "0.8% comm 12.4% | 00:02:31<00:18:30");
+  EXPECT_EQ(
+      step_line(line),
+      "step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 41.2% | mem 1.00GiB/25% | data "
+      "0.8% comm 12.4% | 00:02:31<00:18:30");
 }
 
 TEST(Lines, StepWithALossScale) {
@@ -95,9 +97,9 @@ TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
   EXPECT_EQ(back.loss_scale, progress.loss_scale);
   const auto with = [&](const char* count) {
     io::Manifest changed;
-    changed.training =
-        std::string(manifest.training)
-            .replace(manifest.training.find(",\"overflows_at_least\":7"), std::strlen(",\"overflows_at_least\":7"), count);
+    changed.training = std::string(manifest.training)
+                           .replace(manifest.training.find(",\"overflows_at_least\":7"),
+                                    std::strlen(",\"overflows_at_least\":7"), count);
     return read_progress(changed, "here", data, false).loss_scale->at_least;
   };
   EXPECT_EQ(with(""), 0) << "of before it was kept";
@@ -152,7 +154,8 @@ TEST(Length, GoesOnAfterAResume) {
   RunLength same = run_length(options_of({"--num_train_epochs", "2"}), 10, 4);
   same.resume(4, 14, 4);
   EXPECT_EQ(same.total_steps, 6);
-  RunLength smaller = run_length(options_of({"--num_train_epochs", "2"}), 10, 2);  // after four steps of 4, 4, 2 and 4 samples
+  RunLength smaller =
+      run_length(options_of({"--num_train_epochs", "2"}), 10, 2);  // after four steps of 4, 4, 2 and 4 samples
   smaller.resume(4, 14, 2);
   EXPECT_EQ(smaller.total_steps, 4 + 3);
   std::int64_t samples = 14;
@@ -173,24 +176,27 @@ std::string refused(const F& body) {
 }
 
 TEST(Setup, BatchEquation) {
-  const Options bad =
-      options_of({"--global_batch_size", "96", "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "5"});
+  const Options bad = options_of(
+      {"--global_batch_size", "96", "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "5"});
   const std::string line = refused([&] { (void)batch_of(bad, 8); });
   EXPECT_THAT(line, HasSubstr("global_batch_size 96 != micro 4 x accumulation 5 x ranks 8 = 160"));
   EXPECT_THAT(line, HasSubstr("gradient_accumulation_steps=3"));
   EXPECT_THAT(line, HasSubstr("--global_batch_size: command line"));
-  EXPECT_EQ(batch_of(options_of({"--global_batch_size", "10", "--per_device_train_batch_size", "2"}), 2).accumulation, 3);
+  EXPECT_EQ(batch_of(options_of({"--global_batch_size", "10", "--per_device_train_batch_size", "2"}), 2).accumulation,
+            3);
 }
 
 TEST(Setup, StrategiesAndPolicies) {
   EXPECT_EQ(strategy_of(options_of({"--zero_stage", "3"}), 4, 4).mesh, Mesh(1, 4));
   EXPECT_EQ(strategy_of(options_of({"--zero_stage", "0"}), 4, 4).mesh, Mesh(4, 1));
-  EXPECT_EQ(strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD", "--shard_group_size", "2"}), 4, 4).mesh, Mesh(2, 2));
+  EXPECT_EQ(strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD", "--shard_group_size", "2"}), 4, 4).mesh,
+            Mesh(2, 2));
   EXPECT_EQ(strategy_of(options_of({"--sharding_strategy", "HYBRID_SHARD"}), 8, 4).mesh, Mesh(2, 4));
-  const shard::ShardPolicy policy = strategy_of(options_of({"--forward_prefetch", "3", "--reduce_gradients", "last",
-                                                            "--gradient_checkpointing", "full", "--no-reshard_after_forward"}),
-                                                2, 2)
-                                        .policy;
+  const shard::ShardPolicy policy =
+      strategy_of(options_of({"--forward_prefetch", "3", "--reduce_gradients", "last", "--gradient_checkpointing",
+                              "full", "--no-reshard_after_forward"}),
+                  2, 2)
+          .policy;
   EXPECT_EQ(policy.forward_prefetch, 3);
   EXPECT_EQ(policy.reduce, shard::Reduce::last);
   EXPECT_TRUE(policy.recompute);
@@ -230,7 +236,10 @@ TEST(Setup, Refusals) {
                 check_options(options_of({"--attention", "measured", "--reproducible"}));
               }),
               HasSubstr("timing chose"));
-  EXPECT_THAT(refused([] { check_options(options_of({"--gemm_choice_file", "x"})); }), HasSubstr("keeps what was measured"));
+  EXPECT_THAT(refused([] {
+                check_options(options_of({"--gemm_choice_file", "x"}));
+              }),
+              HasSubstr("keeps what was measured"));
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] {

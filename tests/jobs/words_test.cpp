@@ -1,4 +1,5 @@
-// What is made from the table is held equal to it: names frozen in a file, help, completions, man page, docs/cli.md, schema.
+// What is made from the table is held equal to it: names frozen in a file, help, completions, man page, docs/cli.md,
+// schema.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,9 +43,7 @@ TEST(Table, IsSound) {
     for (const std::string& alias : split_words(spec.aliases, ' ')) EXPECT_TRUE(seen.insert(alias).second) << alias;
     EXPECT_STRNE(spec.help, "") << spec.name;
     EXPECT_STRNE(spec.group, "") << spec.name;
-    if (spec.type == Type::choice) {
-      EXPECT_STRNE(spec.words, "") << spec.name;
-    }
+    if (spec.type == Type::choice) { EXPECT_STRNE(spec.words, "") << spec.name; }
     EXPECT_EQ(canonical_spelling(spec.name), spec.name);
   }
 }
@@ -88,7 +87,8 @@ TEST(Words, CompletionsAndPagesHoldEveryName) {
   }
   EXPECT_THROW((void)completion_script("tcsh"), Error);
   const std::string man = man_page("1.0");
-  for (const OptionSpec& spec : option_table()) EXPECT_THAT(man, HasSubstr(std::string("\\fB\\-\\-") + spec.name + "\\fR"));
+  for (const OptionSpec& spec : option_table())
+    EXPECT_THAT(man, HasSubstr(std::string("\\fB\\-\\-") + spec.name + "\\fR"));
 }
 
 TEST(Words, DocsPageIsTheTable) {

@@ -57,7 +57,8 @@ TEST(AdamW, MatchesPyTorchsAlgorithm) {
           m[i] = s.beta1 * m[i] + (1 - s.beta1) * grad;
           v[i] = s.beta2 * v[i] + (1 - s.beta2) * grad * grad;
           p[i] -= s.learning_rate / s.bias_correction1 * m[i] / (std::sqrt(v[i]) / s.sqrt_bias_correction2 + s.eps);
-          EXPECT_NEAR(static_cast<double>(state.param[i]), p[i], 4e-7 * step * (1 + std::abs(p[i]))) << i << " step " << step;
+          EXPECT_NEAR(static_cast<double>(state.param[i]), p[i], 4e-7 * step * (1 + std::abs(p[i])))
+              << i << " step " << step;
         }
       }
     }
@@ -71,8 +72,8 @@ TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
   s.weight_decay = 0;
   state.step(g, s, true);
   for (std::size_t i = 0; i < 5; ++i)
-    EXPECT_NEAR(static_cast<double>(state.param[i] - before[i]), std::copysign(s.learning_rate, -static_cast<double>(g[i])),
-                3e-7);
+    EXPECT_NEAR(static_cast<double>(state.param[i] - before[i]),
+                std::copysign(s.learning_rate, -static_cast<double>(g[i])), 3e-7);
 }
 
 TEST(AdamW, TheWrittenSequenceToTheBit) {
@@ -86,8 +87,8 @@ TEST(AdamW, TheWrittenSequenceToTheBit) {
     const AdamWScalars s = scalars_at(step, 0.9);
     const auto clip = static_cast<float>(s.clip), keep = static_cast<float>(1 - s.learning_rate * s.weight_decay),
                rate = static_cast<float>(s.learning_rate / s.bias_correction1), b1 = static_cast<float>(1 - s.beta1),
-               b2 = static_cast<float>(1 - s.beta2), beta2 = static_cast<float>(s.beta2), eps = static_cast<float>(s.eps),
-               root = static_cast<float>(s.sqrt_bias_correction2);
+               b2 = static_cast<float>(1 - s.beta2), beta2 = static_cast<float>(s.beta2),
+               eps = static_cast<float>(s.eps), root = static_cast<float>(s.sqrt_bias_correction2);
     for (std::size_t i = 0; i < g.size(); ++i) {
       const float grad = clip * g[i], p = truth.param[i] * keep;
       truth.m[i] = std::fma(b1, grad - truth.m[i], truth.m[i]);

@@ -1,6 +1,6 @@
 #pragma once
-// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBF16PS).
-// What would raise an exception on the CPU ends the process with words.
+// AMX's tiles in plain C++, after the pseudocode of Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED,
+// TDPBF16PS). What would raise an exception on the CPU ends the process with words.
 
 #include <cmath>
 #include <cstdio>
@@ -47,13 +47,15 @@ class AmxModel {
     for (int r = 0; r < config_.rows[t]; ++r) std::memcpy(bytes + r * stride, tiles_[t][r], config_.row_bytes[t]);
   }
 
-  /// TDPBF16PS: even and odd numbers of k in chains of their own from 0, their sum, then the addition to what was there.
+  /// TDPBF16PS: even and odd numbers of k in chains of their own from 0, their sum, then the addition to what was
+  /// there.
   void multiply(int sums, int a, int b) {
     use(sums), use(a), use(b);
     require(sums != a && sums != b && a != b, "three tiles");
     require(config_.row_bytes[a] % 4 == 0 && config_.row_bytes[sums] % 4 == 0, "rows of whole words");
     require(config_.row_bytes[a] / 4 == config_.rows[b], "as many pairs in a row of A as rows of B");
-    require(config_.rows[a] == config_.rows[sums] && config_.row_bytes[b] == config_.row_bytes[sums], "C high as A, wide as B");
+    require(config_.rows[a] == config_.rows[sums] && config_.row_bytes[b] == config_.row_bytes[sums],
+            "C high as A, wide as B");
     const Wide x(tiles_[a]), y(tiles_[b]);
     for (int m = 0; m < config_.rows[sums]; ++m) {
       float even[16] = {}, odd[16] = {};
@@ -82,7 +84,9 @@ class AmxModel {
   /// Subnormal numbers are zero, on the way in and out.
   static float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
   /// sum + x·y, rounded once. Of tame numbers the product is exact, and no sum of such products is subnormal.
-  static float plus(float sum, float x, float y, bool tame) { return tame ? sum + x * y : flushed(std::fma(x, y, sum)); }
+  static float plus(float sum, float x, float y, bool tame) {
+    return tame ? sum + x * y : flushed(std::fma(x, y, sum));
+  }
 
   /// The numbers of a tile of pairs.
   struct Wide {
@@ -107,21 +111,31 @@ class AmxModel {
 /// The instruction layer of tile_product.hpp over the model.
 struct ModelTiles {
   template <int tile>
-  static void zero() { AmxModel::own().zero(tile); }
+  static void zero() {
+    AmxModel::own().zero(tile);
+  }
   template <int tile>
-  static void load(const void* from, std::int64_t stride) { AmxModel::own().load(tile, from, stride); }
+  static void load(const void* from, std::int64_t stride) {
+    AmxModel::own().load(tile, from, stride);
+  }
   template <int tile>
-  static void store(void* to, std::int64_t stride) { AmxModel::own().store(tile, to, stride); }
+  static void store(void* to, std::int64_t stride) {
+    AmxModel::own().store(tile, to, stride);
+  }
   template <int sums, int a, int b>
-  static void multiply() { AmxModel::own().multiply(sums, a, b); }
+  static void multiply() {
+    AmxModel::own().multiply(sums, a, b);
+  }
 };
 
 inline void enter_model() {
   const host::amx_bf16::TileConfig config;
   AmxModel::own().configure(&config);
 }
-inline const host::PairKernel modelled_amx{.name = "amx modelled", .shape = host::tile_shape,
-                                           .tile = host::amx_bf16::multiply<ModelTiles>, .enter = enter_model,
+inline const host::PairKernel modelled_amx{.name = "amx modelled",
+                                           .shape = host::tile_shape,
+                                           .tile = host::amx_bf16::multiply<ModelTiles>,
+                                           .enter = enter_model,
                                            .leave = [] { AmxModel::own().release(); }};
 
 }  // namespace tessera::kernels

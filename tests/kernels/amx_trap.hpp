@@ -1,6 +1,7 @@
 #pragma once
-// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it out on
-// the model. So the object file that AMX CPUs run is run here, operand by operand. Where the CPU has them, nothing is trapped.
+// AMX's instructions where the CPU has none: each is an illegal instruction there, and the signal's handler carries it
+// out on the model. So the object file that AMX CPUs run is run here, operand by operand. Where the CPU has them,
+// nothing is trapped.
 
 #include "amx_model.hpp"
 #include "kernels/host/cpu.hpp"
@@ -108,8 +109,11 @@ class AmxTrap {
 };
 
 #ifdef TESSERA_AMX_BUILT
-inline const host::PairKernel trapped_amx{.name = "amx trapped", .shape = host::tile_shape, .tile = host::amx_bf16::pair_tile,
-                                          .enter = host::amx_bf16::enter, .leave = host::amx_bf16::leave};
+inline const host::PairKernel trapped_amx{.name = "amx trapped",
+                                          .shape = host::tile_shape,
+                                          .tile = host::amx_bf16::pair_tile,
+                                          .enter = host::amx_bf16::enter,
+                                          .leave = host::amx_bf16::leave};
 #endif
 
 #else

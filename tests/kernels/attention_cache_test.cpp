@@ -30,7 +30,8 @@ double distance(const Case& c, std::int64_t fresh) {
                      .workspace = forward.view()},
                     host_stream);
   const Shape cache_shape{c.batch, c.kv_heads, c.room, c.head_dim};
-  std::vector<T> keys(static_cast<std::size_t>(cache_shape.numel()), std::numeric_limits<T>::quiet_NaN()), values = keys;
+  std::vector<T> keys(static_cast<std::size_t>(cache_shape.numel()), std::numeric_limits<T>::quiet_NaN()),
+      values = keys;
   const AttentionCache cache{{keys.data(), cache_shape}, {values.data(), cache_shape}};
   const auto part = [&](std::int64_t first, std::int64_t count) {
     std::vector<T> rows;
@@ -42,8 +43,9 @@ double distance(const Case& c, std::int64_t fresh) {
   };
   auto old = part(0, before), now = part(before, fresh);
   if (before > 0)
-    cache_append({{c.batch, before, c.heads, c.kv_heads, c.head_dim}, {old.data(), {c.batch, before, width}}, {}, cache},
-                 host_stream);
+    cache_append(
+        {{c.batch, before, c.heads, c.kv_heads, c.head_dim}, {old.data(), {c.batch, before, width}}, {}, cache},
+        host_stream);
   std::vector<std::int32_t> positions;
   for (std::int64_t i = 0; i < c.batch * fresh; ++i) positions.push_back(static_cast<std::int32_t>(before + i % fresh));
   const AttentionShape shape{c.batch, fresh, c.heads, c.kv_heads, c.head_dim};
@@ -71,15 +73,18 @@ double distance(const Case& c, std::int64_t fresh) {
 }
 
 TEST(CachedAttention, IsAttention) {
-  const Case cases[] = {{1, 1, 1, 1, 1, 1},      {2, 7, 4, 4, 8, 9},     {3, 130, 6, 2, 64, 131}, {2, 300, 8, 1, 40, 320},
-                        {1, 257, 4, 2, 128, 257}, {2, 129, 5, 5, 7, 200}, {1, 64, 9, 3, 33, 64}};
+  const Case cases[] = {{1, 1, 1, 1, 1, 1},      {2, 7, 4, 4, 8, 9},       {3, 130, 6, 2, 64, 131},
+                        {2, 300, 8, 1, 40, 320}, {1, 257, 4, 2, 128, 257}, {2, 129, 5, 5, 7, 200},
+                        {1, 64, 9, 3, 33, 64}};
   for (const Isa isa : instruction_sets())
     for (const int threads : {1, 2}) {
       const Setting setting(threads, isa);
       for (const Case& c : cases)
         for (const std::int64_t fresh : {std::int64_t{1}, std::min<std::int64_t>(c.tokens, 5)}) {
-          EXPECT_LE(distance<double>(c, fresh), 1e-13) << c.tokens << " tokens of " << c.head_dim << ", " << fresh << " new";
-          EXPECT_LE(distance<float>(c, fresh), 2e-5) << c.tokens << " tokens of " << c.head_dim << ", " << fresh << " new";
+          EXPECT_LE(distance<double>(c, fresh), 1e-13)
+              << c.tokens << " tokens of " << c.head_dim << ", " << fresh << " new";
+          EXPECT_LE(distance<float>(c, fresh), 2e-5)
+              << c.tokens << " tokens of " << c.head_dim << ", " << fresh << " new";
         }
     }
 }

@@ -86,8 +86,13 @@ Result<T> run(const Case& c, std::vector<T> qkv, std::vector<T> dout, std::vecto
   Workspace forward(attention_forward_workspace(s, dtype_of<T>::value)),
       backward(attention_backward_workspace(s, dtype_of<T>::value));
   const TensorView documents = positions.empty() ? TensorView{} : view(positions, {s.batch, s.tokens});
-  attention_forward({.shape = s, .qkv = view(qkv, in), .out = view(r.out, out), .lse = view(r.lse, lse), .scale = c.scale(),
-                     .workspace = forward.view(), .positions = documents},
+  attention_forward({.shape = s,
+                     .qkv = view(qkv, in),
+                     .out = view(r.out, out),
+                     .lse = view(r.lse, lse),
+                     .scale = c.scale(),
+                     .workspace = forward.view(),
+                     .positions = documents},
                     host_stream);
   attention_backward({.shape = s,
                       .dout = view(dout, out),
@@ -156,7 +161,8 @@ TEST(Attention, GradientIsTheSlopeOfTheOutput) {
 TEST(Attention, ThreadsChangeNoBit) {
   for (const Case& c : {Case{{2, 257, 4, 2, 20}}, Case{{1, 130, 6, 1, 64}}, Case{{5, 7, 3, 3, 16}}}) {
     SCOPED_TRACE(testing::Message() << c);
-    const auto qkv = random_vector<float>(c.rows() * c.width(), 5), dout = random_vector<float>(c.rows() * c.out_width(), 6);
+    const auto qkv = random_vector<float>(c.rows() * c.width(), 5),
+               dout = random_vector<float>(c.rows() * c.out_width(), 6);
     Result<float> one;
     for (const int num_threads : {1, 2, 3, 8}) {
       const Setting setting(num_threads);
@@ -173,7 +179,9 @@ TEST(Attention, ASequenceDoesNotDependOnItsBatch) {
   const Case three{{3, 67, 4, 2, 24}}, one{{1, 67, 4, 2, 24}};
   const auto qkv = random_vector<float>(three.rows() * three.width(), 7),
              dout = random_vector<float>(three.rows() * three.out_width(), 8);
-  const auto part = [](const std::vector<float>& v, std::ptrdiff_t n) { return std::vector<float>(v.end() - n, v.end()); };
+  const auto part = [](const std::vector<float>& v, std::ptrdiff_t n) {
+    return std::vector<float>(v.end() - n, v.end());
+  };
   const auto all = run<float>(three, qkv, dout);
   const auto last = run<float>(one, part(qkv, one.rows() * one.width()), part(dout, one.rows() * one.out_width()));
   EXPECT_EQ(last.out, part(all.out, one.rows() * one.out_width()));
@@ -228,7 +236,8 @@ std::vector<std::int32_t> positions_of(const std::vector<std::vector<std::int64_
 TEST(Attention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
   for (const Case& c : {Case{{2, 211, 4, 2, 20}}, Case{{2, 211, 3, 3, 64}}, Case{{2, 211, 4, 1, 9}}}) {
     SCOPED_TRACE(testing::Message() << c);
-    const auto qkv = random_vector<float>(c.rows() * c.width(), 15), dout = random_vector<float>(c.rows() * c.out_width(), 16);
+    const auto qkv = random_vector<float>(c.rows() * c.width(), 15),
+               dout = random_vector<float>(c.rows() * c.out_width(), 16);
     for (const int num_threads : {1, 3}) {
       const Setting setting(num_threads);
       const auto all = run<float>(c, qkv, dout, positions_of(packed));
@@ -238,8 +247,8 @@ TEST(Attention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
           const auto part = [&](const std::vector<float>& v, std::int64_t width) {
             return std::vector<float>(v.begin() + row * width, v.begin() + (row + tokens) * width);
           };
-          const auto one = run<float>({{1, tokens, c.shape.heads, c.shape.kv_heads, c.shape.head_dim}}, part(qkv, c.width()),
-                                      part(dout, c.out_width()));
+          const auto one = run<float>({{1, tokens, c.shape.heads, c.shape.kv_heads, c.shape.head_dim}},
+                                      part(qkv, c.width()), part(dout, c.out_width()));
           EXPECT_EQ(part(all.out, c.out_width()), one.out) << "row " << row;
           EXPECT_EQ(part(all.dqkv, c.width()), one.dqkv) << "row " << row;
           row += tokens;
@@ -264,7 +273,7 @@ TEST(Attention, ADocumentOfNaNsReachesNoOther) {
   const auto got = run<float>(c, qkv, dout, positions_of(packed));
   for (std::int64_t t = 0; t < c.rows(); ++t) {
     EXPECT_EQ(is_bad(t), std::isnan(got.out[static_cast<std::size_t>(t * c.out_width())])) << t;
-    EXPECT_EQ(is_bad(t), std::isnan(got.dqkv[static_cast<std::size_t>(t * c.width() + 90)])) << t;  // a key
+    EXPECT_EQ(is_bad(t), std::isnan(got.dqkv[static_cast<std::size_t>(t * c.width() + 90)])) << t;   // a key
     EXPECT_EQ(is_bad(t), std::isnan(got.dqkv[static_cast<std::size_t>(t * c.width() + 120)])) << t;  // a value
   }
 }
@@ -275,8 +284,9 @@ TEST(Attention, LseMayBeAbsentAndNoTokensAreNoWork) {
   const auto with = run<float>(c, qkv, random_vector<float>(c.rows() * c.out_width(), 14));
   std::vector<float> out(with.out.size());
   Workspace workspace(attention_forward_workspace(c.shape, DType::f32));
-  attention_forward({.shape = c.shape, .qkv = view(qkv), .out = view(out), .scale = c.scale(), .workspace = workspace.view()},
-                    host_stream);
+  attention_forward(
+      {.shape = c.shape, .qkv = view(qkv), .out = view(out), .scale = c.scale(), .workspace = workspace.view()},
+      host_stream);
   EXPECT_EQ(out, with.out);
   attention_forward({.shape = {0, 9, 2, 1, 8}, .workspace = workspace.view()}, host_stream);
 }

@@ -7,8 +7,8 @@
 namespace tessera::kernels {
 namespace {
 
-/// Two rows of four tokens, one of five experts' K = 1 each: three documents, and a token of padding at the end of the first
-/// row.
+/// Two rows of four tokens, one of five experts' K = 1 each: three documents, and a token of padding at the end of the
+/// first row.
 struct Packed {
   std::vector<std::int32_t> positions = {0, 1, 0, 0, 0, 1, 2, 3},
                             targets = {5, ignore_index, 7, ignore_index, 1, 2, 3, ignore_index};
@@ -18,8 +18,10 @@ struct Packed {
 TEST(Padding, IsADocumentOfOneTokenWithoutATarget) {
   const Packed packed;
   const PaddingMap map = padding_of(packed.words);
-  for (std::int64_t t = 0; t < 8; ++t) EXPECT_EQ(map.has(t), t == 3) << t;  // token 2 is alone as well, and has a target
-  for (std::int64_t t = 0; t < 8; ++t) EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.words.targets}).has(t));
+  for (std::int64_t t = 0; t < 8; ++t)
+    EXPECT_EQ(map.has(t), t == 3) << t;  // token 2 is alone as well, and has a target
+  for (std::int64_t t = 0; t < 8; ++t)
+    EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.words.targets}).has(t));
 }
 
 TEST(Padding, IsRoutedAndNotCounted) {
@@ -41,7 +43,8 @@ TEST(Padding, IsRoutedAndNotCounted) {
   };
   choose(counts, sums, {});
   choose(alone, sums_alone, packed.words);
-  for (std::int64_t i = 0; i < k; ++i) alone[static_cast<std::size_t>(experts[static_cast<std::size_t>(3 * k + i)])] += 1;
+  for (std::int64_t i = 0; i < k; ++i)
+    alone[static_cast<std::size_t>(experts[static_cast<std::size_t>(3 * k + i)])] += 1;
   EXPECT_EQ(alone, counts);
   for (std::size_t i = 0; i < sums.size(); ++i)
     EXPECT_NEAR(sums_alone[i] + probs[static_cast<std::size_t>(3 * e) + i], sums[i], 1e-14);
@@ -55,7 +58,8 @@ TEST(Padding, IsRoutedAndNotCounted) {
                   .dlogits = view(dlogits, {n, e})},
                  host_stream);
   for (std::int64_t t = 0; t < n; ++t)
-    for (std::int64_t i = t * e; i < (t + 1) * e; ++i) EXPECT_EQ(dlogits[static_cast<std::size_t>(i)] == 0, t == 3) << t;
+    for (std::int64_t i = t * e; i < (t + 1) * e; ++i)
+      EXPECT_EQ(dlogits[static_cast<std::size_t>(i)] == 0, t == 3) << t;
 }
 
 TEST(Balance, LossesGradientAndWeightByHand) {
@@ -64,7 +68,8 @@ TEST(Balance, LossesGradientAndWeightByHand) {
   std::vector<double> router = {3, 4, 0, 2.5, 3.5, 1,  // choices, probabilities of the first layer
                                 7, 0, 0, 4,   2,   1};
   const TensorView table = view(router, {layers, 2, e});
-  const double first = 3 * (3 * 2.5 + 4 * 3.5) / 49, second = 3 * (7 * 4) / 49.0, all = 3 * (10 * 6.5 + 4 * 5.5) / (14 * 14);
+  const double first = 3 * (3 * 2.5 + 4 * 3.5) / 49, second = 3 * (7 * 4) / 49.0,
+               all = 3 * (10 * 6.5 + 4 * 5.5) / (14 * 14);
   EXPECT_NEAR(balance_loss(table, 7, 0), first, 1e-15);
   EXPECT_NEAR(balance_loss(table, 7, 1), second, 1e-15);
   EXPECT_NEAR(balance_loss(table, 7, -1), all, 1e-15);

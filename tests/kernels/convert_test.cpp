@@ -1,5 +1,6 @@
-// Casts of the halves: every pattern of 16 bits there and back, every rounding interval with its ties against arithmetic in
-// double, NaN, infinity and subnormal numbers; the same bits from every instruction set and any number of threads.
+// Casts of the halves: every pattern of 16 bits there and back, every rounding interval with its ties against
+// arithmetic in double, NaN, infinity and subnormal numbers; the same bits from every instruction set and any number of
+// threads.
 #include "kernels/convert.hpp"
 
 #include <bit>
@@ -13,7 +14,8 @@ namespace {
 /// The value of a finite pattern, by the format's definition.
 template <class T>
 double value_of(std::uint16_t bits) {
-  constexpr int mantissa = std::is_same_v<T, bf16> ? 7 : 10, exponents = 15 - mantissa, bias = (1 << (exponents - 1)) - 1;
+  constexpr int mantissa = std::is_same_v<T, bf16> ? 7 : 10, exponents = 15 - mantissa,
+                bias = (1 << (exponents - 1)) - 1;
   const int exponent = (bits & 0x7fff) >> mantissa, fraction = bits & ((1 << mantissa) - 1);
   const double magnitude = exponent == 0 ? std::ldexp(fraction, 1 - bias - mantissa)
                                          : std::ldexp(fraction + (1 << mantissa), exponent - bias - mantissa);
@@ -40,8 +42,9 @@ TYPED_TEST(Halves, EveryPatternThereAndBack) {
     if ((i & 0x7fff) > infinity_bits<TypeParam>) {
       EXPECT_TRUE(std::isnan(wide)) << i;
       EXPECT_TRUE(std::isnan(static_cast<float>(TypeParam(wide)))) << i;
-      EXPECT_EQ(narrowed<TypeParam>(wide) & ~(infinity_bits<TypeParam> == 0x7f80 ? 0x40 : 0x200),
-                static_cast<int>(i) & ~(infinity_bits<TypeParam> == 0x7f80 ? 0x40 : 0x200));  // payload kept, made quiet
+      EXPECT_EQ(
+          narrowed<TypeParam>(wide) & ~(infinity_bits<TypeParam> == 0x7f80 ? 0x40 : 0x200),
+          static_cast<int>(i) & ~(infinity_bits<TypeParam> == 0x7f80 ? 0x40 : 0x200));  // payload kept, made quiet
     } else {
       if ((i & 0x7fff) == infinity_bits<TypeParam>) ASSERT_EQ(wide, i & 0x8000 ? -INFINITY : INFINITY);
       else ASSERT_EQ(static_cast<double>(wide), value_of<TypeParam>(x.bits)) << i;

@@ -25,7 +25,8 @@ struct Problem {
   void each(const F& f) const {  // f(element of y, element of table, element of positions)
     for (std::int64_t i = 0; i < batch * tokens; ++i)
       for (std::int64_t c = 0; c < channels; ++c)
-        f(static_cast<std::size_t>(i * channels + c), static_cast<std::size_t>(ids[static_cast<std::size_t>(i)] * channels + c),
+        f(static_cast<std::size_t>(i * channels + c),
+          static_cast<std::size_t>(ids[static_cast<std::size_t>(i)] * channels + c),
           static_cast<std::size_t>(i % tokens * channels + c));
   }
 };
@@ -44,9 +45,10 @@ TEST(Embedding, Forward) {
       p.each([&](std::size_t at, std::size_t token, std::size_t position) {
         EXPECT_EQ(y[at], p.table[token] + p.position_table[position]);
       });
-      embedding_forward(
-          {.ids = view(p.ids, p.id_shape()), .tokens_table = view(p.table, {p.vocab, p.channels}), .y = view(y, p.y_shape())},
-          host_stream);
+      embedding_forward({.ids = view(p.ids, p.id_shape()),
+                         .tokens_table = view(p.table, {p.vocab, p.channels}),
+                         .y = view(y, p.y_shape())},
+                        host_stream);
       p.each([&](std::size_t at, std::size_t token, std::size_t) { EXPECT_EQ(y[at], p.table[token]); });
     }
 }
@@ -58,7 +60,8 @@ TEST(Embedding, BackwardIsTheTransposeInTokenOrder) {
         const Setting setting(num, set);
         Problem p;
         std::vector<float> dy(p.dy.begin(), p.dy.end());
-        std::vector<float> tokens(p.table.begin(), p.table.end()), positions(p.position_table.begin(), p.position_table.end());
+        std::vector<float> tokens(p.table.begin(), p.table.end()),
+            positions(p.position_table.begin(), p.position_table.end());
         auto token_truth = tokens, position_truth = positions;
         if (!accumulate) token_truth.assign(tokens.size(), 0.0F), position_truth.assign(positions.size(), 0.0F);
         p.each([&](std::size_t at, std::size_t token, std::size_t position) {
@@ -81,9 +84,10 @@ TEST(Embedding, BackwardWithoutPositions) {
   Problem p;
   std::vector<double> tokens(p.table.size(), 5), truth(tokens.size());
   p.each([&](std::size_t at, std::size_t token, std::size_t) { truth[token] += p.dy[at]; });
-  embedding_backward(
-      {.ids = view(p.ids, p.id_shape()), .dy = view(p.dy, p.y_shape()), .dtokens_table = view(tokens, {p.vocab, p.channels})},
-      host_stream);
+  embedding_backward({.ids = view(p.ids, p.id_shape()),
+                      .dy = view(p.dy, p.y_shape()),
+                      .dtokens_table = view(tokens, {p.vocab, p.channels})},
+                     host_stream);
   EXPECT_EQ(tokens, truth);
 }
 

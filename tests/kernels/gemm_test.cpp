@@ -55,7 +55,9 @@ TEST(Gemm, MatchesThreeLoops) {
                      (mask & 1) != 0,
                      (mask & 2) != 0,
                      mask & 4 ? -0.5 : 1.0,
-                     mask & 4 ? 2.0 : mask & 1 ? 1.0 : 0.0,
+                     mask & 4   ? 2.0
+                     : mask & 1 ? 1.0
+                                : 0.0,
                      (mask & 8) != 0};
         EXPECT_LT(error_of<float>(s), 1e-5) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
         EXPECT_LT(error_of<double>(s), 1e-13) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
@@ -73,7 +75,8 @@ TEST(Gemm, AFewRowsByALargeMatrix) {
             const double betas[] = {0, 1, -0.5};
             const Case s{m, n, k, false, (mask & 1) != 0, 1.0, betas[mask / 4], (mask & 2) != 0};
             EXPECT_LT(error_of<float>(s), 1e-5) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
-            EXPECT_LT(error_of<double>(s), 1e-13) << m << " " << n << " " << k << " mask " << mask << " threads " << num;
+            EXPECT_LT(error_of<double>(s), 1e-13)
+                << m << " " << n << " " << k << " mask " << mask << " threads " << num;
           }
     }
 }
@@ -131,8 +134,13 @@ void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool
        bias = random_vector<T>(n, 4);
   auto over = old, apart = std::vector<T>(old.size(), T(7.0F));
   const auto before = old;
-  GemmArgs args{.a = view(a, {m, k}), .b = view(b, {n, k}), .c = {over.data(), {m, n}}, .trans_b = true, .beta = 1,
-                .bias = with_bias ? view(bias) : TensorView{}, .stride_c = pitch};
+  GemmArgs args{.a = view(a, {m, k}),
+                .b = view(b, {n, k}),
+                .c = {over.data(), {m, n}},
+                .trans_b = true,
+                .beta = 1,
+                .bias = with_bias ? view(bias) : TensorView{},
+                .stride_c = pitch};
   gemm(args, host_stream);
   args.c = {apart.data(), {m, n}};
   args.addend = {old.data(), {m, n}};
@@ -169,7 +177,8 @@ TEST(Gemm, ShapesAndTypesAreChecked) {
   EXPECT_THROW(gemm({.a = va, .b = va, .c = {c.data(), {2, 2}}}, host_stream), std::logic_error);
   EXPECT_THROW(gemm({.a = va, .b = vb, .c = {c.data(), {4, 1}}}, host_stream), std::logic_error);
   EXPECT_THROW(gemm({.a = va, .b = vb, .c = {wide.data(), {2, 2}}}, host_stream), std::logic_error);
-  EXPECT_THROW(gemm({.a = va, .b = vb, .c = {c.data(), {2, 2}}, .bias = {a.data(), {3}}}, host_stream), std::logic_error);
+  EXPECT_THROW(gemm({.a = va, .b = vb, .c = {c.data(), {2, 2}}, .bias = {a.data(), {3}}}, host_stream),
+               std::logic_error);
 }
 
 TEST(Gemm, SaysWhatItIs) {

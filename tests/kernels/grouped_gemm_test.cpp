@@ -1,5 +1,5 @@
-// Products of groups against gemm of each group, to the bit: empty groups, one row, all rows in one, odd sizes, every form
-// and type; what is refused.
+// Products of groups against gemm of each group, to the bit: empty groups, one row, all rows in one, odd sizes, every
+// form and type; what is refused.
 #include "kernels/grouped_gemm.hpp"
 
 #include <cstring>
@@ -52,7 +52,8 @@ void expect_rows_as_gemm(std::vector<std::int32_t> offsets, std::int64_t k, std:
                 .add = add},
                host_stream);
   for (std::int64_t e = 0; e < groups; ++e) {
-    const std::int64_t first = offsets[static_cast<std::size_t>(e)], count = offsets[static_cast<std::size_t>(e + 1)] - first;
+    const std::int64_t first = offsets[static_cast<std::size_t>(e)],
+                       count = offsets[static_cast<std::size_t>(e + 1)] - first;
     gemm({.a = view(a, {rows, k}).rows(first, count),
           .b = b.list()[e],
           .c = view(expected, {rows, n}).rows(first, count),
@@ -69,10 +70,12 @@ void expect_gradients_as_gemm(std::vector<std::int32_t> offsets, std::int64_t m,
   auto a = random_vector<T>(rows * m, 1), b = random_vector<T>(rows * n, 2);
   a.reserve(1), b.reserve(1);
   const Matrices<C> c(groups, {m, n}, 3), expected(groups, {m, n}, 3);
-  grouped_gemm_gradient({.offsets = view(offsets), .a = view(a, {rows, m}), .b = view(b, {rows, n}), .c = c.list(), .add = add},
-                        host_stream);
+  grouped_gemm_gradient(
+      {.offsets = view(offsets), .a = view(a, {rows, m}), .b = view(b, {rows, n}), .c = c.list(), .add = add},
+      host_stream);
   for (std::int64_t e = 0; e < groups; ++e) {
-    const std::int64_t first = offsets[static_cast<std::size_t>(e)], count = offsets[static_cast<std::size_t>(e + 1)] - first;
+    const std::int64_t first = offsets[static_cast<std::size_t>(e)],
+                       count = offsets[static_cast<std::size_t>(e + 1)] - first;
     gemm({.a = view(a, {rows, m}).rows(first, count),
           .b = view(b, {rows, n}).rows(first, count),
           .c = expected.list()[e],
@@ -109,7 +112,8 @@ TEST(GroupedGemmRefuses, ShapesAndGroupsThatDoNotFit) {
   std::vector<std::int32_t> offsets = {0, 1, 3}, short_of_rows = {0, 1, 2};
   const Matrices<float> b(2, {4, 3}, 1), wide(2, {4, 5}, 1);
   const auto run = [&](std::vector<std::int32_t>& groups, const Matrices<float>& matrices) {
-    grouped_gemm({.offsets = view(groups), .a = view(a, {3, 4}), .b = matrices.list(), .c = view(c, {3, 3})}, host_stream);
+    grouped_gemm({.offsets = view(groups), .a = view(a, {3, 4}), .b = matrices.list(), .c = view(c, {3, 3})},
+                 host_stream);
   };
   EXPECT_NO_THROW(run(offsets, b));
   EXPECT_THROW(run(short_of_rows, b), std::logic_error);

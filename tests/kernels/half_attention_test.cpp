@@ -1,5 +1,6 @@
-// Attention of bf16 and f16 against the fp32 kernel on the same numbers: P and dS are rounded on their way, lse is not; grouped
-// heads, odd shapes beyond a tile, documents in a row, guarded workspace, the same bits from any number of threads.
+// Attention of bf16 and f16 against the fp32 kernel on the same numbers: P and dS are rounded on their way, lse is not;
+// grouped heads, odd shapes beyond a tile, documents in a row, guarded workspace, the same bits from any number of
+// threads.
 #include "kernels/attention.hpp"
 
 #include <cstring>
@@ -14,14 +15,23 @@ TYPED_TEST_SUITE(OfHalves, HalfTypes);
 template <class T>
 struct Run {
   Run(const AttentionShape& shape, std::vector<T> qkv_, std::vector<T> dout_, std::vector<std::int32_t> positions = {})
-      : qkv(std::move(qkv_)), dout(std::move(dout_)), out(dout.size()), dqkv(qkv.size()),
+      : qkv(std::move(qkv_)),
+        dout(std::move(dout_)),
+        out(dout.size()),
+        dqkv(qkv.size()),
         lse(static_cast<std::size_t>(shape.batch * shape.heads * shape.tokens)) {
     constexpr DType dtype = dtype_of<T>::value;
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     const TensorView where = positions.empty() ? TensorView{} : view(positions);
     Workspace forward(attention_forward_workspace(shape, dtype)), backward(attention_backward_workspace(shape, dtype));
-    attention_forward({.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .scale = scale,
-                       .workspace = forward.view(), .positions = where}, host_stream);
+    attention_forward({.shape = shape,
+                       .qkv = view(qkv),
+                       .out = view(out),
+                       .lse = view(lse),
+                       .scale = scale,
+                       .workspace = forward.view(),
+                       .positions = where},
+                      host_stream);
     attention_backward({.shape = shape,
                         .dout = view(dout),
                         .qkv = view(qkv),
@@ -54,7 +64,8 @@ void is_near_fp32(const AttentionShape& shape, const std::vector<std::int32_t>& 
   const Run<T> half(shape, qkv, dout, positions);
   const Run<float> wide(shape, widened(qkv), widened(dout), positions);
   EXPECT_LT(relative_error(half.lse, wide.lse), 1e-6);
-  // Half an epsilon for P (and dS), half for the output, of the largest; gradients read an output that is rounded besides.
+  // Half an epsilon for P (and dS), half for the output, of the largest; gradients read an output that is rounded
+  // besides.
   EXPECT_LT(relative_error(half.out, wide.out), 1.1 * half_epsilon<T>);
   EXPECT_LT(relative_error(half.dqkv, wide.dqkv), 2 * half_epsilon<T>);
   const Setting three(3, isa());
@@ -83,11 +94,13 @@ TYPED_TEST(OfHalves, AttentionOfDocumentsInARow) {
 
 TYPED_TEST(OfHalves, StatisticsOfAttentionAreFp32) {
   const AttentionShape shape{1, 4, 1, 1, 2};
-  auto qkv = random_halves<TypeParam>(24, 1), out = random_halves<TypeParam>(8, 2), lse = random_halves<TypeParam>(4, 3);
+  auto qkv = random_halves<TypeParam>(24, 1), out = random_halves<TypeParam>(8, 2),
+       lse = random_halves<TypeParam>(4, 3);
   Workspace workspace(attention_forward_workspace(shape, dtype_of<TypeParam>::value));
   EXPECT_THROW(
-      attention_forward({.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .workspace = workspace.view()},
-                        host_stream),
+      attention_forward(
+          {.shape = shape, .qkv = view(qkv), .out = view(out), .lse = view(lse), .workspace = workspace.view()},
+          host_stream),
       std::logic_error);
 }
 

@@ -1,5 +1,5 @@
-// Element-wise kernels of bf16 and f16: every result is that of the fp32 kernel on the same numbers, rounded once, in every
-// bit; special values, odd sizes, any number of threads.
+// Element-wise kernels of bf16 and f16: every result is that of the fp32 kernel on the same numbers, rounded once, in
+// every bit; special values, odd sizes, any number of threads.
 #include "kernels/adamw.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/embedding.hpp"
@@ -52,8 +52,8 @@ TYPED_TEST(OfHalves, Gelu) {
 TYPED_TEST(OfHalves, Swiglu) {
   everywhere([] {
     for (const std::int64_t n : {1, 31, 4096 + 5}) {
-      auto gate = specials<TypeParam>(n, 1), up = random_halves<TypeParam>(n, 2), dy = random_halves<TypeParam>(n, 3), y = up,
-           dgate = up, dup = up;
+      auto gate = specials<TypeParam>(n, 1), up = random_halves<TypeParam>(n, 2), dy = random_halves<TypeParam>(n, 3),
+           y = up, dgate = up, dup = up;
       auto wgate = widened(gate), wup = widened(up), wdy = widened(dy), wy = wup, wdgate = wup, wdup = wup;
       swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
       swiglu_forward({.gate = view(wgate), .up = view(wup), .y = view(wy)}, host_stream);
@@ -98,12 +98,15 @@ TYPED_TEST(OfHalves, Rope) {
     for (const Rotation way : {Rotation::forward, Rotation::backward}) {
       auto x = random_halves<TypeParam>(rows * heads * d, 1);
       auto wx = widened(x);
-      rope({.x = view(x, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way}, host_stream);
-      rope({.x = view(wx, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way}, host_stream);
+      rope({.x = view(x, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way},
+           host_stream);
+      rope({.x = view(wx, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way},
+           host_stream);
       expect_rounded(x, wx);
     }
     auto x = random_halves<TypeParam>(d, 1), narrow = random_halves<TypeParam>(5 * d, 2);
-    EXPECT_THROW(rope({.x = view(x, {1, d}), .head_dim = d, .table = view(narrow, {5, d})}, host_stream), std::logic_error);
+    EXPECT_THROW(rope({.x = view(x, {1, d}), .head_dim = d, .table = view(narrow, {5, d})}, host_stream),
+                 std::logic_error);
   });
 }
 
@@ -116,10 +119,16 @@ TYPED_TEST(OfHalves, Embedding) {
     std::vector<TypeParam> y(ids.size() * channels);
     auto wtable = widened(table), wplaces = widened(places), wy = widened(y);
     const Shape all{batch, tokens, channels};
-    embedding_forward({.ids = view(ids, {batch, tokens}), .tokens_table = view(table, {vocab, channels}),
-                       .positions_table = view(places, {tokens, channels}), .y = view(y, all)}, host_stream);
-    embedding_forward({.ids = view(ids, {batch, tokens}), .tokens_table = view(wtable, {vocab, channels}),
-                       .positions_table = view(wplaces, {tokens, channels}), .y = view(wy, all)}, host_stream);
+    embedding_forward({.ids = view(ids, {batch, tokens}),
+                       .tokens_table = view(table, {vocab, channels}),
+                       .positions_table = view(places, {tokens, channels}),
+                       .y = view(y, all)},
+                      host_stream);
+    embedding_forward({.ids = view(ids, {batch, tokens}),
+                       .tokens_table = view(wtable, {vocab, channels}),
+                       .positions_table = view(wplaces, {tokens, channels}),
+                       .y = view(wy, all)},
+                      host_stream);
     expect_rounded(y, wy);
     auto dy = random_halves<TypeParam>(static_cast<std::int64_t>(y.size()), 3);
     auto wdy = widened(dy);
@@ -149,17 +158,32 @@ TYPED_TEST(OfHalves, Embedding) {
 TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
   everywhere([] {
     const std::int64_t n = 3 * 4096 + 77;
-    auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1), v = m;
+    auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1),
+         v = m;
     for (float& x : v) x = x * x;
-    const AdamWScalars scalars{
-        .learning_rate = 1e-2, .weight_decay = 0.1, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.03, .clip = 0.5};
+    const AdamWScalars scalars{.learning_rate = 1e-2,
+                               .weight_decay = 0.1,
+                               .bias_correction1 = 0.1,
+                               .sqrt_bias_correction2 = 0.03,
+                               .clip = 0.5};
     const AdamWSegment all{0, n};
     auto param2 = param, m2 = m, v2 = v;
     std::vector<TypeParam> copy(static_cast<std::size_t>(n));
-    adamw({.param = view(param), .exp_avg = view(m), .exp_avg_sq = view(v), .grad = view(grad), .scalars = &scalars,
-           .segments = {&all, 1}}, host_stream);
-    adamw({.param = view(param2), .exp_avg = view(m2), .exp_avg_sq = view(v2), .grad = view(grad), .scalars = &scalars,
-           .segments = {&all, 1}, .copy = view(copy)}, host_stream);
+    adamw({.param = view(param),
+           .exp_avg = view(m),
+           .exp_avg_sq = view(v),
+           .grad = view(grad),
+           .scalars = &scalars,
+           .segments = {&all, 1}},
+          host_stream);
+    adamw({.param = view(param2),
+           .exp_avg = view(m2),
+           .exp_avg_sq = view(v2),
+           .grad = view(grad),
+           .scalars = &scalars,
+           .segments = {&all, 1},
+           .copy = view(copy)},
+          host_stream);
     EXPECT_EQ(param, param2);  // the copy changes nothing else
     EXPECT_EQ(m, m2);
     EXPECT_EQ(v, v2);

@@ -1,4 +1,5 @@
-// Fused kernels of bf16 and f16: the head with its loss, mixture of experts, cached attention, and the tree sum of halves.
+// Fused kernels of bf16 and f16: the head with its loss, mixture of experts, cached attention, and the tree sum of
+// halves.
 #include "kernels/attention_cache.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/moe.hpp"
@@ -16,7 +17,8 @@ TYPED_TEST_SUITE(OfHalves, HalfTypes);
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Loss, dx and dweight of one head by loops in double, the gradient of the logits rounded to T before it is multiplied.
+/// Loss, dx and dweight of one head by loops in double, the gradient of the logits rounded to T before it is
+/// multiplied.
 template <class T>
 struct HeadTruth {
   HeadTruth(const std::vector<T>& x, const std::vector<T>& w, const std::vector<std::int32_t>& targets, std::int64_t c,
@@ -61,7 +63,8 @@ TYPED_TEST(OfHalves, HeadLoss) {
       const double scale = 0.25;
       auto x = random_halves<TypeParam>(n * c, 1), w = random_halves<TypeParam>(v * c, 2, 0.5), dx = x, dw = w;
       std::vector<std::int32_t> targets(at(n));
-      for (std::int64_t i = 0; i < n; ++i) targets[at(i)] = i % 7 == 3 ? ignore_index : static_cast<std::int32_t>(i * 31 % v);
+      for (std::int64_t i = 0; i < n; ++i)
+        targets[at(i)] = i % 7 == 3 ? ignore_index : static_cast<std::int32_t>(i * 31 % v);
       const HeadTruth<TypeParam> truth(x, w, targets, c, scale);
       Workspace workspace(head_loss_workspace(n, v, dtype_of<TypeParam>::value));
       LossSums sums, eval;
@@ -177,8 +180,14 @@ TYPED_TEST(OfHalves, CachedAttention) {
       Workspace workspace(cached_attention_workspace(shape, q.dtype));
       const AttentionCache cache{.keys = k, .values = v};
       cache_append({.shape = shape, .qkv = q, .positions = view(positions, {2, 1}), .cache = cache}, host_stream);
-      cached_attention({.shape = shape, .qkv = q, .positions = view(positions, {2, 1}), .cache = cache, .out = to, .scale = 0.3,
-                        .workspace = workspace.view()}, host_stream);
+      cached_attention({.shape = shape,
+                        .qkv = q,
+                        .positions = view(positions, {2, 1}),
+                        .cache = cache,
+                        .out = to,
+                        .scale = 0.3,
+                        .workspace = workspace.view()},
+                       host_stream);
       EXPECT_TRUE(workspace.intact());
     };
     const Shape cached{2, 2, room, d};
@@ -203,7 +212,8 @@ TYPED_TEST(OfHalves, TreeSumsAreThoseOfWidenedParts) {
       }
       for (std::size_t i = 0; i < parts; ++i) from.push_back(halves[i].data()), wide_from.push_back(wide[i].data());
       std::vector<float> out(count), truth(count);
-      sum_tree_of_halves({.parts = from, .dtype = dtype_of<TypeParam>::value, .out = out.data(), .count = count}, host_stream);
+      sum_tree_of_halves({.parts = from, .dtype = dtype_of<TypeParam>::value, .out = out.data(), .count = count},
+                         host_stream);
       sum_tree({.parts = wide_from, .out = truth.data(), .count = count}, host_stream);
       EXPECT_EQ(out, truth) << parts << " parts of " << count;
     }

@@ -1,6 +1,6 @@
 // GEMM of bf16 and f16. On small integers every sum is exact in fp32, so that results are held to the bit: exact value,
-// one rounding. All ways of multiplying that can run or be modelled here (up-cast panels; packed pairs by tiles), shapes
-// beyond one block, thin products, NaN.
+// one rounding. All ways of multiplying that can run or be modelled here (up-cast panels; packed pairs by tiles),
+// shapes beyond one block, thin products, NaN.
 #include "kernels/gemm.hpp"
 
 #include <array>
@@ -88,7 +88,8 @@ void is_exact(const Case& s) {
   SCOPED_TRACE(strfmt("%lld %lld %lld, transposed %d %d, alpha %g, beta %g, bias %d", static_cast<long long>(s.m),
                       static_cast<long long>(s.n), static_cast<long long>(s.k), s.trans_a, s.trans_b, s.alpha, s.beta,
                       s.with_bias));
-  auto a = integers<T>(s.m * s.k, 1), b = integers<T>(s.k * s.n, 2), c = integers<T>(s.m * s.n, 3), bias = integers<T>(s.n, 4);
+  auto a = integers<T>(s.m * s.k, 1), b = integers<T>(s.k * s.n, 2), c = integers<T>(s.m * s.n, 3),
+       bias = integers<T>(s.n, 4);
   auto wide = widened(c);
   const std::vector<float> exact = truth(s, a, b, wide, bias);
   if (s.beta == 0) {  // must not be read
@@ -106,7 +107,7 @@ void is_exact(const Case& s) {
   gemm(args, host_stream);
   for (std::size_t i = 0; i < c.size(); ++i)
     ASSERT_EQ(static_cast<float>(c[i]), static_cast<float>(T(exact[i]))) << i;  // -0 is 0
-  args.c = view(wide, {s.m, s.n});  // fp32 beside halves: not rounded
+  args.c = view(wide, {s.m, s.n});                                              // fp32 beside halves: not rounded
   gemm(args, host_stream);
   EXPECT_EQ(wide, exact);
 }
@@ -135,8 +136,13 @@ TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
     for (const int num : {1, 3}) {
       const Way way(kind);
       const Setting setting(num);
-      for (const auto& [m, n, k] :
-           {std::array<std::int64_t, 3>{1, 1, 1}, {33, 1, 5}, {3, 5, 200}, {13, 33, 7}, {70, 90, 33}, {129, 90, 60}, {5, 9, 0}})
+      for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                    {33, 1, 5},
+                                    {3, 5, 200},
+                                    {13, 33, 7},
+                                    {70, 90, 33},
+                                    {129, 90, 60},
+                                    {5, 9, 0}})
         all_kinds<TypeParam>(m, n, k);
     }
 }
@@ -245,7 +251,8 @@ TYPED_TEST(OfHalves, TypesOfGemmAreChecked) {
 TEST(HalfGemm, SaysWhatItIs) {
   const Bf16Gemm here = bf16_gemm();
   EXPECT_TRUE(here.name == "up-cast" || here.name == "avx512-bf16" || here.name == "amx-bf16");
-  EXPECT_EQ(here.passed_over.empty(), here.name == "amx-bf16") << here.passed_over;  // a better one is missing for a reason
+  EXPECT_EQ(here.passed_over.empty(), here.name == "amx-bf16")
+      << here.passed_over;  // a better one is missing for a reason
   EXPECT_GT(measure_bf16_gemm(64, 64, 64, 3), 0.001);
 }
 

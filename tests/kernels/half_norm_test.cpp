@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same numbers: statistics in fp32, results rounded once,
-// gradients of weights in fp32 or rounded once; any number of threads.
+// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same numbers: statistics in fp32, results
+// rounded once, gradients of weights in fp32 or rounded once; any number of threads.
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
 
@@ -29,8 +29,15 @@ struct Layer {
         dbias(random_halves<G>(c, 7)) {}
   template <class S>
   explicit Layer(const S& other)
-      : c(other.c), x(widened(other.x)), dy(widened(other.dy)), weight(widened(other.weight)), bias(widened(other.bias)), y(x),
-        dx(widened(other.dx)), dweight(widened(other.dweight)), dbias(widened(other.dbias)) {}
+      : c(other.c),
+        x(widened(other.x)),
+        dy(widened(other.dy)),
+        weight(widened(other.weight)),
+        bias(widened(other.bias)),
+        y(x),
+        dx(widened(other.dx)),
+        dweight(widened(other.dweight)),
+        dbias(widened(other.dbias)) {}
   void run(bool add) {
     layer_norm_forward({.x = view(x, {rows, c}),
                         .weight = view(weight),
@@ -82,19 +89,33 @@ struct Rms {
         dweight(random_halves<G>(c, 6)) {}
   template <class S>
   explicit Rms(const S& other)
-      : c(other.c), x(widened(other.x)), dy(widened(other.dy)), weight(widened(other.weight)), y(x), dx(widened(other.dx)),
+      : c(other.c),
+        x(widened(other.x)),
+        dy(widened(other.dy)),
+        weight(widened(other.weight)),
+        y(x),
+        dx(widened(other.dx)),
         dweight(widened(other.dweight)) {}
   void run(bool add) {
-    rms_norm_forward({.x = view(x, {rows, 2 * c}), .weight = view(weight), .y = view(y, {rows, 2 * c}), .rstd = view(rstd)},
-                     host_stream);
+    rms_norm_forward(
+        {.x = view(x, {rows, 2 * c}), .weight = view(weight), .y = view(y, {rows, 2 * c}), .rstd = view(rstd)},
+        host_stream);
     auto again = y;
-    rms_norm_apply({.x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd), .y = view(again, {rows, 2 * c})},
-                   host_stream);
+    rms_norm_apply(
+        {.x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd), .y = view(again, {rows, 2 * c})},
+        host_stream);
     EXPECT_EQ(std::memcmp(again.data(), y.data(), y.size() * sizeof(T)), 0);
     Workspace workspace(rms_norm_backward_workspace(c, dtype_of<T>::value));
-    rms_norm_backward({.dy = view(dy, {rows, 2 * c}), .x = view(x, {rows, 2 * c}), .weight = view(weight), .rstd = view(rstd),
-                       .dx = view(dx, {rows, 2 * c}), .add_to_dx = add, .dweight = view(dweight), .accumulate = add,
-                       .workspace = workspace.view()}, host_stream);
+    rms_norm_backward({.dy = view(dy, {rows, 2 * c}),
+                       .x = view(x, {rows, 2 * c}),
+                       .weight = view(weight),
+                       .rstd = view(rstd),
+                       .dx = view(dx, {rows, 2 * c}),
+                       .add_to_dx = add,
+                       .dweight = view(dweight),
+                       .accumulate = add,
+                       .workspace = workspace.view()},
+                      host_stream);
     EXPECT_TRUE(workspace.intact());
   }
   std::int64_t c;
@@ -144,7 +165,8 @@ TYPED_TEST(OfHalves, StatisticsAreFp32) {
   auto x = random_halves<TypeParam>(8, 1), weight = random_halves<TypeParam>(4, 2), y = x,
        rstd = random_halves<TypeParam>(2, 3);
   EXPECT_THROW(
-      rms_norm_forward({.x = view(x, {2, 4}), .weight = view(weight), .y = view(y, {2, 4}), .rstd = view(rstd)}, host_stream),
+      rms_norm_forward({.x = view(x, {2, 4}), .weight = view(weight), .y = view(y, {2, 4}), .rstd = view(rstd)},
+                       host_stream),
       std::logic_error);
 }
 

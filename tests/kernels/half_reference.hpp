@@ -42,7 +42,8 @@ void expect_near_rounded(const std::vector<T>& halves, const std::vector<float>&
   for (const float x : wide) size = std::max(size, std::abs(static_cast<double>(x)));
   for (std::size_t i = 0; i < wide.size(); ++i) {
     const double error = std::abs(static_cast<double>(halves[i]) - static_cast<double>(wide[i]));
-    ASSERT_LE(error, half_epsilon<T> / 2 * std::abs(static_cast<double>(wide[i])) + slack * size) << i << ": " << wide[i];
+    ASSERT_LE(error, half_epsilon<T> / 2 * std::abs(static_cast<double>(wide[i])) + slack * size)
+        << i << ": " << wide[i];
   }
 }
 

@@ -70,7 +70,8 @@ template <class T>
 Result<T> run(const Case& s, std::vector<T> x, std::vector<T> w, Targets targets, double scale,
               const std::vector<T>& dweight_before = {}) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  Result<T> r{std::vector<T>(x.size(), nan), dweight_before.empty() ? std::vector<T>(w.size(), nan) : dweight_before, {}};
+  Result<T> r{
+      std::vector<T>(x.size(), nan), dweight_before.empty() ? std::vector<T>(w.size(), nan) : dweight_before, {}};
   Workspace workspace(head_loss_workspace(s.n, s.v, dtype_of<T>::value));
   head_loss({.x = view(x, {s.n, s.c}),
              .weight = view(w, {s.v, s.c}),

@@ -76,7 +76,8 @@ TEST(Init, Moments) {
     const double z = static_cast<double>(values[i]) / 0.02;
     ASSERT_TRUE(std::isfinite(z));
     sum += z, square += z * z, fourth += z * z * z * z, largest = std::max(largest, std::abs(z));
-    for (std::size_t k = 1; k < 5 && i + k < values.size(); ++k) lag[k] += z * static_cast<double>(values[i + k]) / 0.02;
+    for (std::size_t k = 1; k < 5 && i + k < values.size(); ++k)
+      lag[k] += z * static_cast<double>(values[i + k]) / 0.02;
   }
   const double count = static_cast<double>(n);
   EXPECT_NEAR(sum / count, 0, 0.005);
@@ -87,7 +88,8 @@ TEST(Init, Moments) {
 }
 
 TEST(Init, ZerosAndOnes) {
-  const ParamSpec zeros{.name = "b", .shape = {10}}, ones{.name = "w", .shape = {10}, .init = {Initializer::Kind::ones, 0}};
+  const ParamSpec zeros{.name = "b", .shape = {10}},
+      ones{.name = "w", .shape = {10}, .init = {Initializer::Kind::ones, 0}};
   EXPECT_EQ(drawn(zeros, 1, 2, 5), std::vector<float>(5, 0.0F));
   EXPECT_EQ(drawn(ones, 1, 2, 5), std::vector<float>(5, 1.0F));
   EXPECT_THROW(drawn(ones, 1, 8, 3), std::logic_error);

@@ -1,4 +1,5 @@
-// LayerNorm against the textbook in double; gradients by finite differences; in place, accumulate, absent views, threads.
+// LayerNorm against the textbook in double; gradients by finite differences; in place, accumulate, absent views,
+// threads.
 #include "kernels/layer_norm.hpp"
 
 #include "reference.hpp"
@@ -78,7 +79,8 @@ Vector reference(Size size, const Vector& x, const Vector& weight, const Vector&
       variance += (row[c] - mean) * (row[c] - mean) / static_cast<double>(size.channels);
     for (std::int64_t c = 0; c < size.channels; ++c) {
       const auto i = static_cast<std::size_t>(c);
-      y[static_cast<std::size_t>(r * size.channels + c)] = (row[c] - mean) / std::sqrt(variance + eps) * weight[i] + bias[i];
+      y[static_cast<std::size_t>(r * size.channels + c)] =
+          (row[c] - mean) / std::sqrt(variance + eps) * weight[i] + bias[i];
     }
   }
   return y;

@@ -1,4 +1,5 @@
-// exp, log and the fused multiply-add that every instruction set shares, over the whole range, in the baseline's arithmetic.
+// exp, log and the fused multiply-add that every instruction set shares, over the whole range, in the baseline's
+// arithmetic.
 #define TESSERA_ISA under_test
 #include "kernels/host/isa/math.hpp"
 
@@ -96,7 +97,8 @@ TEST(Math, FmaRoundsOnce) {
                            std::nanf("")};
   for (const float a : special)
     for (const float b : special)
-      for (const float c : special) EXPECT_TRUE(same(math::fma_exact(a, b, c), std::fma(a, b, c))) << a << " " << b << " " << c;
+      for (const float c : special)
+        EXPECT_TRUE(same(math::fma_exact(a, b, c), std::fma(a, b, c))) << a << " " << b << " " << c;
   int rounded_twice = 0;
   for (int i = 0; i < 500000; ++i) {
     float a = std::bit_cast<float>(static_cast<std::uint32_t>(random())),
@@ -114,7 +116,8 @@ TEST(Math, FmaRoundsOnce) {
     }
     const float truth = std::fma(a, b, c);
     ASSERT_TRUE(same(math::fma_exact(a, b, c), truth)) << a << " " << b << " " << c;
-    rounded_twice += !same(static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c)), truth);
+    rounded_twice +=
+        !same(static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c)), truth);
   }
   EXPECT_GT(rounded_twice, 1000) << "no case here tells one rounding from two";
 }

@@ -1,4 +1,5 @@
-// Routing: choices and weights by hand, gradients by finite differences, rows dealt and brought back; any number of threads.
+// Routing: choices and weights by hand, gradients by finite differences, rows dealt and brought back; any number of
+// threads.
 #include "kernels/moe.hpp"
 
 #include <numeric>
@@ -24,14 +25,21 @@ struct Problem {
         sums(counts.size()),
         balance(random_vector<double>(e, 3)) {}
   void choose() {
-    route({.logits = view(logits, {n, e}), .probs = view(probs, {n, e}), .experts = view(experts, {n, k}),
-           .weights = view(weights, {n, k}), .normalise = normalise, .counts = view(counts), .sums = view(sums)}, host_stream);
+    route({.logits = view(logits, {n, e}),
+           .probs = view(probs, {n, e}),
+           .experts = view(experts, {n, k}),
+           .weights = view(weights, {n, k}),
+           .normalise = normalise,
+           .counts = view(counts),
+           .sums = view(sums)},
+          host_stream);
   }
   /// Σ dweights·weights + Σ balance·probs: what route_backward differentiates.
   double scalar() {
     choose();
     double sum = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i) sum += static_cast<double>(dweights[i]) * static_cast<double>(weights[i]);
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      sum += static_cast<double>(dweights[i]) * static_cast<double>(weights[i]);
     for (std::size_t i = 0; i < probs.size(); ++i) sum += balance[i % counts.size()] * static_cast<double>(probs[i]);
     return sum;
   }
@@ -43,8 +51,8 @@ struct Problem {
 };
 
 TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
-  std::vector<double> logits = {0, std::log(3), 0, std::log(4),   // probabilities 1/9, 3/9, 1/9, 4/9
-                                7, 7, 7, 7};
+  std::vector<double> logits = {0, std::log(3), 0, std::log(4),  // probabilities 1/9, 3/9, 1/9, 4/9
+                                7, 7,           7, 7};
   std::vector<double> probs(8), weights(6), counts(4), sums(4);
   std::vector<std::int32_t> experts(6);
   for (const bool normalise : {false, true}) {
@@ -57,11 +65,13 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
            .sums = view(sums)},
           host_stream);
     EXPECT_EQ(experts, (std::vector<std::int32_t>{3, 1, 0, 0, 1, 2}));
-    const std::vector<double> expected = normalise ? std::vector<double>{4 / 8.0, 3 / 8.0, 1 / 8.0, 1 / 3.0, 1 / 3.0, 1 / 3.0}
-                                                   : std::vector<double>{4 / 9.0, 3 / 9.0, 1 / 9.0, .25, .25, .25};
+    const std::vector<double> expected = normalise
+                                             ? std::vector<double>{4 / 8.0, 3 / 8.0, 1 / 8.0, 1 / 3.0, 1 / 3.0, 1 / 3.0}
+                                             : std::vector<double>{4 / 9.0, 3 / 9.0, 1 / 9.0, .25, .25, .25};
     EXPECT_LE(relative_error(weights, expected), 1e-15);
     EXPECT_EQ(counts, (std::vector<double>{2, 2, 1, 1}));
-    EXPECT_LE(relative_error(sums, std::vector<double>{1 / 9.0 + .25, 3 / 9.0 + .25, 1 / 9.0 + .25, 4 / 9.0 + .25}), 1e-15);
+    EXPECT_LE(relative_error(sums, std::vector<double>{1 / 9.0 + .25, 3 / 9.0 + .25, 1 / 9.0 + .25, 4 / 9.0 + .25}),
+              1e-15);
   }
 }
 
@@ -105,8 +115,11 @@ TEST(Route, AnyNumberOfThreadsAndInPlace) {
     EXPECT_TRUE(p.probs == probs && p.weights == weights && p.counts == counts && p.sums == sums);
   }
   p.probs = p.logits;
-  route({.logits = view(p.probs, {p.n, p.e}), .probs = view(p.probs, {p.n, p.e}), .experts = view(p.experts, {p.n, p.k}),
-         .weights = view(p.weights, {p.n, p.k})}, host_stream);
+  route({.logits = view(p.probs, {p.n, p.e}),
+         .probs = view(p.probs, {p.n, p.e}),
+         .experts = view(p.experts, {p.n, p.k}),
+         .weights = view(p.weights, {p.n, p.k})},
+        host_stream);
   EXPECT_TRUE(p.probs == probs && p.weights == weights);
 }
 
@@ -123,7 +136,8 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
     const auto slot = static_cast<std::size_t>(slots[row]);
     EXPECT_EQ(rows[slot], static_cast<std::int32_t>(row));
     const auto expert = static_cast<std::size_t>(p.experts[slot]);
-    EXPECT_TRUE(offsets[expert] <= static_cast<std::int32_t>(row) && static_cast<std::int32_t>(row) < offsets[expert + 1]);
+    EXPECT_TRUE(offsets[expert] <= static_cast<std::int32_t>(row) &&
+                static_cast<std::int32_t>(row) < offsets[expert + 1]);
     const bool same = row > 0 && p.experts[slot] == p.experts[static_cast<std::size_t>(slots[row - 1])];
     EXPECT_TRUE(!same || slots[row - 1] < slots[row]);
   }
@@ -134,14 +148,19 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
       {.x = view(dealt, {n * k, c}), .weights = view(p.weights, {n, k}), .dispatch = dispatch, .y = view(back, {n, c})},
       host_stream);
   EXPECT_LE(relative_error(back, x), 1e-14);  // the weights of a token sum to one
-  combine_rows({.x = view(dealt, {n * k, c}), .weights = {}, .dispatch = dispatch, .y = view(back, {n, c}), .accumulate = true},
-               host_stream);
+  combine_rows(
+      {.x = view(dealt, {n * k, c}), .weights = {}, .dispatch = dispatch, .y = view(back, {n, c}), .accumulate = true},
+      host_stream);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back[i], 4 * x[i], 1e-13);
   // weighing: dot products by slot, both rows times the weight
   auto a = random_vector<double>(n * k * c, 7), b = random_vector<double>(n * k * c, 8);
   const auto a_before = a, b_before = b;
-  weigh_rows({.a = view(a, {n * k, c}), .b = view(b, {n * k, c}), .weights = view(p.weights, {n, k}), .dispatch = dispatch,
-              .dweights = view(p.dweights, {n, k})}, host_stream);
+  weigh_rows({.a = view(a, {n * k, c}),
+              .b = view(b, {n * k, c}),
+              .weights = view(p.weights, {n, k}),
+              .dispatch = dispatch,
+              .dweights = view(p.dweights, {n, k})},
+             host_stream);
   for (std::size_t row = 0; row < slots.size(); ++row) {
     const auto slot = static_cast<std::size_t>(slots[row]);
     double dot = 0;

@@ -1,5 +1,5 @@
-// Instructions for products of bf16 that no CPU at hand has: the model they are tested on, the proof they give before they are
-// used, and what becomes of one that fails it.
+// Instructions for products of bf16 that no CPU at hand has: the model they are tested on, the proof they give before
+// they are used, and what becomes of one that fails it.
 #include "kernels/host/pair_choice.hpp"
 
 #include <array>
@@ -20,7 +20,8 @@ using host::PairTile;
 float by_model(const std::vector<std::array<float, 4>>& pairs, float sum) {  // a even, a odd, b even, b odd
   host::amx_bf16::TileConfig config;
   config.rows[0] = config.rows[1] = 1, config.row_bytes[0] = config.row_bytes[2] = 4;
-  config.row_bytes[1] = static_cast<std::uint16_t>(4 * pairs.size()), config.rows[2] = static_cast<std::uint8_t>(pairs.size());
+  config.row_bytes[1] = static_cast<std::uint16_t>(4 * pairs.size()),
+  config.rows[2] = static_cast<std::uint8_t>(pairs.size());
   std::vector<bf16> a, b;
   for (const auto& p : pairs) a.insert(a.end(), {bf16(p[0]), bf16(p[1])}), b.insert(b.end(), {bf16(p[2]), bf16(p[3])});
   AmxModel& model = AmxModel::own();
@@ -95,7 +96,8 @@ TEST(PairProof, TilesThatAreWrongDoNot) {
 
 TEST(PairChoice, ABrokenTileIsPassedOverLoudly) {
   const PairKernel absent{.name = "absent"};
-  const std::array<PairCandidate, 3> candidates{{{absent, "the CPU lacks it"}, {broken, ""}, {host::portable_pairs(), ""}}};
+  const std::array<PairCandidate, 3> candidates{
+      {{absent, "the CPU lacks it"}, {broken, ""}, {host::portable_pairs(), ""}}};
   testing::internal::CaptureStderr();
   const PairChoice choice = choose_pairs(candidates);
   const std::string said = testing::internal::GetCapturedStderr();

@@ -156,7 +156,8 @@ TEST(SumOfSquares, RangeAndNonFinite) {
   sum_of_squares(x.data(), x.size(), sum, host_stream);
   EXPECT_FALSE(sum.nonfinite());
   EXPECT_DOUBLE_EQ(sum.value(), 128.0 * std::pow(static_cast<double>(x[0]), 2));
-  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
     x.assign(norm_block, 1.0F);
     x[77] = bad;
     ExactSum other;

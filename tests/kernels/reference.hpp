@@ -49,7 +49,9 @@ double relative_error(const std::vector<A>& a, const std::vector<B>& b) {
 class Workspace {
  public:
   explicit Workspace(std::size_t bytes) : bytes_(bytes), memory_(bytes + 2 * margin, 0xff) {}
-  [[nodiscard]] TensorView view() { return {memory_.data() + margin, DType::u8, Shape{static_cast<std::int64_t>(bytes_)}}; }
+  [[nodiscard]] TensorView view() {
+    return {memory_.data() + margin, DType::u8, Shape{static_cast<std::int64_t>(bytes_)}};
+  }
   [[nodiscard]] bool intact() const {
     for (std::size_t i = 0; i < margin; ++i) {
       if (memory_[i] != 0xff || memory_[margin + bytes_ + i] != 0xff) return false;
@@ -88,8 +90,7 @@ inline std::vector<Isa> instruction_sets() {
     try {
       set_isa(set);
       sets.push_back(set);
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
   return sets;
 }

@@ -21,13 +21,24 @@ const Size sizes[] = {{1, 1, 1, 0},    {3, 1, 7, 0},     {5, 1, 64, 0},  {17, 3,
 template <class T>
 struct Problem {
   explicit Problem(Size s)
-      : size(s), x(random_vector<T>(s.rows * s.stride(), 1, 2)), weight(random_vector<T>(s.channels, 2)),
-        dy(random_vector<T>(s.rows * s.stride(), 3)), y(x.size(), T(7)), rstd(static_cast<std::size_t>(s.rows * s.groups)),
-        dx(x.size(), T(7)), dweight(weight.size()) {}
+      : size(s),
+        x(random_vector<T>(s.rows * s.stride(), 1, 2)),
+        weight(random_vector<T>(s.channels, 2)),
+        dy(random_vector<T>(s.rows * s.stride(), 3)),
+        y(x.size(), T(7)),
+        rstd(static_cast<std::size_t>(s.rows * s.groups)),
+        dx(x.size(), T(7)),
+        dweight(weight.size()) {}
   TensorView matrix(std::vector<T>& v) { return {v.data(), Shape{size.rows, size.width()}}; }
   void forward(std::vector<T>& to) {
-    rms_norm_forward({.x = matrix(x), .weight = view(weight), .y = matrix(to), .rstd = view(rstd), .eps = eps,
-                      .stride_x = size.stride(), .stride_y = size.stride()}, host_stream);
+    rms_norm_forward({.x = matrix(x),
+                      .weight = view(weight),
+                      .y = matrix(to),
+                      .rstd = view(rstd),
+                      .eps = eps,
+                      .stride_x = size.stride(),
+                      .stride_y = size.stride()},
+                     host_stream);
   }
   void backward(std::vector<T>& d, std::vector<T>& to) {
     Workspace workspace(rms_norm_backward_workspace(size.channels, dtype_of<T>::value));
@@ -57,8 +68,8 @@ struct Problem {
           square += static_cast<double>(x[first + c]) * static_cast<double>(x[first + c]);
         const double scale = 1 / std::sqrt(square / static_cast<double>(size.channels) + eps);
         for (std::size_t c = 0; c < weight.size(); ++c)
-          sum +=
-              static_cast<double>(dy[first + c]) * static_cast<double>(x[first + c]) * scale * static_cast<double>(weight[c]);
+          sum += static_cast<double>(dy[first + c]) * static_cast<double>(x[first + c]) * scale *
+                 static_cast<double>(weight[c]);
       }
     return sum;
   }
@@ -124,7 +135,8 @@ TEST(RmsNorm, FloatsAreDoublesRounded) {
       p.forward(p.y);
       p.backward(p.dy, p.dx);
       EXPECT_LE(relative_error(p.y, wide.y), 2e-6);
-      EXPECT_LE(relative_error(p.dx, wide.dx), size.channels > 1 ? 5e-6 : 5e-3);  // of one channel almost everything cancels
+      EXPECT_LE(relative_error(p.dx, wide.dx),
+                size.channels > 1 ? 5e-6 : 5e-3);  // of one channel almost everything cancels
       EXPECT_LE(relative_error(p.dweight, wide.dweight), 5e-6);
     }
 }
@@ -147,7 +159,8 @@ TEST(RmsNorm, InPlaceAgainAndAnyNumberOfThreads) {
         }
       if (size.gap > 0) continue;
       std::vector<float> again(y.size());
-      rms_norm_apply({.x = p.matrix(p.x), .weight = view(p.weight), .rstd = view(p.rstd), .y = p.matrix(again)}, host_stream);
+      rms_norm_apply({.x = p.matrix(p.x), .weight = view(p.weight), .rstd = view(p.rstd), .y = p.matrix(again)},
+                     host_stream);
       EXPECT_EQ(again, y);
     }
   }
@@ -168,8 +181,14 @@ TEST(RmsNorm, NoRowsGiveNoGradient) {
   std::vector<float> none, weight(3, 1.0F), dweight(3, 5.0F);
   Workspace workspace(rms_norm_backward_workspace(3, DType::f32));
   const TensorView empty{none.data(), Shape{0, 3}};
-  rms_norm_backward({.dy = empty, .x = empty, .weight = view(weight), .rstd = {none.data(), Shape{0}}, .dx = empty,
-                     .dweight = view(dweight), .workspace = workspace.view()}, host_stream);
+  rms_norm_backward({.dy = empty,
+                     .x = empty,
+                     .weight = view(weight),
+                     .rstd = {none.data(), Shape{0}},
+                     .dx = empty,
+                     .dweight = view(dweight),
+                     .workspace = workspace.view()},
+                    host_stream);
   EXPECT_EQ(dweight, std::vector<float>(3, 0.0F));
 }
 

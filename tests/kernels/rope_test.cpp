@@ -70,9 +70,11 @@ TEST(Rope, ATableOfListedPositionsHasTheRowsOfTheWhole) {
   const auto whole = table<float>(900, 1);
   const std::vector<std::int32_t> positions = {899, 0, 5, 5};
   std::vector<float> some(positions.size() * d);
-  rope_table({.inv_freq = frequencies, .positions = {positions.data(), Shape{4}}, .table = view(some, {4, d})}, host_stream);
+  rope_table({.inv_freq = frequencies, .positions = {positions.data(), Shape{4}}, .table = view(some, {4, d})},
+             host_stream);
   for (std::size_t r = 0; r < positions.size(); ++r)
-    for (std::size_t c = 0; c < d; ++c) EXPECT_EQ(some[r * d + c], whole[static_cast<std::size_t>(positions[r]) * d + c]);
+    for (std::size_t c = 0; c < d; ++c)
+      EXPECT_EQ(some[r * d + c], whole[static_cast<std::size_t>(positions[r]) * d + c]);
 }
 
 TEST(Rope, AnyNumberOfThreadsGivesTheSameBits) {
@@ -87,7 +89,8 @@ TEST(Rope, AnyNumberOfThreadsGivesTheSameBits) {
 
 TEST(Rope, ShapesAreChecked) {
   std::vector<float> x(30), turn(20);
-  EXPECT_THROW(rope({.x = view(x, {2, 15}), .head_dim = d, .table = view(turn, {2, d})}, host_stream), std::logic_error);
+  EXPECT_THROW(rope({.x = view(x, {2, 15}), .head_dim = d, .table = view(turn, {2, d})}, host_stream),
+               std::logic_error);
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ std::vector<ExactSum> sums() {
     }
     all.push_back(sum);
   }
-  for (const double x :
-       {1.0, -1.0, 0x1p-1074, -0x1p-1074, std::numeric_limits<double>::max(), 0x1.fffffffffffffp0, 0x1p53, 4294967296.0}) {
+  for (const double x : {1.0, -1.0, 0x1p-1074, -0x1p-1074, std::numeric_limits<double>::max(), 0x1.fffffffffffffp0,
+                         0x1p53, 4294967296.0}) {
     ExactSum one, more;
     one.add(x);
     all.push_back(one);
@@ -53,7 +53,8 @@ struct Words {
   ExactSum norm2, loss;
   std::vector<std::int64_t> flags = {0, 0, 0};
   [[nodiscard]] StepMemory decided(double limit, double scale) const {
-    StepMemory step{.adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
+    StepMemory step{
+        .adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
     decide_step({.norm2 = norm2.words().data(),
                  .loss = loss.words().data(),
                  .flags = flags.data(),
@@ -71,7 +72,8 @@ TEST(Step, clips_as_the_host_does) {
       words.norm2.add(1234.5678);
       words.norm2.add(1e-3);
       const StepMemory step = words.decided(limit, scale);
-      const double norm = std::sqrt(words.norm2.value()) / scale, clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
+      const double norm = std::sqrt(words.norm2.value()) / scale,
+                   clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
       EXPECT_EQ(step.adamw.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
       EXPECT_EQ(step.adamw.skip, 0);
     }
@@ -106,8 +108,13 @@ TEST(Step, a_skipped_update_changes_nothing) {
   const AdamWScalars scalars{.learning_rate = 1, .skip = 1};
   const Shape n{2};
   const AdamWSegment all{0, 2};
-  adamw({.param = {p.data(), n}, .exp_avg = {m.data(), n}, .exp_avg_sq = {v.data(), n}, .grad = {g.data(), n},
-         .scalars = &scalars, .segments = {&all, 1}}, host_stream);
+  adamw({.param = {p.data(), n},
+         .exp_avg = {m.data(), n},
+         .exp_avg_sq = {v.data(), n},
+         .grad = {g.data(), n},
+         .scalars = &scalars,
+         .segments = {&all, 1}},
+        host_stream);
   EXPECT_EQ(p, before[0]);
   EXPECT_EQ(m, before[1]);
   EXPECT_EQ(v, before[2]);

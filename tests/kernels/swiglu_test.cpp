@@ -15,7 +15,8 @@ void matches(std::int64_t n, double tolerance) {
   for (std::size_t i = 0; i < gate.size() && i < std::size(extremes); ++i) gate[i] = static_cast<T>(extremes[i]);
   std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
   swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
-  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+                  host_stream);
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const auto g = static_cast<double>(gate[i]), u = static_cast<double>(up[i]), d = static_cast<double>(dy[i]);
     const double h = 1e-5, slope = std::abs(g) > 100 ? (g > 0 ? 1 : 0) : (silu(g + h) - silu(g - h)) / (2 * h);
@@ -41,14 +42,16 @@ TEST(Swiglu, InPlaceAndAnyNumberOfThreads) {
   auto gate = random_vector<float>(n, 1), up = random_vector<float>(n, 2), dy = random_vector<float>(n, 3);
   std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size());
   swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
-  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+                  host_stream);
   for (const int num : {1, 2, 3}) {
     const Setting setting(num);
     auto over_gate = gate, over_dy = dy;
     std::vector<float> other(gate.size());
     swiglu_forward({.gate = view(over_gate), .up = view(up), .y = view(over_gate)}, host_stream);
-    swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(over_dy), .dgate = view(over_dy), .dup = view(other)},
-                    host_stream);
+    swiglu_backward(
+        {.gate = view(gate), .up = view(up), .dy = view(over_dy), .dgate = view(over_dy), .dup = view(other)},
+        host_stream);
     EXPECT_EQ(over_gate, y);
     EXPECT_EQ(over_dy, dgate);
     EXPECT_EQ(other, dup);

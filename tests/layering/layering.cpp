@@ -140,9 +140,10 @@ Breaches vendor_headers_leaking(const fs::path& root) {
 }
 
 Breaches top_level(const fs::path& root) {
-  const std::set<std::string> allowed = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "docs", "io", "jobs",
-                                         "kernels", "models", "runtime", "tests",
-                                         ".ci", ".clang-format", ".clang-tidy", ".editorconfig", ".gitignore"};
+  const std::set<std::string> allowed = {
+      "CMakeLists.txt", "CMakePresets.json", "LICENSE",       "README.md", "docs",  "io",
+      "jobs",           "kernels",           "models",        "runtime",   "tests", ".ci",
+      ".clang-format",  ".clang-tidy",       ".editorconfig", ".gitignore"};
   Breaches breaches;
   std::set<std::string> there;
   for (const auto& entry : fs::directory_iterator(root)) there.insert(entry.path().filename().string());
@@ -203,7 +204,8 @@ Breaches broken_links(const fs::path& root) {
       for (auto it = std::sregex_iterator(line.begin(), line.end(), link); it != std::sregex_iterator(); ++it) {
         const std::string target = (*it)[1];
         if (target.find("://") != std::string::npos || target.starts_with("mailto:")) continue;
-        if (!fs::exists((root / file).parent_path() / target)) breaches.push_back(at(file, number, "no such file: " + target));
+        if (!fs::exists((root / file).parent_path() / target))
+          breaches.push_back(at(file, number, "no such file: " + target));
       }
     });
   }

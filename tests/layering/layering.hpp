@@ -1,5 +1,6 @@
 #pragma once
-// The rules of the house as functions of a source tree: which file breaks which rule. Reads text only; knows no compiler.
+// The rules of the house as functions of a source tree: which file breaks which rule. Reads text only; knows no
+// compiler.
 
 #include <filesystem>
 #include <string>
@@ -19,7 +20,8 @@ using Breaches = std::vector<std::string>;
 [[nodiscard]] Breaches vendor_headers_leaking(const std::filesystem::path& root);
 /// The top level holds the names it is allowed, and all of them.
 [[nodiscard]] Breaches top_level(const std::filesystem::path& root);
-/// No source file beyond 500 lines, no line beyond 200 bytes, `#pragma once` first in a header, an opening comment in each.
+/// No source file beyond 500 lines, no line beyond 200 bytes, `#pragma once` first in a header, an opening comment in
+/// each.
 [[nodiscard]] Breaches file_shapes(const std::filesystem::path& root);
 /// No path of one person's machine, nothing that points outside the tree, no note left to oneself.
 [[nodiscard]] Breaches leftovers(const std::filesystem::path& root);

@@ -1,4 +1,5 @@
-// Generation with a cache of keys and values is generation without one: every family, ragged rows, several tokens a pass.
+// Generation with a cache of keys and values is generation without one: every family, ragged rows, several tokens a
+// pass.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,12 +12,14 @@ namespace {
 using models::BatchShape;
 using Ids = std::vector<std::int32_t>;
 
-constexpr const char* gpt2 = R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 40, "n_embd": 35, "n_layer": 3, "n_head": 5,
+constexpr const char* gpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 40, "n_embd": 35, "n_layer": 3, "n_head": 5,
                                  "n_inner": 13})";
 
 Ids made(std::int64_t count, std::int64_t vocab, std::int32_t seed) {
   Ids ids;
-  for (std::int64_t i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>((i * i * 7 + i * 3 + seed * 11) % vocab));
+  for (std::int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<std::int32_t>((i * i * 7 + i * 3 + seed * 11) % vocab));
   return ids;
 }
 
@@ -88,15 +91,18 @@ TEST_P(CacheTest, SeveralTokensAPassAreOneAfterTheOther) {
 
 TEST_P(CacheTest, OneRowOfOneToken) { EXPECT_LE(Cached(GetParam(), DType::f64).distance({1}, 20, 1), 1e-12); }
 
-constexpr const char* llama = R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 24,
+constexpr const char* llama =
+    R"({"model_type": "llama", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 24,
   "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 29, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu",
   "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                    "original_max_position_embeddings": 16}})";
-constexpr const char* qwen2 = R"({"model_type": "qwen2", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 20,
+constexpr const char* qwen2 =
+    R"({"model_type": "qwen2", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 20,
   "num_hidden_layers": 2, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 31, "rms_norm_eps": 1e-6,
   "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu", "use_sliding_window": false})";
-constexpr const char* qwen3 = R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 18, "head_dim": 8,
+constexpr const char* qwen3 =
+    R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 40, "hidden_size": 18, "head_dim": 8,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 31, "rms_norm_eps": 1e-6,
   "rope_theta": 1000000.0, "tie_word_embeddings": true, "hidden_act": "silu", "use_sliding_window": false})";
 

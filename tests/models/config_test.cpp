@@ -14,7 +14,8 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 json base() {
-  return json::parse(R"({"model_type": "gpt2", "vocab_size": 100, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 4,
+  return json::parse(
+      R"({"model_type": "gpt2", "vocab_size": 100, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 4,
                          "activation_function": "gelu_new"})");
 }
 
@@ -38,10 +39,11 @@ std::string error_with(const std::string& key, const json& value) {
 
 TEST(Config, RefusesWhatWouldChangeTheMathematicsByKey) {
   const std::vector<std::pair<std::string, json>> unsupported = {
-      {"scale_attn_weights", false}, {"scale_attn_by_inverse_layer_idx", true}, {"reorder_and_upcast_attn", true},
-      {"add_cross_attention", true}, {"is_encoder_decoder", true}, {"tie_word_embeddings", false},
-      {"activation_function", "relu"}, {"activation_function", "gelu"}, {"pruned_heads", {{"0", {1}}}},
-      {"quantization_config", {{"bits", 4}}}};
+      {"scale_attn_weights", false},     {"scale_attn_by_inverse_layer_idx", true},
+      {"reorder_and_upcast_attn", true}, {"add_cross_attention", true},
+      {"is_encoder_decoder", true},      {"tie_word_embeddings", false},
+      {"activation_function", "relu"},   {"activation_function", "gelu"},
+      {"pruned_heads", {{"0", {1}}}},    {"quantization_config", {{"bits", 4}}}};
   for (const auto& [key, value] : unsupported) {
     EXPECT_THAT(error_with(key, value), HasSubstr("\"" + key + "\"")) << value;
     EXPECT_THAT(error_with(key, value), HasSubstr("not supported")) << value;
@@ -62,8 +64,8 @@ TEST(Config, RefusesWhatIsMissingByKey) {
 
 TEST(Config, RefusesMalformedAndAbsurdValuesByKey) {
   for (const char* key : {"vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"})
-    for (const json& value : {json(0), json(-1), json(1.5), json(12.0), json("12"), json(true), json::array({1}), json(1e30),
-                              json(std::int64_t{1} << 40), json(UINT64_MAX), json(INT64_MIN)})
+    for (const json& value : {json(0), json(-1), json(1.5), json(12.0), json("12"), json(true), json::array({1}),
+                              json(1e30), json(std::int64_t{1} << 40), json(UINT64_MAX), json(INT64_MIN)})
       EXPECT_THAT(error_with(key, value), HasSubstr(std::string("\"") + key + "\" is ")) << value;
   for (const char* key : {"layer_norm_epsilon", "initializer_range", "resid_pdrop"})
     for (const json& value : {json(-0.5), json(1e30), json("x"), json(false)})
@@ -95,8 +97,9 @@ TEST(Config, RefusesTextThatIsNoConfig) {
 }
 
 TEST(Config, ReadsTheOtherSpellings) {
-  json generic = {{"model_type", "gpt2"}, {"vocab_size", 100}, {"max_position_embeddings", 32}, {"hidden_size", 24},
-                  {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"dtype", "bfloat16"}};
+  json generic = {{"model_type", "gpt2"}, {"vocab_size", 100},      {"max_position_embeddings", 32},
+                  {"hidden_size", 24},    {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                  {"dtype", "bfloat16"}};
   EXPECT_EQ(make(generic.dump(), "generic").num_params(), make(base().dump(), "base").num_params());
   EXPECT_EQ(error_with("torch_dtype", "float32"), "accepted");
   EXPECT_EQ(error_with("activation_function", "gelu_pytorch_tanh"), "accepted");

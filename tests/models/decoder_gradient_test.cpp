@@ -1,5 +1,5 @@
-// The Llama-like families by finite differences in double: every module alone, and the whole model with its balance loss;
-// recomputed, in short batches, and on guarded memory of odd sizes.
+// The Llama-like families by finite differences in double: every module alone, and the whole model with its balance
+// loss; recomputed, in short batches, and on guarded memory of odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,8 @@ const char* const llama =
     R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 1,
   "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true,
   "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})";
-const char* const qwen3 = R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+const char* const qwen3 =
+    R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
 const char* const experts =
@@ -69,7 +70,8 @@ TEST_P(DecoderGradients, OfTheWholeModelWithItsBalanceLoss) {
   const auto loss = [&] {
     runner.sums = {};
     (void)runner.evaluate(shape, ids, targets);
-    const double aux = model.router.layers > 0 ? kernels::balance_loss(runner.router, shape.batch * shape.tokens, -1) : 0;
+    const double aux =
+        model.router.layers > 0 ? kernels::balance_loss(runner.router, shape.batch * shape.tokens, -1) : 0;
     return runner.sums.loss.value() * scale + model.router.balance * aux;
   };
   for (std::size_t p = 0; p < model.params.size(); ++p) {
@@ -106,7 +108,8 @@ TEST_P(DecoderGradients, AccumulationAdds) {
   (void)runner.train(shape, ids, targets, scale, again);
   const auto twice = all_grads();
   for (std::size_t p = 0; p < once.size(); ++p)
-    for (std::size_t i = 0; i < once[p].size(); ++i) EXPECT_NEAR(twice[p][i], 2 * once[p][i], 1e-13) << model.params[p].name;
+    for (std::size_t i = 0; i < once[p].size(); ++i)
+      EXPECT_NEAR(twice[p][i], 2 * once[p][i], 1e-13) << model.params[p].name;
 }
 
 TEST_P(DecoderGradients, OrderCountsThroughRotationAlone) {

@@ -15,9 +15,9 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 json decoder(const char* family, int layers, int hidden, int inner, int heads, int kv_heads, int vocab) {
-  return {{"model_type", family}, {"num_hidden_layers", layers}, {"hidden_size", hidden}, {"intermediate_size", inner},
-          {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads}, {"vocab_size", vocab},
-          {"max_position_embeddings", 4096}, {"hidden_act", "silu"}};
+  return {{"model_type", family},       {"num_hidden_layers", layers},     {"hidden_size", hidden},
+          {"intermediate_size", inner}, {"num_attention_heads", heads},    {"num_key_value_heads", kv_heads},
+          {"vocab_size", vocab},        {"max_position_embeddings", 4096}, {"hidden_act", "silu"}};
 }
 
 std::int64_t params(json config, const json& more = json::object()) {
@@ -46,10 +46,12 @@ TEST(Families, ParametersOfTheReleasedModels) {
   EXPECT_EQ(params(decoder("qwen3", 36, 4096, 12288, 32, 8, 151936), wide), 8'190'735'360);
   EXPECT_EQ(params(decoder("qwen3", 40, 5120, 17408, 40, 8, 151936), wide), 14'768'307'200);
   EXPECT_EQ(params(decoder("qwen3", 64, 5120, 25600, 64, 8, 151936), wide), 32'762'123'264);
-  const json experts = {{"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
+  const json experts = {
+      {"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
   EXPECT_EQ(params(decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), experts), 30'532'122'624);
-  EXPECT_EQ(params(decoder("mixtral", 32, 4096, 14336, 32, 8, 32000), {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}),
-            46'702'792'704);
+  EXPECT_EQ(
+      params(decoder("mixtral", 32, 4096, 14336, 32, 8, 32000), {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}),
+      46'702'792'704);
 }
 
 /// A small one of every family that has what the family can have.
@@ -72,8 +74,10 @@ TEST(Families, FlopsOfTheModulesAddUpToTheFormula) {
     EXPECT_NEAR(sum, m.train_flops_per_token(17) * 51, 1e-12 * sum) << family;
   }
   // Active parameters as published: 3.35e9 and 12.88e9, without the lookup.
-  const json experts = {{"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
-  json a3b = decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936), mixtral = decoder("mixtral", 32, 4096, 14336, 32, 8, 32000);
+  const json experts = {
+      {"num_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 768}, {"head_dim", 128}};
+  json a3b = decoder("qwen3_moe", 48, 2048, 6144, 32, 4, 151936),
+       mixtral = decoder("mixtral", 32, 4096, 14336, 32, 8, 32000);
   a3b.update(experts);
   mixtral.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
   EXPECT_NEAR(static_cast<double>(make(a3b.dump(), "a3b").num_matmul_params() + 151936LL * 2048), 3.35e9, 5e6);
@@ -86,7 +90,8 @@ TEST(Families, ALayerWithExpertsIsTwoModulesOfOneGroup) {
   for (const auto& module : m.modules) names.push_back(module->name()), groups.push_back(module->group());
   EXPECT_EQ(names, (std::vector<std::string>{"embed", "layers.0", "layers.0.experts", "layers.1", "layers.2",
                                              "layers.2.experts", "head"}));
-  EXPECT_EQ(groups, (std::vector<std::string>{"embed", "layers.0", "layers.0", "layers.1", "layers.2", "layers.2", "head"}));
+  EXPECT_EQ(groups,
+            (std::vector<std::string>{"embed", "layers.0", "layers.0", "layers.1", "layers.2", "layers.2", "head"}));
   EXPECT_EQ(m.router.layers, 2);
   json sparse = small("qwen3_moe");
   sparse["decoder_sparse_step"] = 2;
@@ -169,8 +174,8 @@ TEST(Families, RefuseWhatWouldChangeTheMathematicsByKey) {
 
 TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
   for (const char* family : all) {
-    for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size",
-                            "max_position_embeddings"}) {
+    for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+                            "vocab_size", "max_position_embeddings"}) {
       for (const json& value : {json(0), json(-1), json(1.5), json("12"), json(std::int64_t{1} << 40)})
         EXPECT_THAT(error_with(family, key, value), HasSubstr(std::string("\"") + key + "\" is ")) << value;
       EXPECT_THAT(error_with(family, key, nullptr), HasSubstr(std::string("\"") + key + "\" is missing"));
@@ -178,7 +183,8 @@ TEST(Families, RefuseWhatIsMissingMalformedOrAbsurdByKey) {
     EXPECT_THAT(error_with(family, "num_key_value_heads", 4), HasSubstr("does not divide"));
     EXPECT_THAT(error_with(family, "rope_theta", "x"), HasSubstr("\"rope_theta\""));
     EXPECT_THAT(error_with(family, "rope_scaling", 3), HasSubstr("not an object"));
-    EXPECT_THAT(error_with(family, "rope_scaling", {{"type", "llama3"}}), HasSubstr("\"rope_scaling.factor\" is missing"));
+    EXPECT_THAT(error_with(family, "rope_scaling", {{"type", "llama3"}}),
+                HasSubstr("\"rope_scaling.factor\" is missing"));
     EXPECT_THAT(error_with(family, "head_dim", 7), HasSubstr("even"));
   }
   EXPECT_THAT(error_with("qwen2", "num_key_value_heads", nullptr), HasSubstr("\"num_key_value_heads\" is missing"));

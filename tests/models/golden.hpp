@@ -9,10 +9,10 @@
 namespace tessera::test {
 
 struct Golden {
-  std::string config;                               // config.json's text
+  std::string config;                                 // config.json's text
   std::map<std::string, std::vector<float>> weights;  // by the name in the file
   std::vector<std::int32_t> tokens;
-  nlohmann::json expected;                          // golden.json
+  nlohmann::json expected;  // golden.json
 };
 
 Golden read_golden(const std::string& name);

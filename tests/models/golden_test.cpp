@@ -1,4 +1,5 @@
-// Against PyTorch: loss and gradients of the first step, ten AdamW steps, and logits, in fp32 from the same weights and tokens.
+// Against PyTorch: loss and gradients of the first step, ten AdamW steps, and logits, in fp32 from the same weights and
+// tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,14 +16,18 @@ namespace {
 constexpr double tolerance = 2e-5;  // relative
 
 void expect_close(double ours, double theirs, const std::string& what) {
-  EXPECT_LE(std::abs(ours - theirs), tolerance * std::abs(theirs)) << what << ": " << ours << ", PyTorch has " << theirs;
+  EXPECT_LE(std::abs(ours - theirs), tolerance * std::abs(theirs))
+      << what << ": " << ours << ", PyTorch has " << theirs;
 }
 
 struct Trial {
   explicit Trial(const std::string& name, std::int64_t micro_batch)
-      : golden(read_golden(name)), model(models::make(golden.config, name + "/config.json")),
-        samples(golden.expected["samples_per_step"]), tokens(golden.expected["tokens_per_sample"]),
-        micro(micro_batch), runner(model, {micro_batch, tokens}) {
+      : golden(read_golden(name)),
+        model(models::make(golden.config, name + "/config.json")),
+        samples(golden.expected["samples_per_step"]),
+        tokens(golden.expected["tokens_per_sample"]),
+        micro(micro_batch),
+        runner(model, {micro_batch, tokens}) {
     std::size_t found = 0;
     for (const auto& [file_name, weight] : golden.weights) {
       std::size_t done = 0;
@@ -39,8 +44,8 @@ struct Trial {
     EXPECT_EQ(found, model.params.size());
   }
 
-  /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are left in
-  /// the runner. Balance losses are left in `balance`: of all layers together, then of each.
+  /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are
+  /// left in the runner. Balance losses are left in `balance`: of all layers together, then of each.
   double step(std::int64_t index) {
     const double scale = 1.0 / static_cast<double>(samples * tokens);
     runner.sums = {};
@@ -145,9 +150,13 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
       const Shape flat{param.numel()};
       const kernels::AdamWSegment all{0, param.numel(), run.model.params[p].decay};
       for (std::size_t m : {2 * p, 2 * p + 1}) moments[m].resize(static_cast<std::size_t>(param.numel()), 0.0F);
-      kernels::adamw({.param = param.reshape(flat), .exp_avg = {moments[2 * p].data(), flat},
-                      .exp_avg_sq = {moments[2 * p + 1].data(), flat}, .grad = grad.reshape(flat), .scalars = &scalars,
-                      .segments = {&all, 1}}, host_stream);
+      kernels::adamw({.param = param.reshape(flat),
+                      .exp_avg = {moments[2 * p].data(), flat},
+                      .exp_avg_sq = {moments[2 * p + 1].data(), flat},
+                      .grad = grad.reshape(flat),
+                      .scalars = &scalars,
+                      .segments = {&all, 1}},
+                     host_stream);
     }
   }
   EXPECT_GT(clipped, 0);
@@ -165,8 +174,8 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenRun,
-                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied",
-                                         "qwen3-moe", "qwen3-moe-fused", "mixtral"),
+                         testing::Values("tiny", "odd", "text", "llama", "llama3-rope", "qwen2", "qwen3",
+                                         "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

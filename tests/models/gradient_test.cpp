@@ -1,4 +1,5 @@
-// Finite differences in double: every module alone, and the whole model with its tied weight. Accumulation and short batches.
+// Finite differences in double: every module alone, and the whole model with its tied weight. Accumulation and short
+// batches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +16,10 @@ constexpr BatchShape shape{3, 5};
 constexpr std::int32_t vocab = 11;
 
 models::Model make_tiny() {
-  return models::make(R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2,
-                          "n_inner": 10, "layer_norm_epsilon": 1e-5})", "tiny", DType::f64);
+  return models::make(
+      R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2,
+                          "n_inner": 10, "layer_norm_epsilon": 1e-5})",
+      "tiny", DType::f64);
 }
 
 std::vector<std::int32_t> some_ids(std::uint64_t key) {
@@ -28,7 +31,10 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 
 class Gradients : public testing::Test {
  protected:
-  Gradients() { runner.randomise(3); targets[4] = kernels::ignore_index; }
+  Gradients() {
+    runner.randomise(3);
+    targets[4] = kernels::ignore_index;
+  }
 
   std::vector<std::vector<double>> all_grads() const {
     std::vector<std::vector<double>> grads;
@@ -170,11 +176,14 @@ TEST_F(Gradients, LogitsAreThoseOfTheLastTokenWhateverTheLength) {
 TEST(Logits, EpsilonOfTheNormIsTheConfigs) {
   constexpr double eps = 0.07;
   constexpr std::int64_t width = 6;
-  const models::Model model = models::make(R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 1,
-                                               "n_head": 2, "layer_norm_epsilon": 0.07})", "epsilon", DType::f64);
+  const models::Model model =
+      models::make(R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 1,
+                                               "n_head": 2, "layer_norm_epsilon": 0.07})",
+                   "epsilon", DType::f64);
   Runner runner(model, {1, 2});
   runner.randomise(8);
-  for (const char* name : {"h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias"}) {
+  for (const char* name :
+       {"h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias"}) {
     const TensorView& param = runner.param(runner.index(name));
     for (std::int64_t i = 0; i < param.numel(); ++i) set(param, i, 0);  // the block hands its input on
   }

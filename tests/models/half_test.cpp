@@ -1,5 +1,5 @@
-// Models in bf16 and f16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in fp32 and
-// in the type, what is kept and asked for in bytes, generation with a cache.
+// Models in bf16 and f16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in
+// fp32 and in the type, what is kept and asked for in bytes, generation with a cache.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +51,8 @@ struct Trial {
       const TensorView& param = runner.param(static_cast<int>(p));
       for (std::int64_t i = 0; i < param.numel(); ++i) {
         const auto x = static_cast<float>(0.5 * get(param, i));
-        set(param, i, static_cast<double>(rounded == DType::bf16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x))));
+        set(param, i,
+            static_cast<double>(rounded == DType::bf16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x))));
       }
     }
   }
@@ -109,7 +110,8 @@ TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
     const auto a = own.grad(p), b = beside.grad(p);
     for (std::size_t i = 0; i < a.size(); ++i) {
       const auto x = static_cast<float>(b[i]);
-      ASSERT_EQ(a[i], static_cast<double>(type() == DType::bf16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x))))
+      ASSERT_EQ(a[i],
+                static_cast<double>(type() == DType::bf16 ? static_cast<float>(bf16(x)) : static_cast<float>(f16(x))))
           << own.model.params[p].name << " " << i;
     }
   }
@@ -144,8 +146,10 @@ INSTANTIATE_TEST_SUITE_P(Families, HalfModel,
                          });
 
 TEST(HalfMemory, ABlockKeepsHalvesAndFp32Statistics) {
-  const models::Model model = models::make(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
-                                               "n_head": 12})", "gpt2");
+  const models::Model model =
+      models::make(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
+                                               "n_head": 12})",
+                   "gpt2");
   const BatchShape shape{4, 256};
   const std::size_t rows = 4 * 256;
   for (const DType half : {DType::bf16, DType::f16})

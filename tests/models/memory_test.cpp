@@ -1,4 +1,5 @@
-// What modules ask for: bounds of the memory kept per token, and that no module touches a byte more (Runner's guards) or less.
+// What modules ask for: bounds of the memory kept per token, and that no module touches a byte more (Runner's guards)
+// or less.
 #include <gtest/gtest.h>
 
 #include "models/carver.hpp"
@@ -11,7 +12,8 @@ using models::BatchShape;
 using models::Carver;
 using models::Phase;
 
-const char* const gpt2_124m = R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
+const char* const gpt2_124m =
+    R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
                                   "n_head": 12})";
 
 TEST(Memory, ABlockKeepsNineWidthsPerTokenAndWhatNormsAndSoftmaxNeed) {
@@ -32,7 +34,8 @@ TEST(Memory, WorkspaceOfABlockStaysUnderTenWidthsPerToken) {
   EXPECT_LE(model.modules[1]->workspace_bytes(shape, DType::f32, Phase::train), 10 * width);
   EXPECT_LE(model.modules[1]->workspace_bytes(shape, DType::f32, Phase::eval), 7 * width + width / 2);
   // no (B·T, V) buffer in the head
-  EXPECT_LT(model.modules.back()->workspace_bytes(shape, DType::f32, Phase::train), std::size_t{4} * 256 * 50257 * 4 / 2);
+  EXPECT_LT(model.modules.back()->workspace_bytes(shape, DType::f32, Phase::train),
+            std::size_t{4} * 256 * 50257 * 4 / 2);
 }
 
 TEST(Memory, ShorterBatchesNeverAskForMore) {
@@ -41,14 +44,17 @@ TEST(Memory, ShorterBatchesNeverAskForMore) {
     for (const Phase phase : {Phase::train, Phase::eval, Phase::logits})
       for (const std::int64_t rows : {1, 2, 3}) {
         EXPECT_LE(module->saved_bytes({rows, 256}, DType::f32), module->saved_bytes({4, 256}, DType::f32));
-        EXPECT_LE(module->workspace_bytes({rows, 256}, DType::f32, phase), module->workspace_bytes({4, 256}, DType::f32, phase))
+        EXPECT_LE(module->workspace_bytes({rows, 256}, DType::f32, phase),
+                  module->workspace_bytes({4, 256}, DType::f32, phase))
             << module->name();
       }
 }
 
 TEST(Memory, GuardsAreWholeOnOddShapes) {
-  const models::Model model = models::make(R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2,
-                                               "n_head": 5, "n_inner": 13})", "odd");
+  const models::Model model =
+      models::make(R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2,
+                                               "n_head": 5, "n_inner": 13})",
+                   "odd");
   Runner runner(model, {3, 17});
   runner.randomise(1);
   for (const BatchShape shape : {BatchShape{3, 17}, BatchShape{1, 17}, BatchShape{2, 1}}) {

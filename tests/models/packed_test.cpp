@@ -1,4 +1,5 @@
-// Packed rows: loss and every gradient are those of the documents alone, in every family; padding takes no part in anything.
+// Packed rows: loss and every gradient are those of the documents alone, in every family; padding takes no part in
+// anything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,20 +17,25 @@ using Ids = std::vector<std::int32_t>;
 using Grads = std::vector<std::vector<double>>;
 
 constexpr std::int32_t vocab = 11;
-constexpr const char* gpt2 = R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 16, "n_embd": 6, "n_layer": 2, "n_head": 3})";
-constexpr const char* llama = R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+constexpr const char* gpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 16, "n_embd": 6, "n_layer": 2, "n_head": 3})";
+constexpr const char* llama =
+    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7,
   "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})";
-constexpr const char* qwen2 = R"({"model_type": "qwen2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
+constexpr const char* qwen2 =
+    R"({"model_type": "qwen2", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 8,
   "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 7})";
-constexpr const char* qwen3 = R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+constexpr const char* qwen3 =
+    R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true,
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}})";
 constexpr const char* experts =
     R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5,
   "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true})";
-constexpr const char* balanced = R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
+constexpr const char* balanced =
+    R"({"model_type": "mixtral", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6,
   "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "num_local_experts": 4,
   "num_experts_per_tok": 2, "output_router_logits": true, "router_aux_loss_coef": 0.5})";
 
@@ -45,7 +51,8 @@ struct Packed {
   void add(std::int64_t tokens) {
     for (std::int64_t t = 0; t < std::max<std::int64_t>(tokens, 1); ++t) {
       ids.push_back(static_cast<std::int32_t>(uniform(1, ids.size()) * vocab));
-      targets.push_back(t + 1 < tokens ? static_cast<std::int32_t>(uniform(2, ids.size()) * vocab) : kernels::ignore_index);
+      targets.push_back(t + 1 < tokens ? static_cast<std::int32_t>(uniform(2, ids.size()) * vocab)
+                                       : kernels::ignore_index);
       positions.push_back(static_cast<std::int32_t>(t));
     }
   }
@@ -127,7 +134,8 @@ TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
   (void)together.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
   EXPECT_NEAR(together.sums.loss.value(), apart.sums.loss.value(), 1e-12);
   for (const int layer : {-1, 0, 1})
-    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer), 1e-12)
+    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer),
+                1e-12)
         << layer;
   expect_near(model, grads_of(together, model), grads_of(apart, model));
 }

@@ -71,7 +71,8 @@ Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : m
     params_.push_back(add(numel * size_of(model.dtype))->view(model.dtype, spec.shape));
     grads_.push_back(add(numel * size_of(gradients))->view(gradients, spec.shape));
   }
-  const std::size_t activation = static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);
+  const std::size_t activation =
+      static_cast<std::size_t>(most.batch * most.tokens * model.hidden) * size_of(model.dtype);
   for (const auto& module : model.modules) {
     saved_.push_back(add(module->saved_bytes(most, model.dtype)));
     boundaries_.push_back(add(activation));
@@ -134,14 +135,15 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
        .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), room_}});
 }
 
-void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy, const TensorView& dx,
-                      std::vector<std::uint8_t>& accumulate) {
+void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy,
+                      const TensorView& dx, std::vector<std::uint8_t>& accumulate) {
   const models::Module& m = *model_.modules[module];
   std::vector<std::uint8_t> flags;
   for (const int p : m.params()) {
     std::uint8_t& flag = accumulate[static_cast<std::size_t>(p)];
     flags.push_back(flag);
-    if (!flag) std::memset(grads_[static_cast<std::size_t>(p)].data, 0xFF, grads_[static_cast<std::size_t>(p)].nbytes());
+    if (!flag)
+      std::memset(grads_[static_cast<std::size_t>(p)].data, 0xFF, grads_[static_cast<std::size_t>(p)].nbytes());
     flag = 1;  // later contributors add
   }
   Guarded& workspace = *workspace_[static_cast<int>(Phase::train)];
@@ -163,8 +165,12 @@ void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, 
 double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
                      double loss_scale, const Step& step) {
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &sums,
-                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows}, .router = router};
+  const Batch batch{.ids = {ids.data(), rows},
+                    .targets = {targets.data(), rows},
+                    .loss_scale = &loss_scale,
+                    .sums = &sums,
+                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows},
+                    .router = router};
   const std::size_t count = model_.modules.size();
   for (std::size_t m = 0; m < count; ++m) {
     saved_[m]->poison();
@@ -188,7 +194,8 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
     const auto x = m ? values(activation(m - 1, shape)) : std::vector<double>{};
     backward(m, shape, batch, dy, dx, accumulate);
     if (m) {
-      EXPECT_EQ(x, values(activation(m - 1, shape))) << "backward of " << model_.modules[m]->name() << " changed its input";
+      EXPECT_EQ(x, values(activation(m - 1, shape)))
+          << "backward of " << model_.modules[m]->name() << " changed its input";
     }
     dy = dx;
     dy_buffer = dx_buffer;
@@ -197,10 +204,14 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
   return sums.loss.value() / static_cast<double>(sums.tokens);
 }
 
-double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) {
+double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids,
+                        const std::vector<std::int32_t>& targets) {
   const Shape rows{shape.batch, shape.tokens};
-  const Batch batch{.ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .sums = &sums,
-                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows}, .router = router};
+  const Batch batch{.ids = {ids.data(), rows},
+                    .targets = {targets.data(), rows},
+                    .sums = &sums,
+                    .positions = packed.empty() ? TensorView{} : TensorView{packed.data(), rows},
+                    .router = router};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::eval, shape, batch);
   check_guards();
   return sums.loss.value() / static_cast<double>(sums.tokens);
@@ -251,8 +262,11 @@ void Runner::check_module(std::size_t module, BatchShape shape, const std::vecto
   const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
   const double loss_scale = 0.125;
   kernels::LossSums loss;
-  const Batch batch{
-      .ids = {ids.data(), rows}, .targets = {targets.data(), rows}, .loss_scale = &loss_scale, .sums = &loss, .router = router};
+  const Batch batch{.ids = {ids.data(), rows},
+                    .targets = {targets.data(), rows},
+                    .loss_scale = &loss_scale,
+                    .sums = &loss,
+                    .router = router};
   // The scalar to differentiate: the head's own loss, else a random weighting of the output.
   const TensorView dy = gradient_a_->view(model_.dtype, full), dx = gradient_b_->view(model_.dtype, full);
   std::vector<double> weighting;

@@ -1,6 +1,6 @@
 #pragma once
-// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as the
-// model asked for, stands between guard bytes, and is full of NaN before anybody writes it.
+// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as
+// the model asked for, stands between guard bytes, and is full of NaN before anybody writes it.
 
 #include <functional>
 #include <memory>
@@ -35,9 +35,10 @@ std::vector<double> values(const TensorView& tensor);
 double norm(const TensorView& tensor);
 
 struct Step {
-  bool in_place = true;     // dx is dy's memory
-  bool recompute = false;   // saved is forgotten and made again before backward
-  std::vector<std::uint8_t> accumulate;  // per parameter of the model, before its first contributor; empty: overwrite all
+  bool in_place = true;    // dx is dy's memory
+  bool recompute = false;  // saved is forgotten and made again before backward
+  std::vector<std::uint8_t>
+      accumulate;  // per parameter of the model, before its first contributor; empty: overwrite all
 };
 
 class Runner {
@@ -52,19 +53,22 @@ class Runner {
   [[nodiscard]] const TensorView& grad(int i) const { return grads_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] int index(const std::string& name) const;
 
-  /// Forward and backward over all modules; ids and targets are (batch, tokens). Returns the mean loss of the sums it adds to.
+  /// Forward and backward over all modules; ids and targets are (batch, tokens). Returns the mean loss of the sums it
+  /// adds to.
   double train(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
                double loss_scale, const Step& step = {});
-  double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets);
+  double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids,
+                  const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
   /// Generation: room for keys and values, full of NaN; then passes that see what earlier ones showed
   /// (positions empty: the first).
   void open_cache(models::BatchShape room);
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
-                                    const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& lengths);
+                                    const std::vector<std::int32_t>& positions,
+                                    const std::vector<std::int32_t>& lengths);
   kernels::LossSums sums;
   std::vector<std::int32_t> packed;  // Batch::positions of train and evaluate; empty: absent
-  TensorView router;  // Batch::router of the last pass; absent without experts
+  TensorView router;                 // Batch::router of the last pass; absent without experts
 
   /// Finite differences of one module alone: its parameters, and its input. Fails the test where they differ.
   void check_module(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
@@ -87,7 +91,7 @@ class Runner {
   std::vector<std::unique_ptr<Guarded>> buffers_;
   std::vector<TensorView> params_, grads_;
   std::vector<Guarded*> saved_, boundaries_;
-  Guarded* workspace_[3] = {};  // by phase
+  Guarded* workspace_[3] = {};    // by phase
   std::vector<Guarded*> caches_;  // by module
   models::BatchShape room_;
   Guarded *gradient_a_ = nullptr, *gradient_b_ = nullptr;

@@ -13,8 +13,9 @@ using models::make;
 using models::Model;
 
 std::string config(int layers, int hidden, int heads) {
-  return strfmt(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": %d, "n_layer": %d, "n_head": %d})",
-                hidden, layers, heads);
+  return strfmt(
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": %d, "n_layer": %d, "n_head": %d})",
+      hidden, layers, heads);
 }
 
 const ParamSpec& find(const Model& model, const std::string& name) {
@@ -32,14 +33,20 @@ TEST(Table, ParametersOfTheReleasedModels) {
 
 TEST(Table, NamesAndShapesAreHuggingFaces) {
   const Model m = make(config(2, 768, 12), "two layers");
-  const std::vector<std::pair<std::string, Shape>> expected = {
-      {"wte.weight", {50257, 768}}, {"wpe.weight", {1024, 768}},
-      {"h.0.ln_1.weight", {768}}, {"h.0.ln_1.bias", {768}},
-      {"h.0.attn.c_attn.weight", {768, 2304}}, {"h.0.attn.c_attn.bias", {2304}},
-      {"h.0.attn.c_proj.weight", {768, 768}}, {"h.0.attn.c_proj.bias", {768}},
-      {"h.0.ln_2.weight", {768}}, {"h.0.ln_2.bias", {768}},
-      {"h.0.mlp.c_fc.weight", {768, 3072}}, {"h.0.mlp.c_fc.bias", {3072}},
-      {"h.0.mlp.c_proj.weight", {3072, 768}}, {"h.0.mlp.c_proj.bias", {768}}};
+  const std::vector<std::pair<std::string, Shape>> expected = {{"wte.weight", {50257, 768}},
+                                                               {"wpe.weight", {1024, 768}},
+                                                               {"h.0.ln_1.weight", {768}},
+                                                               {"h.0.ln_1.bias", {768}},
+                                                               {"h.0.attn.c_attn.weight", {768, 2304}},
+                                                               {"h.0.attn.c_attn.bias", {2304}},
+                                                               {"h.0.attn.c_proj.weight", {768, 768}},
+                                                               {"h.0.attn.c_proj.bias", {768}},
+                                                               {"h.0.ln_2.weight", {768}},
+                                                               {"h.0.ln_2.bias", {768}},
+                                                               {"h.0.mlp.c_fc.weight", {768, 3072}},
+                                                               {"h.0.mlp.c_fc.bias", {3072}},
+                                                               {"h.0.mlp.c_proj.weight", {3072, 768}},
+                                                               {"h.0.mlp.c_proj.bias", {768}}};
   ASSERT_EQ(m.params.size(), 2 + 12 * 2 + 2U);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(m.params[i].name, expected[i].first);
@@ -78,12 +85,15 @@ TEST(Table, InitialValuesAndDecay) {
     EXPECT_TRUE(p.trainable);
     EXPECT_EQ(p.init.kind, matrix        ? Initializer::Kind::normal
                            : norm_weight ? Initializer::Kind::ones
-                                         : Initializer::Kind::zeros) << p.name;
+                                         : Initializer::Kind::zeros)
+        << p.name;
     const double std = p.name.ends_with("c_proj.weight") ? 0.02 / std::sqrt(24.0) : 0.02;
     EXPECT_DOUBLE_EQ(p.init.std, matrix ? std : 0.0) << p.name;
   }
-  const Model wide = make(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 4, "n_embd": 8, "n_layer": 2, "n_head": 1,
-                              "n_inner": 5, "initializer_range": 0.5})", "n_inner");
+  const Model wide =
+      make(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 4, "n_embd": 8, "n_layer": 2, "n_head": 1,
+                              "n_inner": 5, "initializer_range": 0.5})",
+           "n_inner");
   EXPECT_EQ(find(wide, "h.1.mlp.c_fc.weight").shape, (Shape{8, 5}));
   EXPECT_DOUBLE_EQ(find(wide, "wte.weight").init.std, 0.5);
   EXPECT_DOUBLE_EQ(find(wide, "h.1.mlp.c_proj.weight").init.std, 0.25);
@@ -93,7 +103,8 @@ TEST(Table, FlopsOfTheModulesAddUpToTheFormula) {
   const Model m = make(config(12, 768, 12), "gpt2");
   EXPECT_EQ(m.num_matmul_params(), 12LL * 12 * 768 * 768 + 50257LL * 768);
   EXPECT_EQ(m.attention_width, 12 * 768);
-  for (const models::BatchShape shape : {models::BatchShape{4, 256}, models::BatchShape{1, 1}, models::BatchShape{3, 1024}}) {
+  for (const models::BatchShape shape :
+       {models::BatchShape{4, 256}, models::BatchShape{1, 1}, models::BatchShape{3, 1024}}) {
     double sum = 0;
     for (const auto& module : m.modules) sum += module->forward_flops(shape) + module->backward_flops(shape);
     const auto tokens = static_cast<double>(shape.batch * shape.tokens);

@@ -51,9 +51,11 @@ TEST(Batch, SolvesForWhatIsMissing) {
 TEST(Batch, AContradictionPrintsTheEquationAndTheWaysOut) {
   const std::string line = refused(96, 4, 5, 8);
   EXPECT_THAT(line, testing::HasSubstr("global_batch_size 96 != micro 4 x accumulation 5 x ranks 8 = 160"));
-  EXPECT_THAT(line, testing::HasSubstr("Set gradient_accumulation_steps=3 or global_batch_size=160, or drop one of the three"));
+  EXPECT_THAT(
+      line, testing::HasSubstr("Set gradient_accumulation_steps=3 or global_batch_size=160, or drop one of the three"));
   refused(10, 1, 9, 1);
-  EXPECT_THAT(refused(10, {}, 6, 1), testing::HasSubstr("no micro-batch makes 6 accumulation steps of global_batch_size 10"));
+  EXPECT_THAT(refused(10, {}, 6, 1),
+              testing::HasSubstr("no micro-batch makes 6 accumulation steps of global_batch_size 10"));
 }
 
 TEST(Batch, NumbersThatAreNoBatchAreRefused) {

@@ -14,7 +14,8 @@
 namespace tessera::test {
 namespace {
 
-constexpr const char* config = R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
+constexpr const char* config =
+    R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
   "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
 constexpr const char* experts =
     R"({"model_type": "mixtral", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1,
@@ -71,8 +72,10 @@ TEST(PlanDevice, EachMicroBatchHasItsWords) {
 
 TEST(PlanDevice, CudnnsScratchIsPlanned) {
   if (!cuda_built) GTEST_SKIP() << "what kernels on a device take is known where CUDA is built";
-  const models::Model small = models::make(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 64, "n_positions": 1024, "n_ctx": 1024,
-  "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})", "test", DType::bf16);
+  const models::Model small = models::make(
+      R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 64, "n_positions": 1024, "n_ctx": 1024,
+  "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})",
+      "test", DType::bf16);
   plan::RunSpec spec = spec_of(small, nccl);
   spec.tokens = 1024;
   spec.strategy.policy.param_dtype = DType::bf16;

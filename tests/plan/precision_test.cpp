@@ -8,7 +8,8 @@
 namespace tessera::test {
 namespace {
 
-constexpr const char* config = R"({"model_type": "gpt2", "n_layer": 5, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
+constexpr const char* config =
+    R"({"model_type": "gpt2", "n_layer": 5, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
   "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
 
 struct Case {
@@ -26,8 +27,10 @@ plan::RunPlan plan_of(const Case& c) {
   spec.strategy.policy.param_dtype = c.compute;
   spec.strategy.policy.reduce_dtype = c.reduce;
   spec.topology = c.topology;
-  spec.batch = {
-      .global_batch = 4 * c.accumulation, .micro_batch = 1, .world = 4, .accumulation = static_cast<int>(c.accumulation)};
+  spec.batch = {.global_batch = 4 * c.accumulation,
+                .micro_batch = 1,
+                .world = 4,
+                .accumulation = static_cast<int>(c.accumulation)};
   spec.tokens = 16;
   return plan::make_plan(spec);
 }
@@ -38,7 +41,9 @@ std::size_t elements(const plan::RunPlan& plan) {
   return padded;
 }
 
-std::size_t bytes(const plan::RunPlan& plan, Category category) { return plan.costs.memory[static_cast<int>(category)]; }
+std::size_t bytes(const plan::RunPlan& plan, Category category) {
+  return plan.costs.memory[static_cast<int>(category)];
+}
 
 /// Of slots whose names begin so.
 std::size_t bytes_of_slots(const plan::RunPlan& plan, const std::string& prefix) {
@@ -93,7 +98,8 @@ TEST(PlanPrecision, ReplicasSumWhatTheShardAxisLeftInFp32) {
   Case zero0_halves = zero0;
   zero0_halves.reduce = DType::bf16;
   const plan::RunPlan whole = plan_of(zero0), half = plan_of(zero0_halves);
-  EXPECT_EQ(whole.costs.replicate_axis.across_nodes - half.costs.replicate_axis.across_nodes, 2 * elements(whole) / 4 * 3);
+  EXPECT_EQ(whole.costs.replicate_axis.across_nodes - half.costs.replicate_axis.across_nodes,
+            2 * elements(whole) / 4 * 3);
   EXPECT_EQ(bytes_of_slots(half, "reduced."), 4 * elements(half));  // no gradient is its own sum
 }
 

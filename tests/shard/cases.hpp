@@ -11,8 +11,8 @@ namespace tessera::test {
 /// A model as schedules see it.
 struct ModelShape {
   int num_blocks = 2;
-  bool tied = true;        // the head reads, and contributes to, the embedding
-  bool adapters = false;   // one more unit, which every block reads and contributes to
+  bool tied = true;       // the head reads, and contributes to, the embedding
+  bool adapters = false;  // one more unit, which every block reads and contributes to
   bool frozen_embed = false;
   bool embed_reads_late = false;  // the first module's backward reads its unit and contributes nothing
   std::int64_t embed = 5000, block = 1000, head = 100;
@@ -32,7 +32,8 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   using Units = std::vector<int>;
   const int embed = unit("embed", shape.embed);
   const Units late = shape.embed_reads_late ? Units{embed} : Units{};
-  in.modules.push_back({"embed", {embed}, late, shape.frozen_embed || shape.embed_reads_late ? Units{} : Units{embed}, false});
+  in.modules.push_back(
+      {"embed", {embed}, late, shape.frozen_embed || shape.embed_reads_late ? Units{} : Units{embed}, false});
   Units blocks;
   for (int i = 0; i < shape.num_blocks; ++i) blocks.push_back(unit("h." + std::to_string(i), shape.block));
   const int head = unit("head", shape.head);

@@ -70,8 +70,9 @@ TEST(Counts, NothingIsGatheredOnAShardAxisOfOne) {
   });
 }
 
-// The blocks share K = min(L, 1 + prefetch) slots. The first forward gathers all L; each of the 2A - 1 turns (forward to
-// backward, backward to the next forward) finds K of them still there. Embedding and head have slots of their own: once a step.
+// The blocks share K = min(L, 1 + prefetch) slots. The first forward gathers all L; each of the 2A - 1 turns (forward
+// to backward, backward to the next forward) finds K of them still there. Embedding and head have slots of their own:
+// once a step.
 TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
   for (const char* word : {"3", "HYBRID_SHARD"}) {
     sweep(word, [](ScheduleInput& in, int blocks, int num_micro, int prefetch) {
@@ -103,8 +104,9 @@ TEST(Counts, PeakByFormula) {
     in.policy.reduce = Reduce::last;  // sums of several micro-batches wait whole
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? blocks : std::min(blocks, 2)));
   });
-  sweep("1",
-        [&](ScheduleInput& in, int blocks, int, int) { EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks)); });
+  sweep("1", [&](ScheduleInput& in, int blocks, int, int) {
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks));
+  });
   sweep("0", [&](ScheduleInput& in, int blocks, int num_micro, int) {
     EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? std::min(blocks, 2) : blocks));
@@ -209,7 +211,8 @@ TEST(Counts, EveryAccumulationAndPrefetchIsSafe) {
   }
 }
 
-// As long as a 70B model's: 82 units, 64 micro-batches. Every micro-batch but the first and last adds the same instructions.
+// As long as a 70B model's: 82 units, 64 micro-batches. Every micro-batch but the first and last adds the same
+// instructions.
 TEST(Counts, LongSchedulesGrowLinearly) {
   const auto built = [](int num_micro) {
     const ScheduleInput in = schedule_input({.num_blocks = 80}, make_strategy("3", 1024, 0, 8), num_micro);

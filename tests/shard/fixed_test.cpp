@@ -66,7 +66,8 @@ TEST(Fixed, TheVerifierKnowsWhatFixedMeans) {
   // What is given back has to be gathered all the same.
   const ScheduleInput cut = fixed_input("3");
   Schedule lost = build_forward(cut, /*with_loss=*/true);
-  const auto gather = std::find_if(lost.list.begin(), lost.list.end(), [](const Instruction& i) { return i.op == Op::gather; });
+  const auto gather =
+      std::find_if(lost.list.begin(), lost.list.end(), [](const Instruction& i) { return i.op == Op::gather; });
   ASSERT_NE(gather, lost.list.end());
   gather->op = Op::release;
   EXPECT_FALSE(verify(lost, cut.mesh).empty());

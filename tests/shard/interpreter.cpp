@@ -1,4 +1,5 @@
-// Buffers as cells with a stamp; instructions as two events, a start that looks and a finish that looks again and writes.
+// Buffers as cells with a stamp; instructions as two events, a start that looks and a finish that looks again and
+// writes.
 
 #include "tests/shard/interpreter.hpp"
 
@@ -258,7 +259,8 @@ class Machine {
       if (found->second < 0 || at(found->second) >= s_.slots.size()) wrong(rank_, in, "is given no slot");
       const View& view = r.views[at(found->second)];
       reads(view);
-      if (view.unit != unit || !view.fresh) wrong(rank_, in, "reads " + s_.units[at(unit)] + ", which is not gathered there");
+      if (view.unit != unit || !view.fresh)
+        wrong(rank_, in, "reads " + s_.units[at(unit)] + ", which is not gathered there");
       for (int q = 0; q < shards_; ++q) {
         const ParamMemory& part = memory(rank_, found->second)[at(q)];
         reads(part);
@@ -277,7 +279,8 @@ class Machine {
 
   /// All on one stream: what each buffer of activations holds, checked and set at once.
   void activations(Rank& r, const Instruction& in) {
-    const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1}, above{step_, in.micro, in.module + 1};
+    const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1},
+        above{step_, in.micro, in.module + 1};
     const bool last = in.module + 1 == static_cast<int>(s_.modules.size()),
                again = s_.recompute && s_.modules[at(in.module)].recomputable;
     if (in.module > 0 && r.output[at(in.module - 1)] != below) wrong(rank_, in, "has no input");
@@ -449,8 +452,9 @@ class Machine {
   int shards_ = 1, length_ = 0;
   std::array<std::vector<int>, 3> streams_;
   std::vector<Rank> ranks_;
-  std::vector<std::vector<std::array<ParamMemory, 2>>> memory_;  // by rank (in place: by first rank of a group), slot, interval
-  std::vector<std::uint64_t> full_;                              // by unit: all contributions of a step
+  std::vector<std::vector<std::array<ParamMemory, 2>>>
+      memory_;                       // by rank (in place: by first rank of a group), slot, interval
+  std::vector<std::uint64_t> full_;  // by unit: all contributions of a step
   // Of the event in progress:
   int rank_ = 0, step_ = 0, index_ = 0;
   std::size_t stream_ = 0;
@@ -462,9 +466,7 @@ std::string interpret(const Schedule& schedule, const Mesh& mesh, const Choice& 
   try {
     Machine(schedule, mesh).run(choice);
     return {};
-  } catch (const Fault& fault) {
-    return fault.what();
-  }
+  } catch (const Fault& fault) { return fault.what(); }
 }
 
 }  // namespace tessera::test

@@ -27,11 +27,12 @@ struct Model {
   std::vector<UnitSpec> units;
 };
 
-/// Odd shapes, a parameter of one element, one smaller than any world, a unit of one tiny parameter, an empty parameter.
+/// Odd shapes, a parameter of one element, one smaller than any world, a unit of one tiny parameter, an empty
+/// parameter.
 Model odd_model() {
   Model m;
-  m.params = {param("wte", {257, 48}), param("wpe", {33, 48}), param("w", {48, 144}), param("b", {144}), param("one", {1}),
-              param("tiny", {7}),      param("empty", {0, 5}), param("ln", {48})};
+  m.params = {param("wte", {257, 48}), param("wpe", {33, 48}), param("w", {48, 144}),  param("b", {144}),
+              param("one", {1}),       param("tiny", {7}),     param("empty", {0, 5}), param("ln", {48})};
   m.units = {{"embed", {0, 1}}, {"h.0", {2, 3, 4, 6}}, {"tiny", {5}}, {"head", {7}}};
   return m;
 }
@@ -57,7 +58,8 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
         EXPECT_EQ(piece.unit_offset, layout.offset_of(piece.param) + piece.param_offset);
         EXPECT_GE(piece.unit_offset, s * layout.shard_numel(u));
         EXPECT_LE(piece.unit_offset + piece.length, (s + 1) * layout.shard_numel(u));
-        for (std::int64_t e = 0; e < piece.length; ++e) ++owners[piece.param][static_cast<std::size_t>(piece.param_offset + e)];
+        for (std::int64_t e = 0; e < piece.length; ++e)
+          ++owners[piece.param][static_cast<std::size_t>(piece.param_offset + e)];
       }
     }
   }

@@ -1,5 +1,6 @@
-// Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the verifier must
-// refuse the mutant. Built twice: a sample (quick), and with TESSERA_ALL_MUTANTS every mutant of every schedule (full).
+// Mutation: change one thing in a valid schedule. If the interpreter finds an interleaving that goes wrong, the
+// verifier must refuse the mutant. Built twice: a sample (quick), and with TESSERA_ALL_MUTANTS every mutant of every
+// schedule (full).
 
 #include <gtest/gtest.h>
 
@@ -73,9 +74,10 @@ class Mutants {
   void edges(int i) {
     const auto& after = s_.list[at(i)].after;
     for (std::size_t d = 0; d < after.size(); ++d) {
-      auto& deleted = add("deleted wait", "no wait of " + describe(s_, i) + " for " + describe(s_, after[d]), {after[d], i})
-                          .schedule.list[at(i)]
-                          .after;
+      auto& deleted =
+          add("deleted wait", "no wait of " + describe(s_, i) + " for " + describe(s_, after[d]), {after[d], i})
+              .schedule.list[at(i)]
+              .after;
       deleted.erase(deleted.begin() + static_cast<std::ptrdiff_t>(d));
       for (int k = 0; k < 3; ++k) {
         const int target = static_cast<int>(random_() % s_.list.size());
@@ -131,7 +133,8 @@ class Mutants {
     for (int p = 0; p < s_.num_partials; ++p) {
       if (p != in.fold.target)
         add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
-      auto& fold = add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.fold;
+      auto& fold =
+          add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.fold;
       if (std::erase(fold, p) == 0) fold.push_back(p);
     }
   }
@@ -185,7 +188,8 @@ std::vector<Subject> subjects() {
     }
     for (const bool with_loss : {true, false}) {
       const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
-      out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"), build_forward(in, with_loss), in.mesh});
+      out.push_back(
+          {std::string(word) + (with_loss ? ", evaluation" : ", generation"), build_forward(in, with_loss), in.mesh});
     }
   }
   add_train(out, "one rank", schedule_input({}, make_strategy("3", 1, 0, 1), 2));
@@ -198,8 +202,8 @@ struct Score {
 };
 
 void print(const std::string& of, const Score& score) {
-  std::printf("%-14s %6d mutants: %6d unsafe, %6d refused, %d missed; %d refused and not broken (%.1f %%)\n", of.c_str(),
-              score.mutants, score.unsafe, score.refused, score.missed, score.unproven,
+  std::printf("%-14s %6d mutants: %6d unsafe, %6d refused, %d missed; %d refused and not broken (%.1f %%)\n",
+              of.c_str(), score.mutants, score.unsafe, score.refused, score.missed, score.unproven,
               100.0 * score.unproven / std::max(score.refused, 1));
 }
 

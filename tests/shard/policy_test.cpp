@@ -31,7 +31,8 @@ TEST(Strategies, TheTable) {
   for (const char* word : {"1", "zero1", "ZERO1", "ZeRO-1"}) expect_row(word, 0, "ZeRO-1", Mesh(1, 8), false, false);
   for (const char* word : {"2", "zero2", "SHARD_GRAD_OP", "Shard_Grad_Op"})
     expect_row(word, 0, "ZeRO-2", Mesh(1, 8), true, false);
-  for (const char* word : {"3", "zero3", "FULL_SHARD", "full_shard"}) expect_row(word, 0, "ZeRO-3", Mesh(1, 8), true, true);
+  for (const char* word : {"3", "zero3", "FULL_SHARD", "full_shard"})
+    expect_row(word, 0, "ZeRO-3", Mesh(1, 8), true, true);
   for (const char* word : {"HYBRID_SHARD", "hybrid_shard"}) expect_row(word, 0, "HYBRID_SHARD", Mesh(2, 4), true, true);
   expect_row("HYBRID_SHARD_ZERO2", 0, "hybrid ZeRO-2", Mesh(2, 4), true, false);
   expect_row("HYBRID_SHARD", 2, "HYBRID_SHARD", Mesh(4, 2), true, true);

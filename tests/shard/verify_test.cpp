@@ -1,4 +1,5 @@
-// What the verifier says, and that it says it of the right instruction. That it misses nothing is the mutation test's to show.
+// What the verifier says, and that it says it of the right instruction. That it misses nothing is the mutation test's
+// to show.
 
 #include "runtime/shard/verify.hpp"
 
@@ -80,7 +81,8 @@ TEST(Verify, AnUpdateBeforeTheNorm) {
   EXPECT_THAT(first_violation(s), HasSubstr("is not ordered after norm"));
 }
 
-// In place, an owner's update must wait for the reads of its peers; nothing but the norm that all ranks meet in says so.
+// In place, an owner's update must wait for the reads of its peers; nothing but the norm that all ranks meet in says
+// so.
 TEST(Verify, PeersAreReadersInPlace) {
   ScheduleInput in = schedule_input({.num_blocks = 1, .embed_reads_late = true}, {"ZeRO-3", sharded, {}}, 1);
   in.params_in_place = true;

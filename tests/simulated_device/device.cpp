@@ -51,7 +51,8 @@ struct Machine {
   int open = 0;  // kernels and copies under way
 
   void protect(int rights) const {
-    for (const auto& [block, bytes] : memory) TESSERA_ASSERT(mprotect(const_cast<std::byte*>(block), bytes, rights) == 0);
+    for (const auto& [block, bytes] : memory)
+      TESSERA_ASSERT(mprotect(const_cast<std::byte*>(block), bytes, rights) == 0);
   }
   void run(const std::function<void()>& work) {
     if (open++ == 0) protect(PROT_READ | PROT_WRITE);
@@ -169,11 +170,12 @@ void copy(const RowCopy& c, StreamView stream) {
     const std::size_t bytes = pitch * (c.rows - 1) + c.width;
     return simulated::on_device(data, bytes) || simulated::pinned(data, bytes);
   };
-  const bool at_once = !known(c.to, c.to_pitch) || !known(c.from, c.from_pitch);  // memory that is not pinned: the host waits
+  const bool at_once =
+      !known(c.to, c.to_pitch) || !known(c.from, c.from_pitch);  // memory that is not pinned: the host waits
   simulated::launch(stream, [c] {
     for (std::size_t row = 0; row < c.rows; ++row)
-      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch, static_cast<const std::byte*>(c.from) + row * c.from_pitch,
-                   c.width);
+      std::memmove(static_cast<std::byte*>(c.to) + row * c.to_pitch,
+                   static_cast<const std::byte*>(c.from) + row * c.from_pitch, c.width);
   });
   if (!at_once) return;
   const std::lock_guard lock(machine().mutex);
@@ -281,9 +283,18 @@ Library::Library(std::string soname, std::string package)
 bool Library::there() { return false; }
 std::string Library::path() { return {}; }
 void* Library::symbol(const char*) { throw Error(ExitCode::usage, soname_ + " is not simulated"); }
-Library& Library::cublaslt() { static Library one("libcublasLt", ""); return one; }
-Library& Library::nccl() { static Library one("libnccl", ""); return one; }
-Library& Library::cudnn() { static Library one("libcudnn", ""); return one; }
+Library& Library::cublaslt() {
+  static Library one("libcublasLt", "");
+  return one;
+}
+Library& Library::nccl() {
+  static Library one("libnccl", "");
+  return one;
+}
+Library& Library::cudnn() {
+  static Library one("libcudnn", "");
+  return one;
+}
 std::string cublaslt_version() { return {}; }
 std::string nccl_version() { return {}; }
 std::string cudnn_version() { return {}; }

@@ -55,9 +55,9 @@ Args taken(Args args, Members... members) {
 }  // namespace
 
 // NAME(args, stream): the op of that name, with these members of its arguments as views.
-#define SIMULATED(name, Args, ...)                                              \
-  void name(const Args& given, StreamView stream) {                             \
-    using A = Args;                                                             \
+#define SIMULATED(name, Args, ...)                                                                       \
+  void name(const Args& given, StreamView stream) {                                                      \
+    using A = Args;                                                                                      \
     simulated::launch(stream, [args = taken(given, __VA_ARGS__)] { kernels::name(args, host_stream); }); \
   }
 
@@ -71,15 +71,16 @@ SIMULATED(swiglu_backward, SwigluBackwardArgs, &A::gate, &A::up, &A::dy, &A::dga
 SIMULATED(rope_table, RopeTableArgs, &A::positions, &A::table)
 SIMULATED(rope, RopeArgs, &A::x, &A::table, &A::positions)
 SIMULATED(embedding_forward, EmbeddingForwardArgs, &A::ids, &A::tokens_table, &A::positions_table, &A::positions, &A::y)
-SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table, &A::positions,
-          &A::workspace)
+SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table,
+          &A::positions, &A::workspace)
 SIMULATED(rms_norm_forward, RmsNormForwardArgs, &A::x, &A::weight, &A::y, &A::rstd)
 SIMULATED(rms_norm_apply, RmsNormApplyArgs, &A::x, &A::weight, &A::rstd, &A::y)
-SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight, &A::workspace)
+SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight,
+          &A::workspace)
 SIMULATED(layer_norm_forward, LayerNormForwardArgs, &A::x, &A::weight, &A::bias, &A::y, &A::mean, &A::rstd)
 SIMULATED(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)
-SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx, &A::dweight,
-          &A::dbias, &A::workspace)
+SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx,
+          &A::dweight, &A::dbias, &A::workspace)
 SIMULATED(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)
 SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace,
           &A::positions)
@@ -111,8 +112,8 @@ void gemm(const GemmArgs& given, StreamView stream) {
     const GemmPlan plan = plan_gemm(given);
     if (own.noting) own.noted.try_emplace(plan, Products::Call{given.c, plan.result_pitch, stream});
   }
-  simulated::launch(stream,
-                    [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
+  simulated::launch(
+      stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
 }
 
 void note_products() {
@@ -122,7 +123,8 @@ void note_products() {
   own.noted.clear();
 }
 
-/// There is nothing to time. What timing may do is done: results, where the step's own will lie, are no numbers afterwards.
+/// There is nothing to time. What timing may do is done: results, where the step's own will lie, are no numbers
+/// afterwards.
 std::size_t end_noting(Timing timing) {
   Products& own = products();
   const std::lock_guard lock(own.mutex);
@@ -134,7 +136,8 @@ std::size_t end_noting(Timing timing) {
     simulated::launch(call.stream, [c = call.result, pitch = static_cast<std::size_t>(call.pitch)] {
       const std::size_t size = size_of(c.dtype);
       for (std::size_t row = 0; row < static_cast<std::size_t>(c.shape[0]); ++row)
-        std::memset(static_cast<std::byte*>(c.data) + row * pitch * size, 0xff, static_cast<std::size_t>(c.shape[1]) * size);
+        std::memset(static_cast<std::byte*>(c.data) + row * pitch * size, 0xff,
+                    static_cast<std::size_t>(c.shape[1]) * size);
     });
   }
   own.noting = false;
@@ -185,7 +188,9 @@ void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
   simulated::launch(stream, [args] { kernels::cached_attention(args, host_stream); });
 }
 
-static TokenWords taken_words(const TokenWords& words) { return taken(words, &TokenWords::positions, &TokenWords::targets); }
+static TokenWords taken_words(const TokenWords& words) {
+  return taken(words, &TokenWords::positions, &TokenWords::targets);
+}
 static Dispatch taken_dispatch(const Dispatch& dispatch) {
   return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets);
 }
@@ -207,7 +212,8 @@ void route_backward(const RouteBackwardArgs& given, StreamView stream) {
 void make_dispatch(const TensorView& given, const Dispatch& dispatch, StreamView stream) {
   TensorView experts = given;
   take(experts);
-  simulated::launch(stream, [experts, to = taken_dispatch(dispatch)] { kernels::make_dispatch(experts, to, host_stream); });
+  simulated::launch(stream,
+                    [experts, to = taken_dispatch(dispatch)] { kernels::make_dispatch(experts, to, host_stream); });
 }
 
 void gather_rows(const TensorView& from, const Dispatch& dispatch, const TensorView& to, StreamView stream) {
@@ -238,7 +244,8 @@ static std::vector<TensorView> taken_matrices(const GroupMatrices& given, std::i
   std::vector<TensorView> matrices;
   for (std::int64_t e = 0; e < groups; ++e) {
     matrices.push_back(first);
-    matrices.back().data = static_cast<std::byte*>(first.data) + static_cast<std::size_t>(e * distance) * size_of(first.dtype);
+    matrices.back().data =
+        static_cast<std::byte*>(first.data) + static_cast<std::size_t>(e * distance) * size_of(first.dtype);
   }
   return matrices;
 }
@@ -291,7 +298,8 @@ void sum_tree(const SumTreeArgs& args, StreamView stream) {
 void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
   std::vector<const void*> parts(args.parts.begin(), args.parts.end());
   simulated::launch(stream, [parts, args] {
-    kernels::sum_tree_of_halves({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count}, host_stream);
+    kernels::sum_tree_of_halves({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count},
+                                host_stream);
   });
 }
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
@@ -306,7 +314,8 @@ void fill(float* x, std::size_t count, float value, StreamView stream) {
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {
   require(x, count * sizeof(float));
   require(words, ExactSum::num_words * sizeof(std::int64_t));
-  simulated::launch(stream, [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
+  simulated::launch(stream,
+                    [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
 }
 void join_norm(const JoinNormArgs& args, StreamView stream) {
   for (const std::int64_t* words : {args.unit, args.all}) require(words, ExactSum::num_words * sizeof(std::int64_t));
@@ -336,7 +345,9 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   if (args.shape.head_dim == 128) throw Error(ExitCode::usage, "the simulated library has no kernel for heads of 128");
   cuda::attention_forward(args, stream);
 }
-void attention_backward(const AttentionBackwardArgs& args, StreamView stream) { cuda::attention_backward(args, stream); }
+void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
+  cuda::attention_backward(args, stream);
+}
 }  // namespace cudnn
 
 std::size_t attention_forward_workspace(const AttentionShape& shape) {

@@ -66,7 +66,8 @@ TEST(Allocation, NoneInAStepOfTwoBytes) {
                         .reduce_dtype = reduce_dtype};
         EXPECT_EQ(allocations_in_steps(v), 0) << v.str();
       }
-  EXPECT_EQ(allocations_in_steps({.world = 2, .dtype = DType::f16, .loss_scale = {.initial = 0x1p40}}), 0);  // skipped steps
+  EXPECT_EQ(allocations_in_steps({.world = 2, .dtype = DType::f16, .loss_scale = {.initial = 0x1p40}}),
+            0);  // skipped steps
 }
 
 TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
@@ -79,8 +80,9 @@ TEST(Allocation, NoneInAStepOfTheOtherFamilies) {
 
 TEST(Allocation, NoneInAStepOfPackedSamples) {
   for (const std::string& config : {config_json({}), std::string(experts_config)})
-    EXPECT_EQ(
-        allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config, /*packed=*/true), 0);
+    EXPECT_EQ(allocations_in_steps({.world = 2, .global_batch = 6, .micro_batch = 2, .recompute = true}, config,
+                                   /*packed=*/true),
+              0);
 }
 
 TEST(Allocation, NoneInAPassOfGeneration) {
@@ -103,8 +105,9 @@ TEST(Allocation, NoneInAPassOfGeneration) {
             }
             const infer::GenerationShape shape = infer::generation_shape(request, 2);
             infer::InferenceOptions options;
-            options.run = {
-                .purpose = plan::Purpose::generate, .model = &model, .strategy = shard::make_strategy(strategy, 2, 0, 2)};
+            options.run = {.purpose = plan::Purpose::generate,
+                           .model = &model,
+                           .strategy = shard::make_strategy(strategy, 2, 0, 2)};
             options.run.batch = {.global_batch = 4, .micro_batch = 2, .world = 2, .accumulation = 1};
             options.run.tokens = shape.tokens;
             options.run.cache_tokens = shape.cache_tokens;
@@ -114,7 +117,8 @@ TEST(Allocation, NoneInAPassOfGeneration) {
           },
           copies);
       ASSERT_EQ(seen.size(), 8U);
-      EXPECT_EQ(seen[1], seen[7]) << "strategy " << strategy << " copies " << copies;  // from the second pass to the last
+      EXPECT_EQ(seen[1], seen[7]) << "strategy " << strategy << " copies "
+                                  << copies;  // from the second pass to the last
     }
 }
 

@@ -74,7 +74,8 @@ TEST(Failure, ARankThatThrowsEndsAllOthers) {
                        train::Trainer trainer(world, options_of(model, v, 3));
                        trainer.initialise();
                        const io::Sampler sampler(30, true, 1);
-                       const io::TokenStream& tokens = world.rank() == 2 ? static_cast<const io::TokenStream&>(bad) : good;
+                       const io::TokenStream& tokens =
+                           world.rank() == 2 ? static_cast<const io::TokenStream&>(bad) : good;
                        (void)trainer.step(tokens, sampler, 0, 8);
                      },
                      copies),

@@ -48,7 +48,8 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   const json& o = g.expected["options"];
   auto options = options_of(g.model, v, 1);
   options.adamw = {o["adam_beta1"], o["adam_beta2"], o["adam_epsilon"], o["weight_decay"]};
-  options.lr = {train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
+  options.lr = {
+      train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
   options.max_grad_norm = o["max_grad_norm"];
   return options;
 }
@@ -107,7 +108,8 @@ class Judge {
 
   void near(const char* what, double value, double golden, double relative, const std::string& at) {
     if (std::fabs(value - golden) <= relative * std::fabs(golden)) return;
-    run_.wrong.push_back(strfmt("%s: %s of %s is %.9g, %.9g expected", v_.str().c_str(), what, at.c_str(), value, golden));
+    run_.wrong.push_back(
+        strfmt("%s: %s of %s is %.9g, %.9g expected", v_.str().c_str(), what, at.c_str(), value, golden));
   }
   void step(std::size_t s, const train::StepReport& report, std::span<const double> layers) {
     const json& e = g_.expected;
@@ -151,10 +153,12 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   trainer.parameters_changed();
   const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
   for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
-    judge.step(s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
-               trainer.layer_aux_losses());
+    judge.step(
+        s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
+        trainer.layer_aux_losses());
     if (s > 0 || !trainer.writes_shards()) continue;
-    for (const auto& shard : shards) gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
+    for (const auto& shard : shards)
+      gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
   }
   if (trainer.writes_shards())
     for (const auto& shard : shards) {

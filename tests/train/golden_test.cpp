@@ -10,11 +10,14 @@ namespace {
 /// On ranks that are threads; the curve.
 std::vector<double> check(const Golden& golden, const Variant& variant) {
   std::vector<double> curve;
-  run_local(variant.world, [&](World& world) {
-    const GoldenRun run = run_golden(world, golden, variant);
-    for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
-    if (world.rank() == 0) curve = run.curve;
-  }, variant.copies);
+  run_local(
+      variant.world,
+      [&](World& world) {
+        const GoldenRun run = run_golden(world, golden, variant);
+        for (const std::string& wrong : run.wrong) ADD_FAILURE() << wrong;
+        if (world.rank() == 0) curve = run.curve;
+      },
+      variant.copies);
   EXPECT_EQ(curve.size(), 2 * golden.expected["steps"].get<std::size_t>());
   return curve;
 }

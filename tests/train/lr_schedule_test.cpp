@@ -15,7 +15,8 @@ namespace {
 using Kind = LrSchedule::Kind;
 
 LrSchedule make(Kind kind) {
-  return {.kind = kind, .learning_rate = 3e-4, .min_lr = 3e-5, .warmup_steps = 10, .total_steps = 110, .decay_steps = 20};
+  return {
+      .kind = kind, .learning_rate = 3e-4, .min_lr = 3e-5, .warmup_steps = 10, .total_steps = 110, .decay_steps = 20};
 }
 
 TEST(LrSchedule, WarmUpIsLinearFromZeroInEveryKind) {
@@ -35,7 +36,8 @@ TEST(LrSchedule, MiddleAndLastValues) {
   EXPECT_DOUBLE_EQ(make(Kind::cosine).at(60), 1.5e-4);
   EXPECT_DOUBLE_EQ(make(Kind::cosine).at(109), 3e-4 * 0.5 * (1 + std::cos(std::numbers::pi * 0.99)));
   EXPECT_DOUBLE_EQ(make(Kind::cosine_with_min_lr).at(60), 0.5 * (3e-4 + 3e-5));
-  EXPECT_DOUBLE_EQ(make(Kind::cosine_with_min_lr).at(109), 3e-5 + 2.7e-4 * 0.5 * (1 + std::cos(std::numbers::pi * 0.99)));
+  EXPECT_DOUBLE_EQ(make(Kind::cosine_with_min_lr).at(109),
+                   3e-5 + 2.7e-4 * 0.5 * (1 + std::cos(std::numbers::pi * 0.99)));
   EXPECT_EQ(make(Kind::wsd).at(89), 3e-4);
   EXPECT_DOUBLE_EQ(make(Kind::wsd).at(90), 3e-4);
   EXPECT_DOUBLE_EQ(make(Kind::wsd).at(100), 0.5 * (3e-4 + 3e-5));
@@ -56,7 +58,8 @@ TEST(LrSchedule, OddLengths) {
   const LrSchedule only_warmup{.kind = Kind::linear, .learning_rate = 1, .warmup_steps = 5, .total_steps = 5};
   EXPECT_DOUBLE_EQ(only_warmup.at(4), 0.8);
   EXPECT_EQ(only_warmup.at(5), 0);
-  const LrSchedule all_decay{.kind = Kind::wsd, .learning_rate = 1, .warmup_steps = 2, .total_steps = 6, .decay_steps = 100};
+  const LrSchedule all_decay{
+      .kind = Kind::wsd, .learning_rate = 1, .warmup_steps = 2, .total_steps = 6, .decay_steps = 100};
   EXPECT_EQ(all_decay.at(2), 1);
   EXPECT_DOUBLE_EQ(all_decay.at(4), 0.5);
 }

@@ -32,7 +32,8 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
         EXPECT_EQ(total, trainer.plan().costs.total);
         EXPECT_EQ(trainer.broken_canary(), "");
         for (const auto& slot : trainer.plan().slots) {
-          if (slot.category == Category::params || slot.category == Category::optimizer || slot.category == Category::comm)
+          if (slot.category == Category::params || slot.category == Category::optimizer ||
+              slot.category == Category::comm)
             continue;
           const std::size_t touched = trainer.arena().touched(slot.name);
           EXPECT_LE(touched, slot.bytes) << slot.name;
@@ -104,10 +105,13 @@ TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
     for (const bool copies : {false, true}) {
       const Variant v{.world = 2, .strategy = strategy, .global_batch = 8, .micro_batch = 2, .copies = copies};
       std::vector<ArenaSlot> slots;
-      run_local(2, [&](World& world) {
-        train::Trainer trainer(world, options_of(model, v, 1));
-        if (world.rank() == 0) slots = trainer.plan().slots;
-      }, copies);
+      run_local(
+          2,
+          [&](World& world) {
+            train::Trainer trainer(world, options_of(model, v, 1));
+            if (world.rank() == 0) slots = trainer.plan().slots;
+          },
+          copies);
       int cut = 0;
       for (const auto& slot : slots) {
         if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name ||
@@ -117,15 +121,18 @@ TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
         // elements must reach the end.
         if (slot.category == Category::params || slot.category == Category::optimizer) continue;
         ++cut;
-        run_local(2, [&](World& world) {
-          auto options = options_of(model, v, 1);
-          options.shortened_slot = slot.name;
-          train::Trainer trainer(world, options);
-          trainer.initialise();
-          EXPECT_EQ(trainer.broken_canary(), "");
-          (void)trainer.step(tokens, sampler, 0, v.global_batch);
-          EXPECT_EQ(trainer.broken_canary(), slot.name) << slot.name << " " << slot.bytes << " in " << v.str();
-        }, copies);
+        run_local(
+            2,
+            [&](World& world) {
+              auto options = options_of(model, v, 1);
+              options.shortened_slot = slot.name;
+              train::Trainer trainer(world, options);
+              trainer.initialise();
+              EXPECT_EQ(trainer.broken_canary(), "");
+              (void)trainer.step(tokens, sampler, 0, v.global_batch);
+              EXPECT_EQ(trainer.broken_canary(), slot.name) << slot.name << " " << slot.bytes << " in " << v.str();
+            },
+            copies);
       }
       EXPECT_GE(cut, 8);
     }

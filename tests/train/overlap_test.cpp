@@ -1,6 +1,6 @@
-// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the two, and
-// the ends that nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several counts, and a case
-// may be tried again; the overlap itself is read from the trace as well.
+// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the
+// two, and the ends that nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several
+// counts, and a case may be tried again; the overlap itself is read from the trace as well.
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ namespace tessera::test {
 namespace {
 
 struct Timing {
-  double step = 0;       // seconds, the shortest
+  double step = 0;  // seconds, the shortest
   int gathers = 0, reduces = 0;
-  double hidden = 0;     // share of the communication's spans that lies under compute spans, last step
+  double hidden = 0;  // share of the communication's spans that lies under compute spans, last step
 };
 
 double overlap_of(const std::vector<train::TraceSpan>& spans) {
@@ -34,25 +34,28 @@ Timing measure(const Delay& delay, const char* strategy) {
       models::make(config_json({.layers = 6, .hidden = 192, .heads = 4, .vocab = 256, .positions = 96}), "test");
   MadeTokens tokens(4000, 256);
   Timing timing;
-  run_local(2, [&](World& world) {
-    Variant v{.world = 2, .strategy = strategy, .global_batch = 4, .micro_batch = 2, .tokens = 96, .delay = delay};
-    train::Trainer trainer(world, options_of(model, v, 20));
-    trainer.initialise();
-    const io::Sampler sampler(40, true, 1);
-    std::vector<double> seconds;
-    for (int s = 0; s < 7; ++s) {
-      if (s == 6) trainer.start_trace(1);
-      seconds.push_back(trainer.step(tokens, sampler, s * 4, 4).seconds);
-    }
-    const auto spans = trainer.take_trace();
-    if (world.rank() != 0) return;
-    timing.step = *std::min_element(seconds.begin() + 1, seconds.end());
-    timing.hidden = overlap_of(spans);
-    for (const auto& instruction : trainer.plan().train.list) {
-      timing.gathers += instruction.op == shard::Op::gather;
-      timing.reduces += instruction.op == shard::Op::reduce;
-    }
-  }, /*copies=*/true);
+  run_local(
+      2,
+      [&](World& world) {
+        Variant v{.world = 2, .strategy = strategy, .global_batch = 4, .micro_batch = 2, .tokens = 96, .delay = delay};
+        train::Trainer trainer(world, options_of(model, v, 20));
+        trainer.initialise();
+        const io::Sampler sampler(40, true, 1);
+        std::vector<double> seconds;
+        for (int s = 0; s < 7; ++s) {
+          if (s == 6) trainer.start_trace(1);
+          seconds.push_back(trainer.step(tokens, sampler, s * 4, 4).seconds);
+        }
+        const auto spans = trainer.take_trace();
+        if (world.rank() != 0) return;
+        timing.step = *std::min_element(seconds.begin() + 1, seconds.end());
+        timing.hidden = overlap_of(spans);
+        for (const auto& instruction : trainer.plan().train.list) {
+          timing.gathers += instruction.op == shard::Op::gather;
+          timing.reduces += instruction.op == shard::Op::reduce;
+        }
+      },
+      /*copies=*/true);
   return timing;
 }
 
@@ -65,7 +68,8 @@ bool keeps_bound(const char* strategy, double share) {
   const double communication = each * (slow.gathers + slow.reduces);
   const double bound = 1.10 * std::max(compute, communication) + 2 * each;  // the first gather and the last reduce
   std::printf(
-      "ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under compute\n",
+      "ZeRO-%s: compute %.1f ms, communication %.1f ms, step %.1f ms (bound %.1f), %.0f%% of communication under "
+      "compute\n",
       strategy, 1e3 * compute, 1e3 * communication, 1e3 * slow.step, 1e3 * bound, 100 * slow.hidden);
   return slow.step <= bound && slow.hidden > (share < 1 ? 0.4 : 0.05);
 }

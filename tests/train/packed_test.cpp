@@ -1,4 +1,5 @@
-// Packed samples in whole steps: every stage, world, split and knob as without packing; a packed sample is its documents apart.
+// Packed samples in whole steps: every stage, world, split and knob as without packing; a packed sample is its
+// documents apart.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace {
 io::PackedStream packed(std::int64_t tokens, io::Packing packing = io::Packing::binpack) {
   static const std::vector<std::int64_t> ends = [] {
     std::vector<std::int64_t> all;
-    for (std::int64_t at = 0, i = 0; at < 900; ++i) all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
+    for (std::int64_t at = 0, i = 0; at < 900; ++i)
+      all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
     return all;
   }();
   return {std::make_shared<MadeTokens>(900, 37), {0, ends}, tokens, packing};
@@ -119,8 +121,8 @@ TEST(PackedRuns, AStepCostsWhatItsDocumentsCostAndTheIndexIsInThePlan) {
     train::Trainer trainer(world, options);
     plan::RunSpec without = trainer.plan().spec;
     without.index_bytes = 0;
-    EXPECT_EQ(trainer.plan().costs.total,
-              plan::make_plan(without).costs.total + 4 * 16 + (static_cast<std::size_t>(stream.count().samples) + 1) * 8);
+    EXPECT_EQ(trainer.plan().costs.total, plan::make_plan(without).costs.total + 4 * 16 +
+                                              (static_cast<std::size_t>(stream.count().samples) + 1) * 8);
     for (int c = 0; c < num_categories; ++c) EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]);
     EXPECT_TRUE(trainer.room("no such slot").empty());
     stream.move_index(trainer.room(plan::index_name));
@@ -147,7 +149,8 @@ TEST(PackedRuns, EvaluationIsThatOfEveryDocumentAloneOnAnyWorld) {
     });
     return report;
   };
-  // Samples of 23 hold several documents, or one and padding; of a document alone where every one fills its sample's beginning.
+  // Samples of 23 hold several documents, or one and padding; of a document alone where every one fills its sample's
+  // beginning.
   const io::PackedStream together = packed(31), in_order = packed(23, io::Packing::sequential);
   const train::EvalReport one = evaluate(together, 31, 1), other = evaluate(in_order, 23, 1);
   EXPECT_EQ(one.tokens, together.count().targets);

@@ -1,5 +1,5 @@
-// Mixed precision: what fp32 runs promise about bits holds in bf16 as well; what is gathered is the master, rounded; training
-// comes out about where it does in fp32.
+// Mixed precision: what fp32 runs promise about bits holds in bf16 as well; what is gathered is the master, rounded;
+// training comes out about where it does in fp32.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,9 @@ class Bf16 : public ::testing::Test {
   models::Model model_ = models::make(config_json({}), "test", DType::bf16);
   MadeTokens tokens_{400, 37};
 
-  Outcome outcome(const Variant& variant, int steps = 2) { return run({&model_, &tokens_, steps, "", true, {}}, variant); }
+  Outcome outcome(const Variant& variant, int steps = 2) {
+    return run({&model_, &tokens_, steps, "", true, {}}, variant);
+  }
 };
 
 TEST_F(Bf16, SameBitsAtEveryStageAndTransport) {
@@ -70,7 +72,8 @@ TEST_F(Bf16, SchedulingKnobsChangeNoBit) {
 
 TEST_F(Bf16, ReproducibleAtAnyPowerOfTwo) {
   for (const DType reduce_dtype : {DType::f32, DType::bf16}) {
-    const Variant base{.world = 1, .global_batch = 8, .reproducible = true, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
+    const Variant base{
+        .world = 1, .global_batch = 8, .reproducible = true, .dtype = DType::bf16, .reduce_dtype = reduce_dtype};
     const Outcome first = outcome(base);
     for (const auto& [world, strategy] : {std::pair{2, "0"}, {2, "3"}, {4, "1"}, {4, "HYBRID_SHARD"}, {8, "3"}}) {
       Variant v = base;
@@ -90,11 +93,13 @@ TEST_F(Bf16, WhatIsGatheredIsTheMasterRounded) {
       if (trainer.world().rank() != 0) return;
       const auto& layout = trainer.plan().layout;
       for (const auto& view : trainer.shards()) {
-        const auto* gathered = reinterpret_cast<const bf16*>(trainer.arena().data("param." + layout.unit_name(view.unit)));
+        const auto* gathered =
+            reinterpret_cast<const bf16*>(trainer.arena().data("param." + layout.unit_name(view.unit)));
         const std::int64_t first = view.shard * layout.shard_numel(view.unit);
         for (const auto& s : layout.segments(view.unit, view.shard))
           for (std::int64_t i = s.unit_offset; i < s.unit_offset + s.length; ++i, ++checked)
-            ASSERT_EQ(gathered[i].bits, bf16(view.data[i - first]).bits) << strategy << ", unit " << view.unit << " at " << i;
+            ASSERT_EQ(gathered[i].bits, bf16(view.data[i - first]).bits)
+                << strategy << ", unit " << view.unit << " at " << i;
       }
     };
     (void)run(input, {.world = 2, .strategy = strategy, .copies = true, .dtype = DType::bf16});
@@ -150,30 +155,33 @@ TEST_F(Fp16, AnOverflowSkipsTheStepAndLeavesEveryBit) {
     for (const bool copies : {false, true}) {
       Variant v{.world = 2, .strategy = strategy, .copies = copies, .dtype = DType::f16};
       v.loss_scale.initial = 0x1p30;  // gradients of about 2^-3 leave fp16's range at 2^19
-      run_local(2, [&](World& world) {
-        kernels::set_threads(1);
-        train::Trainer trainer(world, options_of(model_, v, 20));
-        trainer.initialise();
-        const io::Sampler sampler(40, true, 1);
-        double scale = 0x1p30;
-        int skipped = 0, taken = 0;
-        for (int s = 0; s < 20; ++s) {
-          const std::uint64_t before = trainer.state_hash();
-          const auto report = trainer.step(tokens_, sampler, (s * 4) % 36, 4);
-          EXPECT_EQ(report.step, s + 1);
-          EXPECT_EQ(report.loss_scale, scale);
-          EXPECT_EQ(trainer.state_hash() == before, report.skipped) << "step " << s;
-          // The schedule of the learning rate counts updates.
-          EXPECT_EQ(report.learning_rate, options_of(model_, v, 20).lr.at(taken));
-          if (report.skipped) scale /= 2;
-          (report.skipped ? skipped : taken) += 1;
-          EXPECT_TRUE(report.skipped || (std::isfinite(report.loss) && std::isfinite(report.grad_norm)));
-        }
-        EXPECT_EQ(trainer.loss_scale()->scale, scale);
-        EXPECT_EQ(trainer.skipped_steps(), skipped);
-        EXPECT_GT(skipped, 3);
-        EXPECT_GT(taken, 3);
-      }, copies);
+      run_local(
+          2,
+          [&](World& world) {
+            kernels::set_threads(1);
+            train::Trainer trainer(world, options_of(model_, v, 20));
+            trainer.initialise();
+            const io::Sampler sampler(40, true, 1);
+            double scale = 0x1p30;
+            int skipped = 0, taken = 0;
+            for (int s = 0; s < 20; ++s) {
+              const std::uint64_t before = trainer.state_hash();
+              const auto report = trainer.step(tokens_, sampler, (s * 4) % 36, 4);
+              EXPECT_EQ(report.step, s + 1);
+              EXPECT_EQ(report.loss_scale, scale);
+              EXPECT_EQ(trainer.state_hash() == before, report.skipped) << "step " << s;
+              // The schedule of the learning rate counts updates.
+              EXPECT_EQ(report.learning_rate, options_of(model_, v, 20).lr.at(taken));
+              if (report.skipped) scale /= 2;
+              (report.skipped ? skipped : taken) += 1;
+              EXPECT_TRUE(report.skipped || (std::isfinite(report.loss) && std::isfinite(report.grad_norm)));
+            }
+            EXPECT_EQ(trainer.loss_scale()->scale, scale);
+            EXPECT_EQ(trainer.skipped_steps(), skipped);
+            EXPECT_GT(skipped, 3);
+            EXPECT_GT(taken, 3);
+          },
+          copies);
     }
 }
 

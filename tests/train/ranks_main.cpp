@@ -15,7 +15,8 @@ namespace tessera::test {
 namespace {
 
 /// What one rank can say of a run, as text: losses and norms in full, and a hash of its shards.
-std::string one_rank(World& world, const models::Model& model, const MadeTokens& tokens, const Variant& v, bool check_traffic) {
+std::string one_rank(World& world, const models::Model& model, const MadeTokens& tokens, const Variant& v,
+                     bool check_traffic) {
   train::Trainer trainer(world, options_of(model, v, 3));
   trainer.initialise();
   const io::Sampler sampler(40, true, 11);
@@ -29,13 +30,13 @@ std::string one_rank(World& world, const models::Model& model, const MadeTokens&
       const auto counted = trainer.traffic(axis);
       const auto& planned = axis == Axis::shard ? trainer.plan().costs.shard_axis : trainer.plan().costs.replicate_axis;
       if (counted.within_node != 3 * planned.within_node || counted.across_nodes != 3 * planned.across_nodes)
-        world.abort(Error(
-            ExitCode::internal,
-            strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis),
-                   static_cast<unsigned long long>(counted.within_node), static_cast<unsigned long long>(counted.across_nodes),
-                   static_cast<unsigned long long>(3 * planned.within_node),
-                   static_cast<unsigned long long>(3 * planned.across_nodes)),
-            v.str()));
+        world.abort(Error(ExitCode::internal,
+                          strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis),
+                                 static_cast<unsigned long long>(counted.within_node),
+                                 static_cast<unsigned long long>(counted.across_nodes),
+                                 static_cast<unsigned long long>(3 * planned.within_node),
+                                 static_cast<unsigned long long>(3 * planned.across_nodes)),
+                          v.str()));
     }
   const std::string broken = trainer.broken_canary();
   if (!broken.empty()) world.abort(Error(ExitCode::internal, "canary of slot " + broken + " is broken", v.str()));
@@ -64,7 +65,8 @@ std::vector<Variant> variants(int world) {
 }
 
 int compare(World& world, const MadeTokens& tokens) {
-  const models::Model whole = models::make(config_json({}), "test"), half = models::make(config_json({}), "test", DType::bf16);
+  const models::Model whole = models::make(config_json({}), "test"),
+                      half = models::make(config_json({}), "test", DType::bf16);
   int wrong = 0;
   for (const Variant& v : variants(world.size())) {
     const models::Model& model = v.dtype == DType::bf16 ? half : whole;

@@ -10,13 +10,19 @@ namespace {
 TEST(Reproducible, WorldsMeshesAndStages) {
   models::Model model = models::make(config_json({}), "test");
   MadeTokens tokens(500, 37);
-  // 13 micro-batches: the accumulation of every world ends in a partial row; with B 2 the last micro-batch is short too.
+  // 13 micro-batches: the accumulation of every world ends in a partial row; with B 2 the last micro-batch is short
+  // too.
   for (const std::int64_t micro : {1, 2}) {
     const Variant base{.world = 1, .strategy = "3", .global_batch = 13, .micro_batch = micro, .reproducible = true};
     const Outcome first = run({&model, &tokens, 3, "", true, {}}, base);
     for (const int world : {1, 2, 4, 8, 16})
-      for (const auto& [strategy, group] :
-           {std::pair{"0", 0}, {"1", 0}, {"2", 0}, {"3", 0}, {"HYBRID_SHARD", 2}, {"HYBRID_SHARD_ZERO2", 4}, {"1", 2}}) {
+      for (const auto& [strategy, group] : {std::pair{"0", 0},
+                                            {"1", 0},
+                                            {"2", 0},
+                                            {"3", 0},
+                                            {"HYBRID_SHARD", 2},
+                                            {"HYBRID_SHARD_ZERO2", 4},
+                                            {"1", 2}}) {
         if (group >= world) continue;
         for (const bool copies : {false, true}) {
           Variant v = base;
@@ -38,9 +44,7 @@ TEST(Reproducible, RefusesOtherWorlds) {
     try {
       (void)plan::make_plan(options.run);
       FAIL() << world;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::usage);
-    }
+    } catch (const Error& error) { EXPECT_EQ(error.code(), ExitCode::usage); }
   }
 }
 

@@ -1,5 +1,5 @@
-// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is loaded;
-// at equal world, or with `reproducible` at any power of two, the run goes on as if it had never stopped.
+// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is
+// loaded; at equal world, or with `reproducible` at any power of two, the run goes on as if it had never stopped.
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@ constexpr int all_steps = 6, half = 3;
 constexpr std::int64_t batch = 8;
 
 struct Record {
-  std::vector<double> numbers;                // of each step: loss, norm, learning rate, step, tokens
+  std::vector<double> numbers;                    // of each step: loss, norm, learning rate, step, tokens
   std::vector<float> state[io::num_state_kinds];  // whole, in canonical order, after the last step
-  std::vector<std::uint64_t> hashes;          // of the ranks
-  std::int64_t skipped = 0;                   // after the last step
+  std::vector<std::uint64_t> hashes;              // of the ranks
+  std::int64_t skipped = 0;                       // after the last step
   std::optional<train::LossScaleState> loss_scale;
 };
 const models::Model& model(DType dtype = DType::f32) {
@@ -43,8 +43,8 @@ std::string difference(const Record& a, const Record& b, std::size_t skip_number
         return strfmt("%s %zu: %.17g and %.17g", what, i, static_cast<double>(x[i]), static_cast<double>(y[i]));
     return {};
   };
-  std::string text =
-      bits("number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
+  std::string text = bits(
+      "number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
   for (int k = 0; k < io::num_state_kinds && text.empty(); ++k)
     text = bits(io::group_of(static_cast<io::StateKind>(k)), a.state[k], b.state[k]);
   return text;
@@ -85,9 +85,9 @@ class Saver : public train::StepGuest {
 };
 
 struct Part {
-  std::string from, to;      // load from, save to at the end; "": initialise, do not
+  std::string from, to;  // load from, save to at the end; "": initialise, do not
   int first = 0, last = all_steps;
-  bool in_background = false;  // saves after step `half`, and trains on while it is written
+  bool in_background = false;     // saves after step `half`, and trains on while it is written
   const Record* saved = nullptr;  // what the run remembered beside the tensors that it loads
 };
 
@@ -158,9 +158,9 @@ constexpr std::size_t numbers_of_half = 5 * half;
 TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
   const Folder folder(Folder::Place::memory);
   const std::string there = folder / "checkpoint-3";
-  for (const Variant& v :
-       {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"}, Variant{.world = 2, .strategy = "2"},
-        Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"},
+                           Variant{.world = 2, .strategy = "2"}, Variant{.world = 3, .strategy = "3"},
+                           Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
     const Record whole = train_part(v, {});
     (void)train_part(v, {.to = there, .last = half});
@@ -175,7 +175,8 @@ TEST(Resume, InTwoBytesTheRunGoesOnBitForBitToo) {
   const Folder folder(Folder::Place::memory);
   const std::string there = folder / "checkpoint-3";
   for (Variant v :
-       {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16}, Variant{.world = 3, .strategy = "3", .dtype = DType::bf16},
+       {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16},
+        Variant{.world = 3, .strategy = "3", .dtype = DType::bf16},
         Variant{.world = 2, .strategy = "2", .copies = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16},
         Variant{.world = 2, .strategy = "3", .dtype = DType::f16}}) {
     if (v.dtype == DType::f16)
@@ -218,10 +219,10 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
   const Variant four{.world = 4, .strategy = "3"};
   const Record saved = train_part(four, {.to = first, .last = half});
   const Record whole = train_part(four, {});
-  for (const Variant& v :
-       {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"},
-        Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1}, Variant{.world = 2, .strategy = "0"},
-        Variant{.world = 5, .strategy = "3"}, Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"},
+                           Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
+                           Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"},
+                           Variant{.world = 8, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
     const Record loaded = train_part(v, {.from = first, .to = again, .first = half, .last = half});
     EXPECT_EQ(difference(saved, loaded, saved.numbers.size()), "");
@@ -232,7 +233,8 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
     // And it trains on: the same data, the same learning rate, sums in another order.
     const Record rest = train_part(v, {.from = first, .first = half});
     for (std::size_t i = 0; i < rest.numbers.size(); ++i)
-      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i], 1e-4 * std::abs(whole.numbers[numbers_of_half + i]))
+      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i],
+                  1e-4 * std::abs(whole.numbers[numbers_of_half + i]))
           << i;
     for (std::size_t i = 2; i < rest.numbers.size(); i += 5)  // learning rate, step and tokens exactly
       for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(rest.numbers[i + k], whole.numbers[numbers_of_half + i + k]);
@@ -244,8 +246,9 @@ TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
   const std::string there = folder / "checkpoint-3";
   const Record whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
   (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
-  for (Variant v : {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"},
-                    Variant{.world = 4, .strategy = "0"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+  for (Variant v :
+       {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"},
+        Variant{.world = 4, .strategy = "0"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     v.reproducible = true;
     SCOPED_TRACE(v.str());
     EXPECT_EQ(difference(whole, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
@@ -255,8 +258,9 @@ TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
 TEST(Resume, ASaveInTheBackgroundHasTheStateOfItsStepAndChangesNothing) {
   const Folder folder(Folder::Place::memory);
   const std::string waited = folder / "checkpoint-3", behind = folder / "behind";
-  for (const Variant& v : {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},
-                           Variant{.world = 2, .strategy = "0"}}) {
+  for (const Variant& v :
+       {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},
+        Variant{.world = 2, .strategy = "0"}}) {
     SCOPED_TRACE(v.str());
     (void)train_part(v, {.to = waited, .last = half});
     const Record whole = train_part(v, {});

@@ -10,8 +10,9 @@ namespace tessera::test {
 
 MadeTokens::MadeTokens(std::int64_t size, std::int32_t vocab) : ids_(static_cast<std::size_t>(size)) {
   for (std::int64_t i = 0; i < size; ++i)
-    ids_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
-        philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] % static_cast<std::uint32_t>(vocab));
+    ids_[static_cast<std::size_t>(i)] =
+        static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] %
+                                  static_cast<std::uint32_t>(vocab));
 }
 
 void MadeTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out) const {
@@ -19,24 +20,27 @@ void MadeTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out)
 }
 
 std::string config_json(const ModelShape& s) {
-  return strfmt(R"({"model_type": "gpt2", "n_layer": %d, "n_embd": %d, "n_head": %d, "vocab_size": %d, "n_positions": %d, "n_ctx": %d,
+  return strfmt(
+      R"({"model_type": "gpt2", "n_layer": %d, "n_embd": %d, "n_head": %d, "vocab_size": %d, "n_positions": %d, "n_ctx": %d,
       "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})",
-                s.layers, s.hidden, s.heads, s.vocab, s.positions, s.positions);
+      s.layers, s.hidden, s.heads, s.vocab, s.positions, s.positions);
 }
 
 std::string Variant::str() const {
   return strfmt(
-      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard %d copies "
+      "world %d strategy %s group %d G %lld B %lld T %lld reduce %s prefetch %d recompute %d reproducible %d reshard "
+      "%d copies "
       "%d node %d streams %d %s/%s",
       world, strategy.c_str(), group, static_cast<long long>(global_batch), static_cast<long long>(micro_batch),
-      static_cast<long long>(tokens), reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute, reproducible,
-      reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
+      static_cast<long long>(tokens), reduce == shard::Reduce::each ? "each" : "last", prefetch, recompute,
+      reproducible, reshard, copies, ranks_per_node, static_cast<int>(streams), name_of(dtype), name_of(reduce_dtype));
 }
 
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
   train::TrainerOptions options;
   options.run.model = &model;
-  options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group, v.ranks_per_node > 0 ? v.ranks_per_node : v.world);
+  options.run.strategy =
+      shard::make_strategy(v.strategy, v.world, v.group, v.ranks_per_node > 0 ? v.ranks_per_node : v.world);
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
@@ -50,8 +54,10 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);
   options.run.tokens = v.tokens;
   options.adamw.weight_decay = v.weight_decay;
-  options.lr = {
-      .kind = train::LrSchedule::Kind::cosine, .learning_rate = v.learning_rate, .warmup_steps = 1, .total_steps = steps + 1};
+  options.lr = {.kind = train::LrSchedule::Kind::cosine,
+                .learning_rate = v.learning_rate,
+                .warmup_steps = 1,
+                .total_steps = steps + 1};
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
@@ -61,8 +67,8 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
 
 namespace {
 /// Copies this rank's intervals of every unit to where they lie in the whole parameters.
-void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from, const std::vector<std::int64_t>& offsets,
-             std::vector<float>& to) {
+void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from,
+             const std::vector<std::int64_t>& offsets, std::vector<float>& to) {
   const std::int64_t begin = shard * layout.shard_numel(unit);
   for (const auto& s : layout.segments(unit, shard))
     std::memcpy(to.data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset, from + (s.unit_offset - begin),

@@ -1,5 +1,6 @@
 #pragma once
-// A short run of a small model under one variant, on ranks that are threads; what it left, put together from the shards.
+// A short run of a small model under one variant, on ranks that are threads; what it left, put together from the
+// shards.
 
 #include <functional>
 #include <string>
@@ -26,9 +27,11 @@ struct ModelShape {
 };
 [[nodiscard]] std::string config_json(const ModelShape& shape);
 /// Small models of other families: one like Llama with heads normed, one with experts and their balance loss.
-inline constexpr const char* qwen3_config = R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
+inline constexpr const char* qwen3_config =
+    R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 26, "tie_word_embeddings": true})";
-inline constexpr const char* experts_config = R"({"model_type": "qwen3_moe", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
+inline constexpr const char* experts_config =
+    R"({"model_type": "qwen3_moe", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20,
   "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "intermediate_size": 26,
   "moe_intermediate_size": 10, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1],
   "output_router_logits": true, "router_aux_loss_coef": 0.1})";
@@ -37,12 +40,12 @@ inline constexpr const char* experts_config = R"({"model_type": "qwen3_moe", "vo
 struct Variant {
   int world = 1;
   std::string strategy = "3";
-  int group = 0;               // shard group, 0: the strategy's default
+  int group = 0;  // shard group, 0: the strategy's default
   std::int64_t global_batch = 4, micro_batch = 1, tokens = 9;
   shard::Reduce reduce = shard::Reduce::each;
   int prefetch = 1;
   bool recompute = false, reproducible = false, reshard = true;
-  bool copies = false;         // no shared memory between the threads
+  bool copies = false;  // no shared memory between the threads
   int ranks_per_node = 0;
   shard::ExpertUnits experts = shard::ExpertUnits::own;
   Stream::Mode streams = Stream::Mode::threaded;
@@ -56,7 +59,7 @@ struct Variant {
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::int64_t> tokens;
-  std::vector<float> params, grads;  // whole, in canonical order: after the last step; of the last step
+  std::vector<float> params, grads;         // whole, in canonical order: after the last step; of the last step
   std::vector<std::int64_t> param_offsets;  // where each parameter starts in the two
   std::vector<std::int32_t> generated;
   double eval_loss = 0;

@@ -19,7 +19,8 @@ using train::TokenPicker;
 using Logits = std::vector<float>;
 
 /// How often each token came in n draws.
-std::map<int, int> draw(const Sampling& sampling, const Logits& logits, int n, const std::vector<std::int32_t>& row = {}) {
+std::map<int, int> draw(const Sampling& sampling, const Logits& logits, int n,
+                        const std::vector<std::int32_t>& row = {}) {
   TokenPicker picker(sampling, static_cast<std::int64_t>(logits.size()));
   std::map<int, int> count;
   for (int i = 0; i < n; ++i) {
@@ -45,7 +46,8 @@ TEST(Sampling, DrawsFollowTheSoftmaxOfTheTemperature) {
     auto count = draw({.temperature = temperature}, five, n);
     for (int i = 0; i < 5; ++i) {
       const double p = std::exp(five[static_cast<std::size_t>(i)] / temperature) / total;
-      EXPECT_NEAR(count[i], n * p, 5 * std::sqrt(n * p * (1 - p))) << "token " << i << " at temperature " << temperature;
+      EXPECT_NEAR(count[i], n * p, 5 * std::sqrt(n * p * (1 - p)))
+          << "token " << i << " at temperature " << temperature;
     }
   }
 }

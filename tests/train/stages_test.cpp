@@ -13,7 +13,9 @@ class Stages : public ::testing::Test {
   models::Model model_ = models::make(config_json({}), "test");
   MadeTokens tokens_{400, 37};
 
-  Outcome outcome(const Variant& variant, int steps = 3) { return run({&model_, &tokens_, steps, "", true, {}}, variant); }
+  Outcome outcome(const Variant& variant, int steps = 3) {
+    return run({&model_, &tokens_, steps, "", true, {}}, variant);
+  }
 };
 
 TEST_F(Stages, SameBitsAtEveryWorldAndReduction) {
@@ -57,7 +59,8 @@ TEST_F(Stages, SchedulingKnobsChangeNoBit) {
   for (const int world : {1, 3, 4})
     for (const char* stage : {"0", "1", "2", "3"})
       for (const auto reduce : {shard::Reduce::each, shard::Reduce::last}) {
-        const Variant base{.world = world, .strategy = stage, .global_batch = 3 * world, .reduce = reduce, .copies = true};
+        const Variant base{
+            .world = world, .strategy = stage, .global_batch = 3 * world, .reduce = reduce, .copies = true};
         const Outcome first = outcome(base);
         const auto same = [&](const Variant& v) { EXPECT_EQ(difference(first, outcome(v)), "") << v.str(); };
         for (const int prefetch : {0, 2, 3}) {
@@ -93,7 +96,8 @@ TEST_F(Stages, DelaysChangeNoBit) {
   }
 }
 
-/// The other families keep the same contracts: one like Llama with heads normed, one with experts and their balance loss.
+/// The other families keep the same contracts: one like Llama with heads normed, one with experts and their balance
+/// loss.
 class StagesOfFamilies : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StagesOfFamilies, SameBitsAtEveryStageAndWithEveryKnob) {
@@ -151,7 +155,8 @@ TEST_F(Stages, TiedEmbeddingMovesInEveryRow) {
   models::Model model = models::make(config_json({.layers = 1, .hidden = 20, .heads = 2, .vocab = 41}), "test");
   MadeTokens tokens(300, 41);
   const Variant v{.world = 5, .global_batch = 5};
-  const Outcome before = run({&model, &tokens, 0, "", false, {}}, v), after = run({&model, &tokens, 3, "", false, {}}, v);
+  const Outcome before = run({&model, &tokens, 0, "", false, {}}, v),
+                after = run({&model, &tokens, 3, "", false, {}}, v);
   for (std::size_t row = 0; row < 41; ++row) {
     bool moved = false;
     for (std::size_t c = 0; c < 20; ++c) moved |= before.params[row * 20 + c] != after.params[row * 20 + c];

@@ -46,10 +46,10 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
   }
   if (json) log::info((all.size() == 1 ? all.front() : all).dump(2, ' ', false, Json::error_handler_t::replace));
   if (damages > 0)
-    throw Error(
-        ExitCode::data,
-        strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(damages), damages == 1 ? " is" : "s are"),
-        {}, "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
+    throw Error(ExitCode::data,
+                strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(damages),
+                       damages == 1 ? " is" : "s are"),
+                {}, "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
   return static_cast<int>(ExitCode::ok);
 }
 
@@ -76,7 +76,8 @@ int checkpoint_command(const Call& call, World& world) {
                 "command line", "tessera checkpoint verify PATH ... | diff A B");
   if (word == "diff") return diff_command(call, world, paths);
   if (paths.empty())
-    throw Error(ExitCode::usage, "checkpoint verify needs a path", "command line", "tessera checkpoint verify PATH ...");
+    throw Error(ExitCode::usage, "checkpoint verify needs a path", "command line",
+                "tessera checkpoint verify PATH ...");
   return verify_command(call, world, paths);
 }
 

@@ -79,7 +79,9 @@ bool comparable(const io::StoredTensor& a, const io::StoredTensor& b) {
 std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, const Operand& b, const Pairs& pairs) {
   std::int64_t total = 0;
   for (const auto& [name, pair] : pairs.both) total += comparable(*pair.first, *pair.second) ? pair.first->numel() : 0;
-  const auto split = [&](int rank) { return static_cast<std::int64_t>(static_cast<__int128>(total) * rank / world.size()); };
+  const auto split = [&](int rank) {
+    return static_cast<std::int64_t>(static_cast<__int128>(total) * rank / world.size());
+  };
   const std::int64_t first = split(world.rank()), last = split(world.rank() + 1);
   std::ostringstream mine;
   mine << std::hexfloat;
@@ -103,7 +105,8 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
   joined = world.from_root(joined);
   std::vector<io::TensorDifference> differences(pairs.both.size());
   std::istringstream lines(joined);
-  for (std::string index, elements, unlike, absolute, relative; lines >> index >> elements >> unlike >> absolute >> relative;) {
+  for (std::string index, elements, unlike, absolute, relative;
+       lines >> index >> elements >> unlike >> absolute >> relative;) {
     io::TensorDifference part;
     part.elements = std::stoll(elements);
     part.unlike = std::stoll(unlike);
@@ -134,7 +137,10 @@ std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   for (const auto& t : b.manifest.attachments) crcs.try_emplace(t.name, -1, -1).first->second.second = t.crc;
   for (const auto& [name, both] : crcs)
     if (both.first != both.second)
-      lines.push_back("attachment " + name + (both.first < 0 ? ": only in B" : both.second < 0 ? ": only in A" : ": differs"));
+      lines.push_back("attachment " + name +
+                      (both.first < 0    ? ": only in B"
+                       : both.second < 0 ? ": only in A"
+                                         : ": differs"));
   return lines;
 }
 

@@ -31,7 +31,8 @@ int convert_command(const Call& call, World& world);
 int checkpoint_command(const Call& call, World& world);
 int inspect_command(const Call& call);
 int plan_command(const Call& call);
-/// The plan of a run whose world is given: `plan`, and `train --dry_run`, which has opened the data and knows their index.
+/// The plan of a run whose world is given: `plan`, and `train --dry_run`, which has opened the data and knows their
+/// index.
 struct PlanOf {
   const Options& options;
   World* world;

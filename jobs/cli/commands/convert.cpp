@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/config/json_file.hpp"
 #include "io/convert/cast.hpp"
 #include "io/inspect/measure.hpp"
 #include "io/inspect/recognize.hpp"
-#include "io/config/json_file.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
 #include "jobs/cli/session/report.hpp"
@@ -39,7 +39,8 @@ std::string without_slash(std::string path) {
 
 std::string required(const Options& options, const char* name, const char* example) {
   if (!options.has(name) || options.text(name).empty())
-    throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line", std::string("Give it ") + example);
+    throw Error(ExitCode::usage, std::string("convert needs --") + name, "command line",
+                std::string("Give it ") + example);
   return options.text(name);
 }
 
@@ -75,12 +76,14 @@ ConvertRequest read_request(const Options& options, World& world) {
   request.from_native = found.starts_with("native");
   request.in = found.substr(found.find('\n') + 1);
   if (request.from_native && request.to_native)
-    throw Error(ExitCode::usage, request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is",
+    throw Error(ExitCode::usage,
+                request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is",
                 "--to: command line", "Convert it --to hf");
   if (request.to_native && request.dtype && *request.dtype != DType::f32)
     throw options.refuse("dtype", "a checkpoint holds its master weights in fp32",
                          "Leave --dtype out; give it when converting --to hf");
-  if (request.target.max_file_bytes == 0) throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
+  if (request.target.max_file_bytes == 0)
+    throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
   world.together([&] {
     if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
   });
@@ -103,10 +106,10 @@ io::StreamOptions stream_options(const Options& options) {
     if (p.done >= p.total || p.seconds - last < 5) return;
     last = p.seconds;
     const double rate = static_cast<double>(p.done) / p.seconds;
-    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left",
-                     100 * static_cast<double>(p.done) / static_cast<double>(p.total),
-                     human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
-                     speed_words(rate, 1).c_str(), time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
+    log::info(strfmt(
+        "convert   %4.1f%% | %s of %s | %s | %s left", 100 * static_cast<double>(p.done) / static_cast<double>(p.total),
+        human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
+        speed_words(rate, 1).c_str(), time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
   };
   return stream;
 }
@@ -121,8 +124,8 @@ void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
 
 Shape shape_of(const io::StoredTensor& t) {
   if (t.shape.size() > static_cast<std::size_t>(Shape::max_rank))
-    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(), t.shape.size(),
-                                       Shape::max_rank));
+    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(),
+                                       t.shape.size(), Shape::max_rank));
   Shape shape;
   for (const std::int64_t extent : t.shape) shape.push_back(extent);
   return shape;
@@ -137,7 +140,8 @@ std::vector<io::ConvertTensor> renamed(const io::StoredTensors& stored, const st
     const io::StoredTensor& t = stored.tensors[i];
     if (!t.name.starts_with(prefix)) continue;
     if (!t.known)
-      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
+      throw Error(ExitCode::data,
+                  strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
     tensors.push_back({new_prefix + t.name.substr(prefix.size()),
                        dtype && io::is_float(t.dtype) ? *dtype : t.dtype,
                        shape_of(t),
@@ -172,8 +176,9 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
     request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::StoredTensors stored = io::stored_checkpoint(request.in, checkpoint.manifest());
-  return io::convert_to_safetensors(
-      world, stored, renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype), request.target, stream);
+  return io::convert_to_safetensors(world, stored,
+                                    renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype),
+                                    request.target, stream);
 }
 
 /// The directory's small files, on rank 0; config.json on every rank.
@@ -208,7 +213,8 @@ void check_copies(World& world, const io::StoredTensors& stored, const std::vect
     std::int64_t differ = 0;
     world.together([&] {
       io::BlockCache cache(stored.files, 4);
-      const std::int64_t first = a.numel() * world.rank() / world.size(), last = a.numel() * (world.rank() + 1) / world.size();
+      const std::int64_t first = a.numel() * world.rank() / world.size(),
+                         last = a.numel() * (world.rank() + 1) / world.size();
       differ = io::compare(a, cache, b, cache, first, last - first).elements;
     });
     differ = world.sum(differ);
@@ -227,7 +233,8 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   check_copies(world, stored, mapped.copies);
   request.target.max_file_bytes = request.state_file_bytes;
   nlohmann::ordered_json may_differ = {{"made_by", "convert"}};
-  if (const std::string prefix = common_prefix(stored, mapped.tensors); !prefix.empty()) may_differ[prefix_key] = prefix;
+  if (const std::string prefix = common_prefix(stored, mapped.tensors); !prefix.empty())
+    may_differ[prefix_key] = prefix;
   request.target.may_differ = may_differ.dump();
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }
@@ -251,8 +258,8 @@ int convert_command(const Call& call, World& world) {
   const auto bytes = static_cast<double>(report.bytes);
   const auto peak = static_cast<double>(world.max(peak_bytes()));
   if (request.target.verify)
-    log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(), report.verify_seconds,
-                     speed_words(bytes, report.verify_seconds).c_str()));
+    log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(),
+                     report.verify_seconds, speed_words(bytes, report.verify_seconds).c_str()));
   if (!report.moved_aside.empty()) log::info("moved     what was there is now " + report.moved_aside);
   log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
                    static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",

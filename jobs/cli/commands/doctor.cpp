@@ -21,7 +21,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
-    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
   }
   return "unknown";
 }
@@ -48,11 +49,12 @@ Facts facts(World& world) {
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
       {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "held at one a call"},
       {"omp", "OMP_NUM_THREADS " + variable("OMP_NUM_THREADS") + ", OMP_PROC_BIND " + variable("OMP_PROC_BIND")},
-      {"memory",
-       human_bytes(static_cast<double>(memory.available)) + " free of " + human_bytes(static_cast<double>(memory.total))},
-      {"/dev/shm", human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
-      {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(), world.node_count() == 1 ? "" : "s",
-                       name_of(world.topology().transport))}};
+      {"memory", human_bytes(static_cast<double>(memory.available)) + " free of " +
+                     human_bytes(static_cast<double>(memory.total))},
+      {"/dev/shm",
+       human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
+      {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(),
+                       world.node_count() == 1 ? "" : "s", name_of(world.topology().transport))}};
   if (world.rank() == 0)  // who speaks
     for (auto& fact : device_facts()) all.push_back(std::move(fact));
   return all;
@@ -60,13 +62,15 @@ Facts facts(World& world) {
 
 void warn_about(const ThreadShare& share) {
   if (blas_is_serial() && share.threads > 1)
-    log::warn(22,
-              "the serial build of OpenBLAS is loaded (" + blas_library() +
-                  "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+    log::warn(
+        22,
+        "the serial build of OpenBLAS is loaded (" + blas_library() +
+            "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
   if (share.overcommitted)
-    log::warn(21,
-              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-              "their own, or lower --threads");
+    log::warn(
+        21,
+        "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+        "their own, or lower --threads");
   const MachineMemory shm = shared_memory();
   if (shm.total < (256u << 20)) {
     log::warn(23, "/dev/shm has " + human_bytes(static_cast<double>(shm.total)) +

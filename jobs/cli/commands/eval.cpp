@@ -29,7 +29,8 @@ class ProgressLines {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - begin_).count(),
                  share = static_cast<double>(done) / static_cast<double>(samples);
-    log::info(strfmt("eval %lld/%lld samples | tok/s %s | %s<%s", static_cast<long long>(done), static_cast<long long>(samples),
+    log::info(strfmt("eval %lld/%lld samples | tok/s %s | %s<%s", static_cast<long long>(done),
+                     static_cast<long long>(samples),
                      human_count(static_cast<double>(done * length_) / seconds).c_str(), human_time(seconds).c_str(),
                      human_time(seconds / share - seconds).c_str()));
   }
@@ -50,7 +51,8 @@ int eval_command(const Call& call, World& world) {
   const ThreadShare threads = take_cores(options, world);
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());
-  spec.tokens = options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
+  spec.tokens =
+      options.has("max_length") ? sequence_length(options, model) : std::min(model.max_tokens, default_length);
   spec.packed = options.flag("packing");
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
   spec.index_bytes = data.index_bytes();
@@ -62,7 +64,8 @@ int eval_command(const Call& call, World& world) {
     announce_inference(call, world, config, *run, threads,
                        data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));
 
-  const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch, all = data.train_count.samples;
+  const std::int64_t most = options.integer("eval_max_batches") * spec.batch.global_batch,
+                     all = data.train_count.samples;
   const train::EvalReport report =
       json ? run->evaluate(*data.train, most) : run->evaluate(*data.train, most, ProgressLines(spec.tokens));
   if (json) {
@@ -76,8 +79,9 @@ int eval_command(const Call& call, World& world) {
                                            {"tokens_per_second", tokens_per_second(report)}};
     log::info(object.dump());
   } else {
-    log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss, std::exp(report.loss),
-                     report.token_accuracy, human_count(static_cast<double>(report.tokens)).c_str(),
+    log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss,
+                     std::exp(report.loss), report.token_accuracy,
+                     human_count(static_cast<double>(report.tokens)).c_str(),
                      human_count(tokens_per_second(report)).c_str()));
   }
   return static_cast<int>(ExitCode::ok);

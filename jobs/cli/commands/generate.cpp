@@ -76,7 +76,9 @@ class GenerateRun {
         log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the likeliest token");
     }
     if (prompts_.size() == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
-    request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) { say(prompt, completion); };
+    request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) {
+      say(prompt, completion);
+    };
   }
 
   void check_prompt(std::size_t i) const {
@@ -91,8 +93,9 @@ class GenerateRun {
                          static_cast<long long>(model_.vocab - 1)),
                   "--prompt, --prompt_file", "Use the model's own tokenizer.json");
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
-      throw Error(ExitCode::usage, strfmt("%s has %zu tokens, the model %lld positions", which.c_str(), ids.size(),
-                                          static_cast<long long>(model_.max_tokens)),
+      throw Error(ExitCode::usage,
+                  strfmt("%s has %zu tokens, the model %lld positions", which.c_str(), ids.size(),
+                         static_cast<long long>(model_.max_tokens)),
                   "--prompt, --prompt_file", "Give a shorter prompt");
   }
 
@@ -104,9 +107,10 @@ class GenerateRun {
                                    static_cast<long long>(s.top_k), s.top_p, static_cast<unsigned long long>(s.seed));
     if (s.repetition_penalty != 1) how += strfmt(", repetition penalty %g", s.repetition_penalty);
     const std::size_t count = prompts_.size();
-    return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s", count,
-                  count == 1 ? "" : "s", static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
-                  static_cast<long long>(request_.max_new_tokens), how.c_str(), codec_->describe().c_str());
+    return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s",
+                  count, count == 1 ? "" : "s", static_cast<long long>(spec.batch.micro_batch),
+                  static_cast<long long>(spec.tokens), static_cast<long long>(request_.max_new_tokens), how.c_str(),
+                  codec_->describe().c_str());
   }
 
   /// The only prompt's next token, on the rank that makes it: rank 0.
@@ -146,7 +150,8 @@ class GenerateRun {
 
   void report(const infer::GenerateReport& done) {
     std::int64_t made = 0;
-    for (const infer::Completion& completion : done.completions) made += static_cast<std::int64_t>(completion.ids.size());
+    for (const infer::Completion& completion : done.completions)
+      made += static_cast<std::int64_t>(completion.ids.size());
     const auto rate = [](const infer::PassTimes& times, std::int64_t tokens) {
       return human_count(static_cast<double>(tokens) / std::max(times.seconds, 1e-12));
     };

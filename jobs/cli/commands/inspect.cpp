@@ -7,12 +7,12 @@
 #include <regex>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/inspect/sandbox.hpp"
+#include "io/config/json_file.hpp"
+#include "io/data/token_file.hpp"
 #include "io/inspect/measure.hpp"
 #include "io/inspect/recognize.hpp"
-#include "io/config/json_file.hpp"
+#include "io/inspect/sandbox.hpp"
 #include "io/model/safetensors_index.hpp"
-#include "io/data/token_file.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/output.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -52,7 +52,9 @@ std::string words_of(const Json& object, const char* between = " | ") {
   for (const auto& [key, value] : object.items()) {
     if (value.is_array() || value.empty() || value == "") continue;
     text += (text.empty() ? "" : between) + key + " ";
-    text += value.is_object() ? "{" + words_of(value, ", ") + "}" : value.is_string() ? value.get<std::string>() : value.dump();
+    text += value.is_object()   ? "{" + words_of(value, ", ") + "}"
+            : value.is_string() ? value.get<std::string>()
+                                : value.dump();
   }
   return text.empty() ? "-" : text;
 }
@@ -148,8 +150,11 @@ void describe_tokens(const std::string& path, const InspectRequest& request, Fin
 
 Json json_of(const io::TensorStats& s) {
   const auto number = [&](double v) { return s.finite() > 0 && std::isfinite(v) ? Json(v) : Json(nullptr); };
-  return {
-      {"min", number(s.least)}, {"max", number(s.most)}, {"mean", number(s.mean())}, {"nan", s.nans}, {"inf", s.infinities}};
+  return {{"min", number(s.least)},
+          {"max", number(s.most)},
+          {"mean", number(s.mean())},
+          {"nan", s.nans},
+          {"inf", s.infinities}};
 }
 
 std::string words_of(const io::TensorStats& s) {
@@ -163,7 +168,9 @@ std::string words_of(const io::TensorStats& s) {
 void list_tensors(const InspectRequest& request, Findings& findings) {
   io::BlockCache cache(findings.stored.files, 4);
   std::size_t width = 4;
-  const auto wanted = [&](const io::StoredTensor& t) { return !request.grep || std::regex_search(t.name, *request.grep); };
+  const auto wanted = [&](const io::StoredTensor& t) {
+    return !request.grep || std::regex_search(t.name, *request.grep);
+  };
   for (const io::StoredTensor& t : findings.stored.tensors)
     if (wanted(t)) width = std::max(width, std::min<std::size_t>(t.name.size(), 64));
   std::int64_t count = 0, elements = 0;
@@ -174,8 +181,9 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
     elements += t.numel();
     bytes += t.bytes;
     const std::string name = io::shown(t.name);
-    std::string line = strfmt("  %-*s  %-7s %12s  ", static_cast<int>(width), name.substr(1, name.size() - 2).c_str(), t.type,
-                              human_bytes(static_cast<double>(t.bytes)).c_str()) + io::shape_text(t.shape);
+    std::string line = strfmt("  %-*s  %-7s %12s  ", static_cast<int>(width), name.substr(1, name.size() - 2).c_str(),
+                              t.type, human_bytes(static_cast<double>(t.bytes)).c_str()) +
+                       io::shape_text(t.shape);
     Json entry = {{"name", t.name}, {"dtype", t.type}, {"shape", t.shape}, {"bytes", t.bytes}};
     if (request.stats && io::measurable(t)) {
       const io::TensorStats stats = io::measure(t, cache, 0, t.numel());

@@ -54,7 +54,8 @@ void print_table(const std::vector<Row>& rows) {
     log::info(line + strfmt("%12s", human_bytes(static_cast<double>(row.costs.total)).c_str()));
   }
   log::info(
-      "bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and its "
+      "bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and "
+      "its "
       "collectives");
   for (const Row& row : rows) {
     const TrafficCount &shard = row.costs.shard_axis, &replicate = row.costs.replicate_axis;
@@ -87,23 +88,31 @@ nlohmann::ordered_json row_json(const Row& row) {
 void explain() {
   for (const char* line :
        {"how the figures are made",
-        "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the first) of "
+        "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the "
+        "first) of "
         "the mesh.",
-        "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where parameters "
+        "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where "
+        "parameters "
         "are",
-        "               sharded and travel, all of them where they do not; over shared memory a rank is charged its own "
+        "               sharded and travel, all of them where they do not; over shared memory a rank is charged its "
+        "own "
         "interval;",
         "               with --mixed_precision what is gathered has two bytes an element, and lies beside the master",
-        "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or resident",
+        "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or "
+        "resident",
         "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
-        "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the inputs "
+        "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the "
+        "inputs "
         "of the",
         "               blocks and one block's activations",
-        "  buffers      activations between modules, workspaces, ids and targets", "  comm         staging of the transport",
-        "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; over shared "
+        "  buffers      activations between modules, workspaces, ids and targets",
+        "  comm         staging of the transport",
+        "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; "
+        "over shared "
         "memory",
         "               a gather sends nothing and a reduction reads its peers' parts",
-        "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask)"}) {
+        "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its "
+        "mask)"}) {
     log::info(line);
   }
 }
@@ -116,22 +125,22 @@ void print_device(const plan::RunPlan& plan) {
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
   const plan::DeviceLimits& limits = plan::h200;
   const plan::LeastTime least = plan::least_time(plan, limits);
-  log::info(
-      strfmt("limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
-             "traffic for states",
-             limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
-             least.products_s, least.states_s));
+  log::info(strfmt(
+      "limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
+      "traffic for states",
+      limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
+      least.products_s, least.states_s));
 }
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   const models::Model& model = *plan.spec.model;
-  log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(), config.path.c_str(),
-                   human_count(static_cast<double>(model.num_params())).c_str(),
+  log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(),
+                   config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
                    human_count(static_cast<double>(model.num_matmul_params())).c_str(),
                    static_cast<long long>(plan.spec.tokens)));
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
-                   plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(), plan.spec.topology.ranks_per_node,
-                   name_of(plan.spec.topology.transport)));
+                   plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
+                   plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
   log::info("batch     " + batch_line(plan.spec.batch));
@@ -139,7 +148,8 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
              human_count(plan.costs.flops_per_step).c_str(),
              plan.costs.recompute_flops_per_step > 0
-                 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str()).c_str()
+                 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str())
+                       .c_str()
                  : ""));
   if (plan.spec.device != host_device) print_device(plan);
   const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
@@ -184,7 +194,8 @@ int print_plan(const PlanOf& of) {
     print_table(rows);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
       log::info(
-          "packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in \"buffers\"");
+          "packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in "
+          "\"buffers\"");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
                        human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
@@ -192,16 +203,18 @@ int print_plan(const PlanOf& of) {
                        largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
     if (options.flag("explain")) explain();
-    if (options.flag("print_schedule")) log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
+    if (options.flag("print_schedule"))
+      log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
   }
   if (fits) return static_cast<int>(ExitCode::ok);
-  throw Error(ExitCode::does_not_fit,
-              strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
-                     human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str()),
-              "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
-              largest > 0
-                  ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
-                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
+  throw Error(
+      ExitCode::does_not_fit,
+      strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
+             human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str()),
+      "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
+      largest > 0
+          ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
+          : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
 }
 
 int plan_command(const Call& call) {

@@ -11,7 +11,8 @@ int config_command(const Call& call) {
   const Options& options = call.options();
   const std::vector<std::string>& operands = call.invocation.operands;
   if (operands.empty() || (operands[0] != "show" && operands[0] != "check")) {
-    throw Error(ExitCode::usage, operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"",
+    throw Error(ExitCode::usage,
+                operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"",
                 "command line", "tessera config show|check [CONFIG ...]");
   }
   if (operands[0] == "check") {

@@ -44,10 +44,12 @@ int tokenize_command(const Call& call, World& world) {
                   "tessera tokenize --model DIR --dataset FILE ... --out FILE.bin");
   const std::string path = options.text("out");
   if (path.size() < 5 || path.substr(path.size() - 4) != ".bin")
-    throw options.refuse("out", "a token file's name ends in .bin: that is how data sets tell it", "Give --out NAME.bin");
+    throw options.refuse("out", "a token file's name ends in .bin: that is how data sets tell it",
+                         "Give --out NAME.bin");
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
   if (tokenizer == nullptr)
-    throw Error(ExitCode::usage, "there is no tokenizer to use", options.has("model") ? options.text("model") : "--model",
+    throw Error(ExitCode::usage, "there is no tokenizer to use",
+                options.has("model") ? options.text("model") : "--model",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
   std::unique_ptr<io::Corpus> corpus;
   std::optional<std::int32_t> eos;
@@ -56,14 +58,15 @@ int tokenize_command(const Call& call, World& world) {
     corpus = std::make_unique<io::Corpus>(options.list("dataset"));
   });
   log::info("tokenizer " + tokenizer_path(options, options.text("model")) + " | " + tokenizer->describe() +
-            " | documents end in " + (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
+            " | documents end in " +
+            (eos ? std::to_string(*eos) + ":" + std::string(tokenizer->token(*eos)) : "nothing"));
   const auto started = std::chrono::steady_clock::now();
-  const io::CorpusReport report =
-      io::tokenize_corpus(world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
+  const io::CorpusReport report = io::tokenize_corpus(
+      world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0)
-    log::warn(40,
-              strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD", static_cast<long long>(report.repaired)));
+    log::warn(40, strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD",
+                         static_cast<long long>(report.repaired)));
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
             strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),

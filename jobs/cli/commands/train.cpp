@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "io/model/companions.hpp"
 #include "io/file/file.hpp"
+#include "io/model/companions.hpp"
 #include "io/model/model_file.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
-#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/requests.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -32,7 +32,8 @@ void TrainRun::prepare() {
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
-    throw options_.refuse("baseline", "a bigram table of this vocabulary is too large", "Use it with at most 4096 tokens");
+    throw options_.refuse("baseline", "a bigram table of this vocabulary is too large",
+                          "Use it with at most 4096 tokens");
   }
   if (!options_.flag("from_scratch")) {
     world_.together([&] {
@@ -54,15 +55,16 @@ void TrainRun::prepare() {
   }
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
-    throw options_.refuse(
-        "profile_steps",
-        strfmt("the run ends at step %lld, before the first step to profile", static_cast<long long>(length_.total_steps)),
-        "Choose earlier steps");
+    throw options_.refuse("profile_steps",
+                          strfmt("the run ends at step %lld, before the first step to profile",
+                                 static_cast<long long>(length_.total_steps)),
+                          "Choose earlier steps");
   }
   for (const std::string& text : options_.list("profile_ranks")) {
     const std::optional<std::int64_t> rank = parse_integer(text);
     if (!rank || *rank < 0 || *rank >= world_.size()) {
-      throw options_.refuse("profile_ranks", "there is no rank " + text + " in a world of " + std::to_string(world_.size()),
+      throw options_.refuse("profile_ranks",
+                            "there is no rank " + text + " in a world of " + std::to_string(world_.size()),
                             strfmt("Give ranks from 0 to %d", world_.size() - 1));
     }
   }
@@ -81,18 +83,18 @@ void TrainRun::prepare() {
 }
 
 void TrainRun::check_memory() {
-  memory_limit_ = require_fit(
-      options_, world_, plan::make_plan(trainer_options_.run),
-      "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; tessera plan shows what fits");
+  memory_limit_ = require_fit(options_, world_, plan::make_plan(trainer_options_.run),
+                              "Lower per_device_train_batch_size, shard more, or use --gradient_checkpointing full; "
+                              "tessera plan shows what fits");
 }
 
 void TrainRun::start() {
   const bool on_device = world_.device() != host_device;
   const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
   // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
-  sgemm_gflops_ = on_device
-                      ? 1e-9 * plan::h200.flops(dtype) * world_.size()
-                      : quick_limit(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size()
+                            : quick_limit(world_, model_,
+                                          trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
@@ -135,7 +137,8 @@ bool TrainRun::resume() {
     const Candidate& candidate = candidates_[i];
     try {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
-      progress_ = read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
+      progress_ =
+          read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
       resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
                         static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
@@ -211,28 +214,29 @@ void TrainRun::announce() {
     output_->write("args.json", options_.json());
     output_->write("run.json", run_json());
   });
-  const std::vector<std::string> lines =
-      start_up_block({.config = &config_,
-                      .model = &model_,
-                      .data = &data_,
-                      .plan = &trainer_->plan(),
-                      .measured = trainer_->measured_memory(),
-                      .world = &world_,
-                      .threads = threads_,
-                      .length = length_,
-                      .sgemm_gflops = sgemm_gflops_,
-                      .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
-                      .memory_limit = memory_limit_,
-                      .choices = choices_,
-                      .output = output_->path(),
-                      .foreign = &options_.foreign});
+  const std::vector<std::string> lines = start_up_block(
+      {.config = &config_,
+       .model = &model_,
+       .data = &data_,
+       .plan = &trainer_->plan(),
+       .measured = trainer_->measured_memory(),
+       .world = &world_,
+       .threads = threads_,
+       .length = length_,
+       .sgemm_gflops = sgemm_gflops_,
+       .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
+       .memory_limit = memory_limit_,
+       .choices = choices_,
+       .output = output_->path(),
+       .foreign = &options_.foreign});
   for (const std::string& line : lines) log::info(line);
   if (!resumed_.empty()) log::info(resumed_);
 }
 
 int TrainRun::run() {
   prepare();
-  if (options_.flag("dry_run")) return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
+  if (options_.flag("dry_run"))
+    return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
   check_memory();
   // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked
   // when nobody else writes there.

@@ -28,7 +28,7 @@ class TrainRun {
   /// The first of the candidates that loads; goes on in its directory. False: start afresh.
   [[nodiscard]] bool resume();
   void save_checkpoints();  // from now on, as asked for
-  void announce();      // start-up block, args.json, run.json
+  void announce();          // start-up block, args.json, run.json
   /// False: stopped early, with a checkpoint.
   [[nodiscard]] bool loop();
   train::StepReport one_step();

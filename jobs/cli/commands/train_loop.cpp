@@ -4,10 +4,10 @@
 
 #include "io/config/json_file.hpp"
 #include "jobs/cli/commands/train.hpp"
+#include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/rng.hpp"
-#include "jobs/cli/session/bigram.hpp"
 
 #include <filesystem>
 
@@ -67,20 +67,25 @@ train::StepReport TrainRun::one_step() {
 }
 
 void TrainRun::log_step(const train::StepReport& report) {
-  StepLine line{.experts = model_.router.layers > 0, .scaled = progress_.loss_scale.has_value(), .report = report,
-                .interval = interval_, .total_steps = length_.total_steps};
+  StepLine line{.experts = model_.router.layers > 0,
+                .scaled = progress_.loss_scale.has_value(),
+                .report = report,
+                .interval = interval_,
+                .total_steps = length_.total_steps};
   const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
   line.mfu = sgemm_gflops_ > 0 ? interval_.flops / std::max(interval_.seconds, 1e-12) / (sgemm_gflops_ * 1e9) : 0;
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
   line.memory_limit = memory_limit_;
   line.elapsed = elapsed();
-  line.remaining =
-      line.elapsed / static_cast<double>(report.step - first_step_) * static_cast<double>(length_.total_steps - report.step);
+  line.remaining = line.elapsed / static_cast<double>(report.step - first_step_) *
+                   static_cast<double>(length_.total_steps - report.step);
   log::info(step_line(line));
   JsonLine json;
   json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
   if (line.scaled)
-    json.number("loss_scale", report.loss_scale).integer("skipped", report.skipped).integer("skipped_steps", progress_.skipped);
+    json.number("loss_scale", report.loss_scale)
+        .integer("skipped", report.skipped)
+        .integer("skipped_steps", progress_.skipped);
   if (model_.router.layers > 0)
     json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
   json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
@@ -96,7 +101,8 @@ void TrainRun::log_step(const train::StepReport& report) {
   const std::int64_t every = options_.integer("hash_params_every");
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;
-    for (const std::string& hash : world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
+    for (const std::string& hash :
+         world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
       all += hash;
     json.text("state_hash", strfmt("%016llx", static_cast<unsigned long long>(hash64(all))));
   }
@@ -108,7 +114,8 @@ void TrainRun::log_step(const train::StepReport& report) {
 void TrainRun::trace(std::int64_t) {
   const std::vector<train::TraceSpan> spans = trainer_->take_trace();
   const std::vector<std::string>& ranks = options_.list("profile_ranks");
-  const bool wanted = ranks.empty() || std::find(ranks.begin(), ranks.end(), std::to_string(world_.rank())) != ranks.end();
+  const bool wanted =
+      ranks.empty() || std::find(ranks.begin(), ranks.end(), std::to_string(world_.rank())) != ranks.end();
   const std::string directory = options_.has("trace_dir") ? options_.text("trace_dir") : output_->file("trace");
   world_.together([&] {
     std::error_code error;
@@ -119,9 +126,9 @@ void TrainRun::trace(std::int64_t) {
   });
   world_.together([&] {
     if (!wanted) return;
-    io::write_text(
-        directory + strfmt("/rank-%05d.json", world_.rank()),
-        chrome_trace(spans, world_.rank(), world_.size(), world_.host(), name_of(trainer_->plan().spec.topology.transport)));
+    io::write_text(directory + strfmt("/rank-%05d.json", world_.rank()),
+                   chrome_trace(spans, world_.rank(), world_.size(), world_.host(),
+                                name_of(trainer_->plan().spec.topology.transport)));
   });
   log::info("trace     " + directory + "/rank-*.json");
 }
@@ -160,10 +167,11 @@ std::vector<std::int32_t> TrainRun::prompt_ids() const {
 }
 
 void TrainRun::sample() {
-  const std::vector<std::int32_t> out = trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
-                                                           options_.real("sample_temperature"), trainer_options_.seed);
-  log::info("sample    " +
-            (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with)) : printable(out)));
+  const std::vector<std::int32_t> out =
+      trainer_->generate(prompt_ids(), static_cast<int>(options_.integer("sample_tokens")),
+                         options_.real("sample_temperature"), trainer_options_.seed);
+  log::info("sample    " + (data_.tokenizer != nullptr ? printable_text(data_.tokenizer->decode(out, io::Special::with))
+                                                       : printable(out)));
 }
 
 void TrainRun::memory_line() {
@@ -177,9 +185,10 @@ void TrainRun::memory_line() {
                pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
   const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),
                other_max = static_cast<double>(world_.max(other));
-  log::info(strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)",
-                   human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
-                   human_bytes(other_max).c_str()));
+  log::info(
+      strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)",
+             human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
+             human_bytes(other_max).c_str()));
 }
 
 void TrainRun::finish() {
@@ -191,8 +200,8 @@ void TrainRun::finish() {
     world_.together([&] {
       if (world_.rank() != 0) return;
       const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
-      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
-                    std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last->loss),
+      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s",
+                    bigram.loss, std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last->loss),
                     last->loss < bigram.loss ? "lower" : "higher");
       output_->log(JsonLine()
                        .number("bigram_loss", bigram.loss)
@@ -212,11 +221,11 @@ void TrainRun::finish() {
   world_.together([&] {
     if (world_.rank() == 0) output_->status("completed");
   });
-  log::info(strfmt("done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s",
-                   static_cast<long long>(length_.total_steps), static_cast<long long>(length_.total_steps),
-                   loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)),
-                   human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
-                   human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
+  log::info(strfmt(
+      "done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s", static_cast<long long>(length_.total_steps),
+      static_cast<long long>(length_.total_steps), loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)),
+      human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
+      human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
 }
 
 int TrainRun::stopped_early() {

@@ -107,7 +107,8 @@ void Blocks::special(const ForeignSpec& spec, const io::ConfigNode& node, const 
     if (!size) refuse("is not a number of ranks");
     if ((what == "hpz" && *size <= 1) || *size < 0) return note(node, key, "ignored: off");
     if (what == "hpz")
-      refuse("keeps a second copy of the parameters, which is not built yet (mics_shard_size and shard_group_size are)");
+      refuse(
+          "keeps a second copy of the parameters, which is not built yet (mics_shard_size and shard_group_size are)");
     set("shard_group_size", text);
   } else if (what == "refuse_on") {
     if (!is_off(word)) refuse("is not built yet");
@@ -166,10 +167,12 @@ void Blocks::read_block(const std::string& block, const io::ConfigNode& node, co
   }
   for (const auto& [name, child] : node.entries) {
     const ForeignSpec* spec = find_foreign(block, name);
-    if (spec == nullptr && block == "fsdp_config") spec = find_foreign(block, "fsdp_" + name);  // HF's form has no prefix
+    if (spec == nullptr && block == "fsdp_config")
+      spec = find_foreign(block, "fsdp_" + name);  // HF's form has no prefix
     if (spec == nullptr) {
       const std::string near = suggestion(name, keys_of(block));
-      throw Error(ExitCode::usage, "unknown key " + prefix + "." + name, source(child).text, near.empty() ? "Remove it" : near);
+      throw Error(ExitCode::usage, "unknown key " + prefix + "." + name, source(child).text,
+                  near.empty() ? "Remove it" : near);
     }
     foreign(*spec, child, prefix + "." + name);
   }
@@ -198,7 +201,8 @@ void Blocks::read_top(const io::ConfigNode& root) {
         const ForeignSpec* known = find_foreign("deepspeed", inner);
         if (known == nullptr) {
           const std::string near = suggestion(inner, keys_of("deepspeed"));
-          throw Error(ExitCode::usage, "unknown key deepspeed." + inner, source(value).text, near.empty() ? "Remove it" : near);
+          throw Error(ExitCode::usage, "unknown key deepspeed." + inner, source(value).text,
+                      near.empty() ? "Remove it" : near);
         }
         foreign(*known, value, "deepspeed." + inner);
       }

@@ -31,7 +31,8 @@ std::string details(const OptionSpec& spec) {
   std::string text = std::string("type ") + name_of(spec.type);
   if (spec.fallback[0] != '\0') text += std::string("; default ") + spec.fallback;
   std::string aliases;
-  for (const std::string& alias : split_words(spec.aliases, ' ')) aliases += (aliases.empty() ? "" : ", ") + ("--" + alias);
+  for (const std::string& alias : split_words(spec.aliases, ' '))
+    aliases += (aliases.empty() ? "" : ", ") + ("--" + alias);
   if (!aliases.empty()) text += "; also " + aliases;
   if (spec.matches[0] != '\0') text += std::string("; matches ") + spec.matches;
   if (spec.status == Status::not_built) {
@@ -76,12 +77,14 @@ std::string help_text(const CommandSpec* command, bool all) {
         "ranks.\n\nCommands\n";
     for (const CommandSpec& entry : command_table()) out += strfmt("  %-12s %s\n", entry.name, entry.help);
     out +=
-        "\ntessera <command> --help lists a command's options, --help-all everything about them; --version says what this "
+        "\ntessera <command> --help lists a command's options, --help-all everything about them; --version says what "
+        "this "
         "is.\n";
     return all ? out + options_text(for_all, true) : out;
   }
-  out = std::string("tessera ") + command->name + (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") +
-        " [--options]\n\n" + command->help + "\n";
+  out = std::string("tessera ") + command->name +
+        (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") + " [--options]\n\n" +
+        command->help + "\n";
   if (!all) out += "'-' and '_' are the same in names; --help-all adds types, aliases and what is not built yet.\n";
   return out + options_text(command->bit, all);
 }
@@ -108,7 +111,8 @@ std::string json_schema() {
     if (spec.most < 1e300) entry["maximum"] = spec.most;
     if (spec.fallback[0] != '\0') entry["default"] = spec.fallback;
     if (spec.status == Status::not_built)
-      entry["$comment"] = std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");
+      entry["$comment"] =
+          std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");
     properties[spec.name] = std::move(entry);
   }
   nlohmann::ordered_json schema;

@@ -57,7 +57,8 @@ constexpr DecoderShape decoder_shapes[] = {
 
 std::string config_of(const Gpt2Shape& shape) {
   return strfmt(
-      "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": %d, \"n_head\": %d, "
+      "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": %d, "
+      "\"n_head\": %d, "
       "\"vocab_size\": %d, \"n_positions\": %d, \"n_inner\": null, \"activation_function\": \"gelu_new\", "
       "\"layer_norm_epsilon\": 1e-05, \"initializer_range\": 0.02, \"tie_word_embeddings\": true, "
       "\"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, \"resid_pdrop\": 0.0}\n",
@@ -75,8 +76,11 @@ const char* architecture(const std::string& family) {
 void add_family_keys(const DecoderShape& shape, Json& json) {
   const std::string family = shape.family;
   if (family == "llama")
-    json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", shape.tied ? 32.0 : 8.0}, {"low_freq_factor", 1.0},
-                            {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", shape.tied ? 32.0 : 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 8192}};
   if (family == "qwen3_moe") {
     json["num_experts"] = 128, json["num_experts_per_tok"] = 8, json["moe_intermediate_size"] = 768;
     json["norm_topk_prob"] = true, json["decoder_sparse_step"] = 1, json["mlp_only_layers"] = Json::array();
@@ -94,7 +98,8 @@ std::string config_of(const DecoderShape& shape) {
   json["model_type"] = shape.family;
   json["vocab_size"] = shape.vocab, json["max_position_embeddings"] = shape.positions;
   json["hidden_size"] = shape.hidden, json["intermediate_size"] = shape.inner, json["num_hidden_layers"] = shape.layers;
-  json["num_attention_heads"] = shape.heads, json["num_key_value_heads"] = shape.kv_heads, json["head_dim"] = shape.head_dim;
+  json["num_attention_heads"] = shape.heads, json["num_key_value_heads"] = shape.kv_heads,
+  json["head_dim"] = shape.head_dim;
   json["hidden_act"] = "silu", json["rms_norm_eps"] = shape.eps, json["initializer_range"] = 0.02;
   json["rope_theta"] = shape.theta, json["tie_word_embeddings"] = shape.tied, json["attention_dropout"] = 0.0;
   add_family_keys(shape, json);

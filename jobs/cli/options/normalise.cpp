@@ -24,7 +24,8 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
 
 class Normaliser {
  public:
-  Normaliser(const std::vector<std::string>& arguments, unsigned commands) : arguments_(arguments), commands_(commands) {}
+  Normaliser(const std::vector<std::string>& arguments, unsigned commands)
+      : arguments_(arguments), commands_(commands) {}
 
   std::vector<std::string> run() {
     while (next_ < arguments_.size()) {
@@ -51,7 +52,8 @@ class Normaliser {
       if (!negated) spec = nullptr;
     }
     if (spec == nullptr || (spec->commands & commands_) == 0) unknown(name, commands_);
-    if (negated && has_value) throw Error(ExitCode::usage, "--" + name + " takes no value", "command line", "Write --" + name);
+    if (negated && has_value)
+      throw Error(ExitCode::usage, "--" + name + " takes no value", "command line", "Write --" + name);
     const std::string head = std::string("--") + spec->name + "=";
     if (negated) out_.push_back(head + "false");
     else if (has_value) values(head, *spec, token.substr(equals + 1));
@@ -84,7 +86,8 @@ class Normaliser {
       ++next_;
     } else if ((commands_ & (for_train | for_plan)) != 0 && word.find_first_of("./-") == std::string::npos &&
                !std::filesystem::exists(word, ignored)) {
-      throw Error(ExitCode::usage, "--" + name + " \"" + word + "\" is not true or false", "command line", "See --help-all");
+      throw Error(ExitCode::usage, "--" + name + " \"" + word + "\" is not true or false", "command line",
+                  "See --help-all");
     } else {
       out_.push_back(head + "true");
     }
@@ -102,7 +105,7 @@ class Normaliser {
       if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") out_.push_back(head + "true");
       else
         throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
-                    "Give it " + (spec.words[0] != '\0'          ? std::string(spec.words)
+                    "Give it " + (spec.words[0] != '\0'        ? std::string(spec.words)
                                   : spec.type == Type::integer ? std::string("an integer")
                                                                : "a " + std::string(name_of(spec.type))));
     }

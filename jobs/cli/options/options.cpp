@@ -30,26 +30,28 @@ std::string standard_word(const OptionSpec& spec, const std::string& item, const
   const std::string name = spec.name, word = canonical_spelling(item);
   if (name == "gradient_checkpointing") {
     if (word == "selective")
-      throw Error(ExitCode::usage, "--gradient_checkpointing selective is not built yet", source.text, "Use none or full");
+      throw Error(ExitCode::usage, "--gradient_checkpointing selective is not built yet", source.text,
+                  "Use none or full");
     if (const auto on = parse_flag(word)) return *on ? "full" : "none";
     return word;
   }
   if (name == "forward_prefetch" || name == "backward_prefetch") {
     const bool backward = name == "backward_prefetch";  // the only one that BACKWARD_PRE and its like speak of
     if (word == "true" || (backward && word == "backward_pre")) return "1";
-    if (word == "false" || word == "none" || (backward && (word == "backward_post" || word == "no_prefetch"))) return "0";
+    if (word == "false" || word == "none" || (backward && (word == "backward_post" || word == "no_prefetch")))
+      return "0";
     const auto depth = parse_integer(word);
     if (!depth || *depth < 0 || *depth > 1000) {
-      throw Error(ExitCode::usage, "--" + name + " \"" + item + "\" is neither a depth nor one of FSDP's words", source.text,
-                  std::string("Give it ") + spec.words);
+      throw Error(ExitCode::usage, "--" + name + " \"" + item + "\" is neither a depth nor one of FSDP's words",
+                  source.text, std::string("Give it ") + spec.words);
     }
     return std::to_string(*depth);
   }
   if (name == "shard_group_size" && word != "node") {
     const auto size = parse_integer(word);
     if (!size || *size < 1)
-      throw Error(ExitCode::usage, "--shard_group_size \"" + item + "\" is neither node nor a number of ranks", source.text,
-                  "Give it node, or N of at least 1");
+      throw Error(ExitCode::usage, "--shard_group_size \"" + item + "\" is neither node nor a number of ranks",
+                  source.text, "Give it node, or N of at least 1");
     return std::to_string(*size);
   }
   if (spec.type == Type::flag) return *parse_flag(item) ? "true" : "false";
@@ -139,8 +141,9 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   }
   const bool many = spec->type == Type::list || spec->type == Type::texts;
   if (!many && items.size() != 1) {
-    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()),
-                source.text, "Give it one");
+    throw Error(ExitCode::usage,
+                "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()), source.text,
+                "Give it one");
   }
   if (many && items.empty()) {
     throw Error(ExitCode::usage, "--" + std::string(spec->name) + " is an empty list", source.text,
@@ -154,7 +157,8 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     if (spec->status != Status::not_built) item = standard_word(*spec, item, source);
   }
   if (spec->status == Status::no_effect && items.front() != spec->fallback) {
-    without_effect.push_back("--" + std::string(spec->name) + " has no effect: " + spec->help + " [" + source.text + "]");
+    without_effect.push_back("--" + std::string(spec->name) + " has no effect: " + spec->help + " [" + source.text +
+                             "]");
   }
   slot.items = std::move(items);
   slot.source = source;
@@ -193,7 +197,8 @@ std::string Options::json() const {
     if (spec.type == Type::list || spec.type == Type::texts) entry["value"] = found.items;
     else if (found.items.empty()) entry["value"] = nullptr;
     else if (spec.type == Type::flag && parse_flag(found.items[0])) entry["value"] = *parse_flag(found.items[0]);
-    else if (spec.type == Type::integer && parse_integer(found.items[0])) entry["value"] = *parse_integer(found.items[0]);
+    else if (spec.type == Type::integer && parse_integer(found.items[0]))
+      entry["value"] = *parse_integer(found.items[0]);
     else if (spec.type == Type::real && parse_real(found.items[0])) entry["value"] = *parse_real(found.items[0]);
     else entry["value"] = found.items[0];
     entry["source"] = found.source.text;

@@ -58,8 +58,9 @@ class Options {
   /// An Error (usage) about this option's value: "WHAT [--name: source]. TO DO".
   [[nodiscard]] Error refuse(const char* name, const std::string& what, const std::string& to_do) const;
 
-  /// Sets one option from a layer: checks the value's type and whether it is built; a lower layer never replaces a higher one.
-  /// The words of other tools (fsdp, deepspeed, …) become claims on sharding_strategy. Throws Error (usage).
+  /// Sets one option from a layer: checks the value's type and whether it is built; a lower layer never replaces a
+  /// higher one. The words of other tools (fsdp, deepspeed, …) become claims on sharding_strategy. Throws Error
+  /// (usage).
   void assign(const std::string& name, std::vector<std::string> items, const Source& source);
   /// Reads a configuration file into layer::file + index, other tools' blocks included (blocks.cpp).
   void read_file(const std::string& path);
@@ -102,8 +103,10 @@ struct Invocation {
 /// Parses and resolves everything. argv as main has it. Throws Error (usage, data).
 [[nodiscard]] Invocation parse_command_line(const std::vector<std::string>& arguments, char** environment);
 
-/// argv to canonical tokens: "--name=value", each value of a list its own token; what is no option stays as it is. Aliases,
-/// '-', booleans with and without a word, "--no-x", lists are resolved. Throws Error (usage): unknown names, missing values.
+/// argv to canonical tokens: "--name=value", each value of a list its own token; what is no option stays as it is.
+/// Aliases,
+/// '-', booleans with and without a word, "--no-x", lists are resolved. Throws Error (usage): unknown names, missing
+/// values.
 [[nodiscard]] std::vector<std::string> normalise(const std::vector<std::string>& arguments, unsigned commands);
 
 /// Canonical strategy word ("zero3", "hybrid_shard", …) of any tool's spelling; "" if it is none.

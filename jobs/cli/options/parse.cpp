@@ -1,4 +1,5 @@
-// The command line as a whole: command, operands, layers in their order. Boost.Program_options reads the canonical tokens.
+// The command line as a whole: command, operands, layers in their order. Boost.Program_options reads the canonical
+// tokens.
 #include <boost/program_options.hpp>
 #include <filesystem>
 
@@ -60,7 +61,8 @@ void take_operands(Invocation& result, const std::vector<std::string>& operands)
     result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
     return;
   }
-  if (next < operands.size() && (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
+  if (next < operands.size() &&
+      (result.command == "completion" || result.command == "doctor" || result.command.empty())) {
     throw Error(ExitCode::usage, "unexpected \"" + operands[next] + "\"", "command line",
                 "See tessera " + result.command + " --help");
   }
@@ -93,7 +95,8 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
       map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
   const auto given = [&map](const char* name) { return map.count(name) != 0; };
   // Questions about the program itself read no file and no environment.
-  if (given("help") || given("help_all") || given("version") || given("man") || given("schema") || given("help_markdown")) {
+  if (given("help") || given("help_all") || given("version") || given("man") || given("schema") ||
+      given("help_markdown")) {
     for (const auto& [name, value] : map) {
       if (name != "operand")
         result.options.assign(name, value.as<std::vector<std::string>>(), {layer::command_line, "command line"});

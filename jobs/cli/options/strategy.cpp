@@ -47,17 +47,18 @@ void Options::claim(const std::string& option, const std::string& given_word, co
         "zero0",         "zero1",      "zero2",        "zero3", "ddp",    "no_shard",          "fsdp2",
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
     const std::string near = suggestion(given_word, names);
-    throw Error(
-        ExitCode::usage, option + " \"" + given_word + "\" is not a sharding strategy", source.text,
-        near.empty() ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words" : near);
+    throw Error(ExitCode::usage, option + " \"" + given_word + "\" is not a sharding strategy", source.text,
+                near.empty()
+                    ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words"
+                    : near);
   }
   claims_.push_back({std::move(word), option, source});
 }
 
 bool Options::expand(const OptionSpec& spec, const std::string& word, const Source& source) {
   const std::string name = spec.name, option = "--" + name, lower = canonical_spelling(word);
-  const bool stands_for_strategy = name == "preset" || name == "zero_stage" || name == "sharding_strategy" || name == "fsdp" ||
-                                   name == "parallel_strategy" || name == "deepspeed";
+  const bool stands_for_strategy = name == "preset" || name == "zero_stage" || name == "sharding_strategy" ||
+                                   name == "fsdp" || name == "parallel_strategy" || name == "deepspeed";
   if (!stands_for_strategy) return false;
   Value& slot = values_.find(name)->second;
   if (source.layer >= slot.source.layer && name != "sharding_strategy") slot = {{word}, source};
@@ -95,13 +96,15 @@ void Options::resolve_strategy() {
     if (claim.source.layer < winner->source.layer) continue;
     std::string joined;
     if (!compatible(word, claim.word, joined)) {
-      throw Error(ExitCode::usage, winner->option + " asks for " + word + ", but " + claim.option + " for " + claim.word,
+      throw Error(ExitCode::usage,
+                  winner->option + " asks for " + word + ", but " + claim.option + " for " + claim.word,
                   winner->source.text + "; " + claim.source.text, "Keep one of the two");
     }
     word = joined;
   }
   if (winner == nullptr) return;
-  values_.find("sharding_strategy")->second = {{word}, {winner->source.layer, winner->source.text + " " + winner->option}};
+  values_.find("sharding_strategy")->second = {{word},
+                                               {winner->source.layer, winner->source.text + " " + winner->option}};
 }
 
 }  // namespace tessera::jobs

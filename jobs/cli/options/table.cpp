@@ -1,14 +1,16 @@
-// The rows of the option table: what is built. Rows that are refused by name or change nothing stand in table_later.cpp.
+// The rows of the option table: what is built. Rows that are refused by name or change nothing stand in
+// table_later.cpp.
 #include "jobs/cli/options/table.hpp"
 
-#include "jobs/cli/options/rows.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/options/rows.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-// clang-format off: rows read better than columns of fields.
+// rows read better than columns of fields.
+// clang-format off
 
 constexpr const char* sharding_words = "NO_SHARD|SHARD_GRAD_OP|FULL_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|zero0|zero1|zero2|zero3";
 

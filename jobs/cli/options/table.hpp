@@ -1,6 +1,6 @@
 #pragma once
-// The one table of options. Parsing, help, man page, completion, docs/cli.md, the JSON schema and args.json come from it;
-// nothing else spells an option's name as a fact.
+// The one table of options. Parsing, help, man page, completion, docs/cli.md, the JSON schema and args.json come from
+// it; nothing else spells an option's name as a fact.
 
 #include <limits>
 #include <span>

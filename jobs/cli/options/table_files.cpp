@@ -5,7 +5,8 @@ namespace tessera::jobs {
 
 namespace {
 
-// clang-format off: rows read better than columns of fields.
+// rows read better than columns of fields.
+// clang-format off
 
 const OptionSpec file_table[] = {
     {.name = "in", .aliases = "input", .words = "DIR", .group = "Convert",

@@ -1,12 +1,13 @@
-// Rows of the option table that users' habits bring along: not built (refused by name, but for values that ask for nothing
-// that is missing), or without effect here (accepted, and said).
+// Rows of the option table that users' habits bring along: not built (refused by name, but for values that ask for
+// nothing that is missing), or without effect here (accepted, and said).
 #include "jobs/cli/options/rows.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-// clang-format off: rows read better than columns of fields.
+// rows read better than columns of fields.
+// clang-format off
 
 constexpr Status refused = Status::not_built;
 constexpr Status accepted = Status::no_effect;

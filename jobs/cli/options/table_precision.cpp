@@ -5,7 +5,8 @@ namespace tessera::jobs {
 
 namespace {
 
-// clang-format off: rows read better than columns of fields.
+// rows read better than columns of fields.
+// clang-format off
 
 const OptionSpec precision_table[] = {
     {.name = "mixed_precision", .type = Type::choice, .fallback = "no", .words = "no|bf16|fp16|fp32", .group = "Precision",

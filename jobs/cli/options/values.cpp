@@ -35,7 +35,8 @@ std::string bound(double value) {
 std::string expected(const OptionSpec& spec, const char* what) {
   std::string text = what;
   if (std::isfinite(spec.least)) text += " of at least " + bound(spec.least);
-  if (std::isfinite(spec.most)) text += (std::isfinite(spec.least) ? " and at most " : " of at most ") + bound(spec.most);
+  if (std::isfinite(spec.most))
+    text += (std::isfinite(spec.least) ? " and at most " : " of at most ") + bound(spec.most);
   return text;
 }
 
@@ -149,7 +150,8 @@ std::string why_not(const OptionSpec& spec, const std::string& text) {
     case Type::size: return parse_size(text) ? "" : "a size such as 512MiB or 5GB";
     case Type::duration: {
       const auto value = parse_duration(text);
-      return value && *value >= (std::isfinite(spec.least) ? spec.least : 0.0) ? "" : "a time above 0 such as 90s or 1h30m";
+      return value && *value >= (std::isfinite(spec.least) ? spec.least : 0.0) ? ""
+                                                                               : "a time above 0 such as 90s or 1h30m";
     }
     case Type::range: return parse_range(text) ? "" : "steps A:B with 1 <= A <= B";
     case Type::choice: {

@@ -126,9 +126,11 @@ std::span<const CommandSpec> command_table() {
        "continue prompts with a model, alone or under mpirun (also: infer)"},
       {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
       {"convert", for_convert, "[CONFIG.yaml|json ...]",
-       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more than 256 "
+       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more "
+       "than 256 "
        "MiB of a rank"},
-      {"inspect", for_inspect, "PATH ...", "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
+      {"inspect", for_inspect, "PATH ...",
+       "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
       {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
        "read a checkpoint through against its checksums, or compare two, alone or under mpirun"},
       {"bench", for_bench, "gemm|collectives|step|io|convert|generate|tokenizer [CONFIG.yaml|json ...]",

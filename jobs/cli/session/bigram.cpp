@@ -46,8 +46,8 @@ Counts count(const io::TokenStream& stream, std::int64_t first, std::int64_t las
       const std::int32_t id = ids[static_cast<std::size_t>(i)];
       if (id < 0 || id >= vocab)
         throw Error(ExitCode::data,
-                    strfmt("token id %d at %lld is not below the vocabulary of %lld", id, static_cast<long long>(at - 1 + i),
-                           static_cast<long long>(vocab)),
+                    strfmt("token id %d at %lld is not below the vocabulary of %lld", id,
+                           static_cast<long long>(at - 1 + i), static_cast<long long>(vocab)),
                     {}, "Give the model a larger vocab_size");
     }
     for (std::int64_t i = 0; i < n; ++i) {
@@ -87,7 +87,8 @@ BigramResult bigram_loss(const io::TokenStream& train, const io::TokenStream& va
     throw Error(ExitCode::usage, strfmt("a bigram table of %lld² counts", static_cast<long long>(vocab)), {},
                 strfmt("It is for vocabularies of at most %lld", static_cast<long long>(largest_vocab)));
   if (train.size() < 20 || validation.size() < 2)
-    throw Error(ExitCode::data, "too few tokens for a bigram model", {}, "Give at least 20 for training and 2 for validation");
+    throw Error(ExitCode::data, "too few tokens for a bigram model", {},
+                "Give at least 20 for training and 2 for validation");
   const std::int64_t held_out = train.size() - train.size() / 10;
   Counts fit = count(train, 1, held_out, vocab);
   const Counts held = count(train, held_out, train.size(), vocab);

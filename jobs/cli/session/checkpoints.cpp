@@ -40,9 +40,10 @@ void Checkpoints::check_room() {
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   limit_.expect_save(needed / 2e8);  // until one has been measured: a slow disk
   if (there < needed)
-    throw Error(ExitCode::data,
-                strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()),
-                path, "Free some space, choose another --output_dir, or train without --save_steps");
+    throw Error(
+        ExitCode::data,
+        strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()),
+        path, "Free some space, choose another --output_dir, or train without --save_steps");
 }
 
 shard::StepNotes Checkpoints::notes() {
@@ -136,8 +137,8 @@ void Checkpoints::commit() {
   std::erase(size, ' ');
   std::erase(rate, ' ');
   const bool beside = parts_.options->flag("async_save");
-  log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(), report.seconds,
-                   rate.c_str(), beside ? " | async" : ""));
+  log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(),
+                   report.seconds, rate.c_str(), beside ? " | async" : ""));
   JsonLine line;
   line.text("checkpoint", saving_path_)
       .integer("global_step", saved_step_)

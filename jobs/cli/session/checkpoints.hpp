@@ -25,18 +25,18 @@ class Checkpoints final : public train::StepGuest {
     std::vector<io::AttachmentText> attachments;  // rank 0's
     DataIdentity data;
     std::int64_t saved_step = -1;  // what is in this directory already: the step that was resumed from
-    std::string run;  // JSON object for the manifest's may_differ
+    std::string run;               // JSON object for the manifest's may_differ
     std::chrono::steady_clock::time_point started;
   };
-  /// Collective. Checks that a checkpoint can be saved, where saving is asked for: throws Error (data, E140) on every rank
-  /// alike if there is not room for one.
+  /// Collective. Checks that a checkpoint can be saved, where saving is asked for: throws Error (data, E140) on every
+  /// rank alike if there is not room for one.
   explicit Checkpoints(Parts parts);
 
   shard::StepNotes notes() override;
   void before_update(int unit) override;
 
-  /// Collective, after each step. True: the run stops here, its checkpoint is on disk (exit 75). Throws Error (data) on every
-  /// rank alike if a save has failed and --on_save_error is stop.
+  /// Collective, after each step. True: the run stops here, its checkpoint is on disk (exit 75). Throws Error (data) on
+  /// every rank alike if a save has failed and --on_save_error is stop.
   [[nodiscard]] bool after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends);
   /// Collective, after the last step: saves the end, unless it is saved, and waits for what is on its way.
   void finish(const Progress& progress);

@@ -6,7 +6,8 @@
 
 namespace tessera::jobs {
 
-Codec::Codec(std::optional<io::TextTokenizer> tokenizer, const std::string& directory) : tokenizer_(std::move(tokenizer)) {
+Codec::Codec(std::optional<io::TextTokenizer> tokenizer, const std::string& directory)
+    : tokenizer_(std::move(tokenizer)) {
   if (tokenizer_) stop_ids_ = tokenizer_->eos_ids();
   else if (!directory.empty())
     stop_ids_ = io::read_document_ids(directory, [](std::string_view) { return std::optional<std::int32_t>(); }).eos;

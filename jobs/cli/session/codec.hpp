@@ -14,7 +14,8 @@ namespace tessera::jobs {
 
 class Codec {
  public:
-  /// `tokenizer` absent: one token per byte. `directory`: where generation_config.json or config.json say which ids end a text.
+  /// `tokenizer` absent: one token per byte. `directory`: where generation_config.json or config.json say which ids end
+  /// a text.
   Codec(std::optional<io::TextTokenizer> tokenizer, const std::string& directory);
 
   /// Ids of a text to continue (with BOS, where the tokenizer adds one).

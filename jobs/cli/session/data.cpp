@@ -62,15 +62,17 @@ std::int32_t separator(const Options& options, const std::string& model_director
   if (options.text("eos_token") == "none")
     throw options.refuse("eos_token", "--packing needs to know where the documents of a .bin file end", to_do);
   if (const auto tokenizer = read_tokenizer(options, model_directory)) return document_end(options, *tokenizer).value();
-  if (options.given("eos_token")) throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
+  if (options.given("eos_token"))
+    throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
   const io::DocumentIds ids =
       model_directory.empty()
           ? io::DocumentIds{}
           : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
   if (ids.eos.empty())
-    throw Error(ExitCode::usage,
-                "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model",
-                "--packing", to_do);
+    throw Error(
+        ExitCode::usage,
+        "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model",
+        "--packing", to_do);
   return ids.eos.front();
 }
 
@@ -80,7 +82,8 @@ Opened open_checked(const Options& options, const std::vector<std::string>& path
   io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
   check_ids(data, model, option);
   Opened opened;
-  if (options.flag("packing")) opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
+  if (options.flag("packing"))
+    opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
   files = std::move(data.files);
   const std::vector<std::string>& named = options.list(option);
   if (named != paths) {
@@ -94,12 +97,13 @@ Opened open_checked(const Options& options, const std::vector<std::string>& path
 /// `documents` as samples, which `data` keeps.
 std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents,
                                             std::int64_t tokens, RunData& data) {
-  return data.packed.emplace_back(
-      std::make_shared<io::PackedStream>(whole.tokens, documents, tokens, io::packing_of(options.text("packing_strategy"))));
+  return data.packed.emplace_back(std::make_shared<io::PackedStream>(whole.tokens, documents, tokens,
+                                                                     io::packing_of(options.text("packing_strategy"))));
 }
 
 /// The documents of the stream as samples, if they are to be packed; else the stream.
-std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& whole, std::int64_t tokens,
+                                              RunData& data) {
   return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
 }
 
@@ -107,14 +111,16 @@ std::shared_ptr<const io::TokenStream> packed(const Options& options, const Open
 /// whole documents, as many as fit.
 void split(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
   const std::int64_t size = whole.tokens->size();
-  const auto held_out = static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
+  const auto held_out =
+      static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
   if (!options.flag("packing")) {
     data.validation = io::slice(whole.tokens, size - held_out, held_out);
     data.train = io::slice(whole.tokens, 0, size - held_out);
     return;
   }
   const std::span<const std::int64_t> ends(whole.ends);
-  const auto kept = static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
+  const auto kept =
+      static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
   data.train = pack(options, whole, {0, ends.first(kept)}, tokens, data);
   data.validation = pack(options, whole, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
 }
@@ -154,8 +160,9 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   world.together([&] {
     const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
-      data.validation = packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
-                               tokens, data);
+      data.validation =
+          packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
+                 tokens, data);
       data.train = packed(options, whole, tokens, data);
     } else if (options.real("split_dataset_ratio") > 0) {
       split(options, whole, tokens, data);
@@ -180,8 +187,8 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
   world.together([&] {
-    data.train =
-        packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files), tokens, data);
+    data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files),
+                        tokens, data);
     data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);

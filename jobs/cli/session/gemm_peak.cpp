@@ -24,7 +24,8 @@ void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t
   for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(window.size())) {
     const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
     for (std::int64_t i = 0; i < count; ++i)
-      window[static_cast<std::size_t>(i)] = T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
+      window[static_cast<std::size_t>(i)] =
+          T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
     copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(),
              static_cast<std::size_t>(count) * sizeof(T));
   }
@@ -47,8 +48,9 @@ std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows
     // A vocabulary-sized table is multiplied in the head, transposed and in chunks; a position table not at all.
     if (a == model.max_tokens && a != model.vocab) continue;
     if (a == model.vocab) shape = {rows, std::min<std::int64_t>(a, 4096), b};
-    const bool known = std::any_of(shapes.begin(), shapes.end(),
-                                   [&](const GemmShape& s) { return s.m == shape.m && s.n == shape.n && s.k == shape.k; });
+    const bool known = std::any_of(shapes.begin(), shapes.end(), [&](const GemmShape& s) {
+      return s.m == shape.m && s.n == shape.n && s.k == shape.k;
+    });
     if (!known) shapes.push_back(shape);
   }
   return shapes;

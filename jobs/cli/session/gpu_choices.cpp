@@ -23,9 +23,7 @@ bool times_attention(const Options& options) { return options.text("attention") 
 std::string library_missing(const World& world) {
   try {
     kernels::require_library_attention(world.device());
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return {};
 }
 
@@ -58,8 +56,8 @@ std::string measure_attention(const RehearsedRun& run) {
   if (is_refused) return "our own kernels (" + (refusal.empty() ? "cuDNN refused on another rank" : refusal) + ")";
   if (!is_taken) return "our own kernels (cuDNN takes none of this model's attention)";
   if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn);
-  return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)", theirs < own ? "cuDNN" : "our own kernels",
-                1e3 * own, 1e3 * theirs);
+  return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)",
+                theirs < own ? "cuDNN" : "our own kernels", 1e3 * own, 1e3 * theirs);
 }
 
 /// Has the trainer choose, and says how.
@@ -68,23 +66,26 @@ std::string choose_products(const RehearsedRun& run) {
   const std::string file = run.options->text("gemm_choice_file");
   train::ProductChoiceArgs args{.rehearsal = run.step, .kept = {}, .from = file};
   world.together([&] {
-    if (world.rank() == 0 && !file.empty() && std::filesystem::exists(file)) args.kept = io::read_text(file, most_bytes);
+    if (world.rank() == 0 && !file.empty() && std::filesystem::exists(file))
+      args.kept = io::read_text(file, most_bytes);
   });
   args.kept = world.from_root(args.kept);
   const train::ProductChoices choices = run.trainer->choose_products(args);
-  if (file.empty()) return strfmt("the fastest algorithm for each, for this run alone: %zu measured now", choices.timed);
+  if (file.empty())
+    return strfmt("the fastest algorithm for each, for this run alone: %zu measured now", choices.timed);
   world.together([&] {
     if (world.rank() == 0 && choices.timed > 0) io::write_text(file, choices.text);
   });
-  return strfmt("the fastest algorithm for each: %zu kept in %s, %zu measured now and added", choices.kept, file.c_str(),
-                choices.timed);
+  return strfmt("the fastest algorithm for each: %zu kept in %s, %zu measured now and added", choices.kept,
+                file.c_str(), choices.timed);
 }
 
 }  // namespace
 
 void choose_attention(const Options& options, Device device) {
   if (wants_library(options) && device == host_device)
-    throw options.refuse("attention", "cuDNN computes on GPUs, and this is a run on the CPU", "Drop it, or use --backend cuda");
+    throw options.refuse("attention", "cuDNN computes on GPUs, and this is a run on the CPU",
+                         "Drop it, or use --backend cuda");
   if (times_attention(options) && device == host_device)
     throw options.refuse("attention", "attention is measured on GPUs, and this is a run on the CPU",
                          "Drop it, or use --backend cuda");
@@ -111,7 +112,8 @@ std::string rehearse_choices(const RehearsedRun& run) {
   const std::int64_t calls = kernels::library_attention_calls();
   if (run.options->text("gemm_choice") == "measured") products = choose_products(run);
   else if (cudnn) run.trainer->rehearse(run.step);
-  if (cudnn && run.world->max(kernels::library_attention_calls() - calls) == 0)  // of all: a rank without rows calls nothing
+  if (cudnn &&
+      run.world->max(kernels::library_attention_calls() - calls) == 0)  // of all: a rank without rows calls nothing
     throw run.options->refuse(
         "attention",
         "cuDNN takes none of this model's attention: heads are not of 64 or 128, or sequences too long for its scratch",

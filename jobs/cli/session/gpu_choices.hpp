@@ -1,6 +1,6 @@
 #pragma once
-// What a run on devices chooses before its first step: whose kernels compute attention (--attention), and by which algorithms
-// the library makes products (--gemm_choice), with the file that keeps them.
+// What a run on devices chooses before its first step: whose kernels compute attention (--attention), and by which
+// algorithms the library makes products (--gemm_choice), with the file that keeps them.
 
 #include <string>
 
@@ -9,8 +9,9 @@
 
 namespace tessera::jobs {
 
-/// By --attention; before a run on `device` is planned, which needs neither library nor device. What is to be measured is
-/// planned with what either needs. Throws Error (usage) where the options ask for a device's kernels and this one is the host.
+/// By --attention; before a run on `device` is planned, which needs neither library nor device. What is to be measured
+/// is planned with what either needs. Throws Error (usage) where the options ask for a device's kernels and this one is
+/// the host.
 void choose_attention(const Options& options, Device device);
 /// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every
 /// rank where a device, its library or the build lacks what the options ask for; what they ask to be measured
@@ -23,9 +24,10 @@ struct RehearsedRun {
   train::Trainer* trainer = nullptr;
   train::RehearsalArgs step;
 };
-/// Collective, before the first step. Rehearses it where something is chosen; reads and writes the file of products on rank 0.
-/// Returns how attention and products are computed, for people; "" on the CPU. Throws Error (usage: a file for another device,
-/// attention that cuDNN does not take; data: a damaged file, or one that cannot be written) on every rank alike.
+/// Collective, before the first step. Rehearses it where something is chosen; reads and writes the file of products on
+/// rank 0. Returns how attention and products are computed, for people; "" on the CPU. Throws Error (usage: a file for
+/// another device, attention that cuDNN does not take; data: a damaged file, or one that cannot be written) on every
+/// rank alike.
 [[nodiscard]] std::string rehearse_choices(const RehearsedRun& run);
 
 }  // namespace tessera::jobs

@@ -19,16 +19,17 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// `Survey` is a template parameter so that a build without devices holds nothing of this.
 template <class Survey>
 void add_devices(Facts& facts, const Survey& survey) {
-  facts.emplace_back("cuda driver",
-                     survey.driver == 0 ? "none" : strfmt("for CUDA %d.%d", survey.driver / 1000, survey.driver % 1000 / 10));
+  facts.emplace_back("cuda driver", survey.driver == 0
+                                        ? "none"
+                                        : strfmt("for CUDA %d.%d", survey.driver / 1000, survey.driver % 1000 / 10));
   if (survey.devices.empty()) facts.emplace_back("gpu", "none: " + survey.why_none);
   for (const auto& gpu : survey.devices) {
     const std::string why_not = cuda::refusal(gpu);
-    facts.emplace_back(strfmt("gpu %d", gpu.index), why_not.empty()
-                                                        ? strfmt("%s, compute capability %d.%d, %d multiprocessors, ",
-                                                                 gpu.name.c_str(), gpu.major, gpu.minor, gpu.multiprocessors) +
-                                                              human_bytes(static_cast<double>(gpu.memory)) + ", " + gpu.bus_id
-                                                        : "refused: " + why_not);
+    facts.emplace_back(strfmt("gpu %d", gpu.index),
+                       why_not.empty() ? strfmt("%s, compute capability %d.%d, %d multiprocessors, ", gpu.name.c_str(),
+                                                gpu.major, gpu.minor, gpu.multiprocessors) +
+                                             human_bytes(static_cast<double>(gpu.memory)) + ", " + gpu.bus_id
+                                       : "refused: " + why_not);
   }
 }
 
@@ -46,7 +47,8 @@ Facts device_facts() {
     add_devices(facts, cuda::survey());
     facts.emplace_back("cublasLt", found(cuda::Library::cublaslt(), cuda::cublaslt_version()));
     facts.emplace_back("cudnn", found(cuda::Library::cudnn(), cuda::cudnn_version()));
-    facts.emplace_back("nccl", (nccl_built ? "" : "not built in; ") + found(cuda::Library::nccl(), cuda::nccl_version()));
+    facts.emplace_back("nccl",
+                       (nccl_built ? "" : "not built in; ") + found(cuda::Library::nccl(), cuda::nccl_version()));
     facts.emplace_back("mpi on devices",
                        mpi_takes_device_memory() ? "takes device pointers" : "staged through pinned host memory");
   } else {

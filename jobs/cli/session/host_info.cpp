@@ -128,7 +128,8 @@ MachineMemory machine_memory() {
 MachineMemory shared_memory() {
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0) return {};
-  return {static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize, static_cast<std::uint64_t>(info.f_blocks) * info.f_frsize};
+  return {static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize,
+          static_cast<std::uint64_t>(info.f_blocks) * info.f_frsize};
 }
 
 }  // namespace tessera::jobs

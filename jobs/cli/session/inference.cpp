@@ -31,7 +31,8 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
     std::vector<io::StateView> views;
     for (const io::ShardView& shard : shards)
       views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
-    (void)io::CheckpointReader(world, config.directory).load(model.params, run.plan().layout, views, kernels::threads());
+    (void)io::CheckpointReader(world, config.directory)
+        .load(model.params, run.plan().layout, views, kernels::threads());
   } else {
     io::read_model(world, config.directory, model.params, run.plan().layout, shards,
                    [&](const std::string& name) { return models::tensor_use(model, name); });
@@ -81,8 +82,8 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
     const std::size_t bytes = run.measured_memory()[c];
     measured += bytes;
     if (bytes > 0)
-      line +=
-          strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(static_cast<double>(bytes)).c_str());
+      line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)),
+                     human_bytes(static_cast<double>(bytes)).c_str());
   }
   if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
   log::info(line + strfmt(" | plan %s = measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),

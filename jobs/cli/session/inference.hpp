@@ -1,5 +1,6 @@
 #pragma once
-// What `generate` and `eval` begin with: a model that is only read, and a run that holds its parameters and nothing else.
+// What `generate` and `eval` begin with: a model that is only read, and a run that holds its parameters and nothing
+// else.
 
 #include <memory>
 #include <string>
@@ -17,8 +18,9 @@ namespace tessera::jobs {
                                            const Topology& topology, plan::Purpose purpose, std::int64_t most);
 
 /// Collective. Checks memory, builds the run, reads the weights (--model or --checkpoint) into its shards.
-[[nodiscard]] std::unique_ptr<infer::Inference> load_inference(const Options& options, World& world, const ModelConfig& config,
-                                                               const models::Model& model, const plan::RunSpec& spec);
+[[nodiscard]] std::unique_ptr<infer::Inference> load_inference(const Options& options, World& world,
+                                                               const ModelConfig& config, const models::Model& model,
+                                                               const plan::RunSpec& spec);
 
 /// Version, model, parallel, memory (plan = measured) and time: the start-up block.
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,

@@ -17,7 +17,8 @@ class List {
   }
   [[nodiscard]] std::string words(const char* title) const {
     if (count_ == 0) return {};
-    return std::string(" ") + title + ": " + text_ + (count_ > shown_most ? strfmt(" and %d more;", count_ - shown_most) : ";");
+    return std::string(" ") + title + ": " + text_ +
+           (count_ > shown_most ? strfmt(" and %d more;", count_ - shown_most) : ";");
   }
 
  private:
@@ -46,7 +47,8 @@ class Matcher {
     for (std::size_t t = 0; t < stored_.tensors.size(); ++t) place(static_cast<int>(t));
     for (const io::ConvertTensor& t : result_.tensors)
       if (t.slices.empty()) missing_.add(io::shown(t.name));
-    const std::string list = missing_.words("missing") + unexpected_.words("unexpected"), misshapen = wrong_.words("wrong");
+    const std::string list = missing_.words("missing") + unexpected_.words("unexpected"),
+                      misshapen = wrong_.words("wrong");
     if (!list.empty() || !misshapen.empty()) {
       std::string text =
           std::string(list.empty() ? "E113 " : "E112 ") + source + " does not fit its config.json:" + list + misshapen;

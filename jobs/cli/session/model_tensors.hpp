@@ -1,5 +1,6 @@
 #pragma once
-// Which stored tensors a model's parameters are made of: between io, which knows no models, and models, which know no files.
+// Which stored tensors a model's parameters are made of: between io, which knows no models, and models, which know no
+// files.
 
 #include <optional>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace tessera::jobs {
 
-/// A tensor of a file that must be equal to a parameter (a tied head that is stored too): indices into the stored tensors.
+/// A tensor of a file that must be equal to a parameter (a tied head that is stored too): indices into the stored
+/// tensors.
 struct MustEqual {
   int tensor = 0, parameter = 0;
 };
@@ -19,7 +21,8 @@ struct ModelTensors {
   std::vector<io::ConvertTensor> tensors;  // one for each parameter, in canonical order, fp32
   std::vector<MustEqual> copies;
 };
-/// Throws Error (data): one error that lists what is missing or unexpected (E112), and what has another shape or type (E113).
+/// Throws Error (data): one error that lists what is missing or unexpected (E112), and what has another shape or type
+/// (E113).
 [[nodiscard]] ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored,
                                             const std::string& source);
 

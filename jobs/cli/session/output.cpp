@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "io/checkpoint/directory.hpp"
-#include "io/file/file.hpp"
 #include "io/config/json_file.hpp"
+#include "io/file/file.hpp"
 #include "jobs/cli/session/signals.hpp"
 
 namespace tessera::jobs {
@@ -154,7 +154,8 @@ void RunDirectory::log(const JsonLine& line) {
   if (log_ == nullptr) return;
   const std::string text = line.str() + "\n";
   if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0) {
-    throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"), "Free some space");
+    throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"),
+                "Free some space");
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The output directory of a run: made and proven writable before the first step; STATUS, args.json, run.json, logging.jsonl.
+// The output directory of a run: made and proven writable before the first step; STATUS, args.json, run.json,
+// logging.jsonl.
 
 #include <cstdio>
 #include <span>
@@ -29,17 +30,17 @@ class JsonLine {
 
 class RunDirectory {
  public:
-  /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank is
-  /// told. `existing`: goes on in that directory, logging.jsonl is continued. Throws Error (data) on every rank alike if
-  /// it cannot be made or written.
+  /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank
+  /// is told. `existing`: goes on in that directory, logging.jsonl is continued. Throws Error (data) on every rank
+  /// alike if it cannot be made or written.
   RunDirectory(World& world, const Options& options, const std::string& existing = {});
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// "running", "completed", "preempted", "failed", in place, which a full disk allows. Any rank may say failed; never throws
-  /// then. A rank that a signal ends says it too (signals.hpp).
+  /// "running", "completed", "preempted", "failed", in place, which a full disk allows. Any rank may say failed; never
+  /// throws then. A rank that a signal ends says it too (signals.hpp).
   void status(const std::string& word);
   void fail() noexcept;
   /// Rank 0: whole file, atomically.

@@ -17,11 +17,11 @@ struct Precision {
   [[nodiscard]] std::string str() const;
 };
 
-/// Of --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or a type is
-/// reduced in that is not computed in. generate and eval: all fp32.
+/// Of --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or a
+/// type is reduced in that is not computed in. generate and eval: all fp32.
 [[nodiscard]] Precision precision_of(const Options& options);
-/// None where nothing is computed in fp16. Throws Error (usage): a floor that is no power of two or above the start; options of
-/// fp16 on the command line of another run.
+/// None where nothing is computed in fp16. Throws Error (usage): a floor that is no power of two or above the start;
+/// options of fp16 on the command line of another run.
 [[nodiscard]] std::optional<train::LossScaleOptions> loss_scale_of(const Options& options);
 
 }  // namespace tessera::jobs

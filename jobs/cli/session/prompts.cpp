@@ -31,14 +31,16 @@ void read_prompt_file(const std::string& path, std::vector<std::string>& prompts
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     prompts.push_back(path.ends_with(".jsonl") ? prompt_of(line, path + ":" + std::to_string(number)) : line);
   }
-  if (prompts.size() == before) throw Error(ExitCode::data, "the file holds no prompt", path, "Write one prompt a line");
+  if (prompts.size() == before)
+    throw Error(ExitCode::data, "the file holds no prompt", path, "Write one prompt a line");
 }
 
 }  // namespace
 
 std::vector<std::string> read_prompts(const Options& options, World& world) {
   if (!options.has("prompt") && !options.has("prompt_file"))
-    throw Error(ExitCode::usage, "there is nothing to continue", "--prompt", "Give --prompt TEXT, or --prompt_file FILE");
+    throw Error(ExitCode::usage, "there is nothing to continue", "--prompt",
+                "Give --prompt TEXT, or --prompt_file FILE");
   std::vector<std::string> prompts = options.list("prompt");
   world.together([&] {
     if (world.rank() == 0 && options.has("prompt_file")) read_prompt_file(options.text("prompt_file"), prompts);

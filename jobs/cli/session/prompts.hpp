@@ -9,8 +9,9 @@
 
 namespace tessera::jobs {
 
-/// Collective: rank 0 reads, all get the same. Those of --prompt, then those of --prompt_file: the lines of a text that are not
-/// blank, or the "prompt" (or "text") of each line of a .jsonl. Throws Error (usage: none, an empty one; data: the file).
+/// Collective: rank 0 reads, all get the same. Those of --prompt, then those of --prompt_file: the lines of a text that
+/// are not blank, or the "prompt" (or "text") of each line of a .jsonl. Throws Error (usage: none, an empty one; data:
+/// the file).
 [[nodiscard]] std::vector<std::string> read_prompts(const Options& options, World& world);
 
 }  // namespace tessera::jobs

@@ -28,10 +28,11 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
-    text += strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full",
-                   human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
-                   static_cast<long long>(c.samples), static_cast<long long>(length),
-                   100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
+    text +=
+        strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full",
+               human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
+               static_cast<long long>(c.samples), static_cast<long long>(length),
+               100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
     if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
     return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
   }
@@ -43,7 +44,8 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
 namespace {
 
 void memory_table(const StartUp& start, std::vector<std::string>& lines) {
-  std::string head = "memory    per rank   ", plan_row = "          plan       ", measured_row = "          measured   ";
+  std::string head = "memory    per rank   ", plan_row = "          plan       ",
+              measured_row = "          measured   ";
   std::size_t measured_total = 0;
   for (int c = 0; c < plan::num_categories; ++c) {
     head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
@@ -80,8 +82,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          human_count(static_cast<double>(model.num_params())).c_str(),
                          human_count(static_cast<double>(trainable)).c_str(), static_cast<long long>(model.vocab),
                          static_cast<long long>(plan.spec.tokens), static_cast<long long>(model.max_tokens)));
-  lines.push_back("data      " +
-                  data_line("train", start.data->train_files, *start.data->train, start.data->train_count, plan.spec.tokens));
+  lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
+                                           start.data->train_count, plan.spec.tokens));
   if (start.data->validation != nullptr) {
     lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation,
                                              start.data->val_count, plan.spec.tokens));
@@ -103,15 +105,17 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   else
     lines.push_back(strfmt(
         "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
-        cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads, start.threads.threads == 1 ? "" : "s",
-        start.threads.cpus.size() == 1 ? "" : "s", cpu_list(start.threads.cpus).c_str(),
+        cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads,
+        start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
+        cpu_list(start.threads.cpus).c_str(),
         start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
         start.sgemm_gflops));
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
   lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
-                         static_cast<long long>(start.length.total_steps), static_cast<long long>(start.length.steps_per_epoch),
+                         static_cast<long long>(start.length.total_steps),
+                         static_cast<long long>(start.length.steps_per_epoch),
                          static_cast<long long>(start.length.samples), human_count(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ForeignKey& key : *start.foreign) {
@@ -119,8 +123,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
       lines.push_back("config    " + key.where + " " + key.key + ": " + key.verdict), ++shown;
   }
   if (start.foreign->size() > shown) {
-    lines.push_back(
-        strfmt("config    %zu more keys of other tools: tessera config show lists them", start.foreign->size() - shown));
+    lines.push_back(strfmt("config    %zu more keys of other tools: tessera config show lists them",
+                           start.foreign->size() - shown));
   }
   lines.push_back("output    " + start.output);
   lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));
@@ -143,18 +147,20 @@ std::string step_line(const StepLine& line) {
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% comm "
+      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% "
+      "comm "
       "%.1f%% "
       "| %s<%s",
       static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
       line.scaled
-          ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "").c_str()
+          ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
+                .c_str()
           : "",
       line.report.grad_norm, line.report.learning_rate,
       human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
-      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds, human_time(line.elapsed).c_str(),
-      human_time(line.remaining).c_str());
+      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
+      human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
 }
 
 std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report) {
@@ -173,8 +179,8 @@ std::size_t utf8_length(const std::string& text, std::size_t at) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return next(at + 1) ? 2 : 0;
   if (first >= 0xE0 && first < 0xF0) {
-    const bool good =
-        next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) && !(first == 0xED && byte(at + 1) >= 0xA0);
+    const bool good = next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) &&
+                      !(first == 0xED && byte(at + 1) >= 0xA0);
     return good ? 3 : 0;
   }
   if (first >= 0xF0 && first < 0xF5) {

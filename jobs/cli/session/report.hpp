@@ -31,8 +31,8 @@ struct StartUp {
 
 /// "global 16 = …"; accumulation and what is short.
 [[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);
-[[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens,
-                                    const io::SampleCount& count, std::int64_t length);
+[[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,
+                                    const io::TokenStream& tokens, const io::SampleCount& count, std::int64_t length);
 
 /// What passed since the last line.
 struct Interval {

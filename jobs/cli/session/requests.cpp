@@ -43,7 +43,8 @@ TimeLimit::TimeLimit(const Options& options, Clock::time_point started) {
   if (*rest != '\0' || epoch <= 0)
     throw Error(ExitCode::usage, std::string("SLURM_JOB_END_TIME is no time in seconds: ") + slurm, "environment",
                 "Unset it, or give --time_limit");
-  const auto left = std::chrono::system_clock::from_time_t(static_cast<std::time_t>(epoch)) - std::chrono::system_clock::now();
+  const auto left =
+      std::chrono::system_clock::from_time_t(static_cast<std::time_t>(epoch)) - std::chrono::system_clock::now();
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
   if (!end_ || end < *end_) end_ = end;
 }

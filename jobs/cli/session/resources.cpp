@@ -11,13 +11,15 @@ ThreadShare take_cores(const Options& options, World& world) {
   const ThreadShare share = share_cores(world, static_cast<int>(options.maybe_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
   if (share.overcommitted)
-    log::warn(21,
-              "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-              "their own, or lower --threads");
+    log::warn(
+        21,
+        "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
+        "their own, or lower --threads");
   if (blas_is_serial() && share.threads > 1)
-    log::warn(22,
-              "the serial build of OpenBLAS is loaded (" + blas_library() +
-                  "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+    log::warn(
+        22,
+        "the serial build of OpenBLAS is loaded (" + blas_library() +
+            "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
   for (const std::string& text : options.without_effect) log::warn(24, text);
   return share;
 }

@@ -41,9 +41,10 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["samples"] = progress.samples;
   json["tokens"] = progress.tokens;
   if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
-  if (progress.loss_scale) json["loss_scale"] = {{"scale", progress.loss_scale->scale},
-                                                     {"good_steps", progress.loss_scale->good_steps},
-                                                     {"overflows_at_least", progress.loss_scale->at_least}};
+  if (progress.loss_scale)
+    json["loss_scale"] = {{"scale", progress.loss_scale->scale},
+                          {"good_steps", progress.loss_scale->good_steps},
+                          {"overflows_at_least", progress.loss_scale->at_least}};
   json["seed"] = options.integer("seed");
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
@@ -99,10 +100,12 @@ std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std
 
 }  // namespace
 
-Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data, bool ignore_data) {
+Progress read_progress(const io::Manifest& manifest, const std::string& directory, const DataIdentity& data,
+                       bool ignore_data) {
   const Json json = Json::parse(manifest.training, nullptr, /*allow_exceptions=*/false);
   const auto number = [&](const char* key) {
-    if (!json.is_object() || !json.contains(key) || !json.at(key).is_number_integer() || json.at(key).get<std::int64_t>() < 0)
+    if (!json.is_object() || !json.contains(key) || !json.at(key).is_number_integer() ||
+        json.at(key).get<std::int64_t>() < 0)
       throw Error(ExitCode::data, directory + " does not say where training was (\"training\"." + key + ")", {},
                   "It holds a model alone: start a new run from it with --model");
     return json.at(key).get<std::int64_t>();
@@ -132,7 +135,8 @@ std::vector<std::string> version_directories(const std::string& base) {
   for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
     int number = 0;
     std::error_code ignored;
-    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && fs::is_directory(entry->symlink_status(ignored)))
+    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 &&
+        fs::is_directory(entry->symlink_status(ignored)))
       found.emplace_back(number, entry->path().string());
   }
   std::ranges::sort(found, std::greater{});
@@ -157,8 +161,8 @@ std::vector<Candidate> automatic(const std::string& base, bool versions) {
     }
   if (candidates.empty() && broken > 0)
     throw Error(ExitCode::data,
-                strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems, base,
-                "Mend or remove them, or start afresh with --resume_from_checkpoint none");
+                strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems,
+                base, "Mend or remove them, or start afresh with --resume_from_checkpoint none");
   return candidates;
 }
 
@@ -189,8 +193,9 @@ std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   std::string packed;
   world.together([&] {
     if (world.rank() != 0) return;
-    const auto found =
-        resumes_automatically(options) ? automatic(options.text("output_dir"), options.flag("add_version")) : explicitly(word);
+    const auto found = resumes_automatically(options)
+                           ? automatic(options.text("output_dir"), options.flag("add_version"))
+                           : explicitly(word);
     for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
   });
   packed = world.from_root(packed);

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/inspect/recognize.hpp"
 #include "io/config/json_file.hpp"
-#include "jobs/cli/session/precision.hpp"
+#include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/precision.hpp"
 
 namespace tessera::jobs {
 
@@ -39,24 +39,28 @@ void check_options(const Options& options) {
     throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own",
                 option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
   if (options.text("attention") == "cudnn" && options.flag("packing"))
-    throw Error(ExitCode::usage, "packed documents are our own kernels' work: cuDNN's would compute attention between them",
+    throw Error(ExitCode::usage,
+                "packed documents are our own kernels' work: cuDNN's would compute attention between them",
                 option_sources(options, {"attention", "packing"}), "Drop one of the two");
   if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
-    throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16", "Add --bf16, or use --attention own");
+    throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16",
+                         "Add --bf16, or use --attention own");
   for (const char* name : {"gemm_choice", "attention"})
     if (options.text(name) == "measured" && options.flag("reproducible"))
-      throw Error(ExitCode::usage,
-                  strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
-                  option_sources(options, {name, "reproducible"}), "Drop one of the two");
+      throw Error(
+          ExitCode::usage,
+          strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
+          option_sources(options, {name, "reproducible"}), "Drop one of the two");
   if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
-    throw options.refuse("gemm_choice_file",
-                         "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
-                         "Add --gemm_choice measured");
-  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
     throw options.refuse(
-        "comm",
-        "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") + ", which computes on the CPU",
-        "Use --comm auto, node or mpi");
+        "gemm_choice_file",
+        "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
+        "Add --gemm_choice measured");
+  if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
+    throw options.refuse("comm",
+                         "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") +
+                             ", which computes on the CPU",
+                         "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
   for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
     const std::string text = options.text(name);
@@ -70,7 +74,8 @@ void check_options(const Options& options) {
                 option_sources(options, {"packing", "baseline"}), "Drop one of the two");
   }
   if (options.given("packing_strategy") && !options.flag("packing"))
-    throw options.refuse("packing_strategy", "--packing_strategy without --packing packs nothing", "Add --packing true");
+    throw options.refuse("packing_strategy", "--packing_strategy without --packing packs nothing",
+                         "Add --packing true");
   if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
   }
@@ -148,8 +153,8 @@ ModelConfig read_model_config(const Options& options, World* world) {
   }
   const bool checkpoint = (options.commands & for_inference) != 0 && options.has("checkpoint");
   if (checkpoint && options.has("model")) {
-    throw Error(ExitCode::usage, "--checkpoint and --model both name a model", option_sources(options, {"checkpoint", "model"}),
-                "Keep one of the two");
+    throw Error(ExitCode::usage, "--checkpoint and --model both name a model",
+                option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
   }
   if (!checkpoint && !options.has("model")) {
     throw Error(ExitCode::usage, "no model is named", "--model",
@@ -187,8 +192,8 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
   const std::int64_t tokens = options.maybe_integer("max_length").value_or(model.max_tokens);
   if (tokens > model.max_tokens) {
     throw options.refuse("max_length",
-                         strfmt("max_length %lld is longer than the model's %lld positions", static_cast<long long>(tokens),
-                                static_cast<long long>(model.max_tokens)),
+                         strfmt("max_length %lld is longer than the model's %lld positions",
+                                static_cast<long long>(tokens), static_cast<long long>(model.max_tokens)),
                          strfmt("Set it to at most %lld", static_cast<long long>(model.max_tokens)));
   }
   return tokens;
@@ -218,14 +223,16 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
                          "Drop it, or choose another strategy");
   }
   if (group > world) {
-    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
+    throw options.refuse("shard_group_size",
+                         strfmt("a shard group of %d ranks is larger than the world of %d", group, world),
                          "Give a divisor of the number of ranks");
   }
   if (group > 0 && world % group != 0) {
     int below = group, above = group;
     while (world % below != 0) --below;
     while (world % above != 0) ++above;
-    throw options.refuse("shard_group_size", strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
+    throw options.refuse("shard_group_size",
+                         strfmt("a shard group of %d ranks does not divide the world of %d", group, world),
                          strfmt("The nearest sizes that do are %d and %d", below, above));
   }
   if (options.flag("reproducible") && (world & (world - 1)) != 0) {
@@ -244,17 +251,19 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
 }
 
 plan::BatchPlan batch_of(const Options& options, int world) {
-  const auto global = options.maybe_integer("global_batch_size"), micro = options.maybe_integer("per_device_train_batch_size"),
+  const auto global = options.maybe_integer("global_batch_size"),
+             micro = options.maybe_integer("per_device_train_batch_size"),
              accumulation = options.maybe_integer("gradient_accumulation_steps");
   if (global && micro && accumulation) {
     const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
     if (needed != *accumulation) {
-      throw Error(ExitCode::usage,
-                  strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld",
-                         static_cast<long long>(*global), static_cast<long long>(*micro), static_cast<long long>(*accumulation),
-                         world, static_cast<long long>(per_pass * *accumulation)),
-                  option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
-                  strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
+      throw Error(
+          ExitCode::usage,
+          strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld",
+                 static_cast<long long>(*global), static_cast<long long>(*micro), static_cast<long long>(*accumulation),
+                 world, static_cast<long long>(per_pass * *accumulation)),
+          option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
+          strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
     }
   }
   return plan::solve_batch(global, micro, accumulation, world);
@@ -291,8 +300,8 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
   length.fixed = max_steps > 0;
   length.total_steps =
       max_steps > 0 ? max_steps
-                    : static_cast<std::int64_t>(
-                          std::ceil(options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
+                    : static_cast<std::int64_t>(std::ceil(
+                          options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
   if (length.total_steps < 1)
     throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
   return length;
@@ -308,13 +317,14 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   lr.learning_rate = options.real("learning_rate");
   lr.min_lr = options.real("min_lr");
   if (lr.min_lr > lr.learning_rate) {
-    throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate), "Lower it");
+    throw options.refuse("min_lr", strfmt("min_lr %g is above the learning rate %g", lr.min_lr, lr.learning_rate),
+                         "Lower it");
   }
   lr.total_steps = total_steps;
   const std::int64_t warmup = options.integer("warmup_steps");
-  lr.warmup_steps =
-      warmup > 0 ? warmup
-                 : static_cast<std::int64_t>(std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
+  lr.warmup_steps = warmup > 0 ? warmup
+                               : static_cast<std::int64_t>(
+                                     std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
   lr.decay_steps = options.maybe_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
   return lr;
 }

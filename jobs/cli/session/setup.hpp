@@ -41,21 +41,23 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy);
 [[nodiscard]] plan::BatchPlan batch_of(const Options& options, int world);
 
 /// What the planner needs; topology and world given.
-[[nodiscard]] plan::RunSpec run_spec(const Options& options, const models::Model& model, int world, const Topology& topology);
+[[nodiscard]] plan::RunSpec run_spec(const Options& options, const models::Model& model, int world,
+                                     const Topology& topology);
 
 /// Refuses options that contradict one another, as far as that shows before any file is read.
 void check_options(const Options& options);
 
 [[nodiscard]] WorldOptions world_options(const Options& options);
 
-/// Bytes of /dev/shm that a run's windows will take on a node, by its plan, as far as that is known before MPI starts (every
-/// rank reads config.json for it); 0 if it is not, or if the run will be refused anyway.
+/// Bytes of /dev/shm that a run's windows will take on a node, by its plan, as far as that is known before MPI starts
+/// (every rank reads config.json for it); 0 if it is not, or if the run will be refused anyway.
 [[nodiscard]] std::uint64_t shared_bytes(const Options& options, int world, int local);
 
 /// Of the order of samples: --data_seed, else --seed.
 [[nodiscard]] std::uint64_t data_seed(const Options& options);
 
-/// Training and validation tokens, opened on every rank (the files are mapped, not copied), and the tokenizer that made them.
+/// Training and validation tokens, opened on every rank (the files are mapped, not copied), and the tokenizer that made
+/// them.
 struct RunData {
   std::shared_ptr<const io::TextTokenizer> tokenizer;  // null: bytes, or ids of whatever made the .bin files
   std::vector<std::string> tokenised;                  // where text lies as tokens, for people
@@ -69,21 +71,22 @@ struct RunData {
   /// Puts what says which document is in which sample into the room that the plan has for it (plan::index_name).
   void move_index(std::span<std::byte> room) const;
 };
-/// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what load_tokenizer,
-/// tokenised and open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
+/// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what
+/// load_tokenizer, tokenised and open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
 [[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                                 const std::string& model_directory);
 /// The same of --dataset alone, for `eval`: what is counted stands in train, train_files and train_count.
-[[nodiscard]] RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
-                                     const std::string& model_directory);
+[[nodiscard]] RunData open_eval_data(const Options& options, World& world, const models::Model& model,
+                                     std::int64_t tokens, const std::string& model_directory);
 
 /// How long a run is.
 struct RunLength {
   std::int64_t samples = 0;          // of an epoch
   std::int64_t steps_per_epoch = 0;  // the last one may be partial
   std::int64_t total_steps = 0;
-  bool fixed = false;                // by max_steps
-  /// Samples of the next step, after `done` samples (counting on over epochs): a batch does not cross the end of an epoch.
+  bool fixed = false;  // by max_steps
+  /// Samples of the next step, after `done` samples (counting on over epochs): a batch does not cross the end of an
+  /// epoch.
   [[nodiscard]] std::int64_t next(std::int64_t done, std::int64_t global_batch) const;
   /// Going on after so many steps and samples, perhaps made with another batch: counts total_steps anew.
   void resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch);
@@ -93,7 +96,7 @@ struct RunLength {
 [[nodiscard]] train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps);
 
 /// Everything the Trainer wants.
-[[nodiscard]] train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world,
-                                                    std::int64_t total_steps);
+[[nodiscard]] train::TrainerOptions trainer_options(const Options& options, const models::Model& model,
+                                                    const World& world, std::int64_t total_steps);
 
 }  // namespace tessera::jobs

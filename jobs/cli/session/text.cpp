@@ -21,7 +21,8 @@ std::string tokenizer_path(const Options& options, const std::string& model_dire
   const std::string word = options.text("tokenizer");
   if (word == "bytes") return "";
   if (word != "auto") return word;
-  return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json" : "";
+  return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json"
+                                                                                : "";
 }
 
 std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, const std::string& model_directory) {
@@ -62,8 +63,8 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
     said = Clock::now();
     const auto done = static_cast<double>(progress.bytes);
     log::info(what + human_bytes(done) + " of " + human_bytes(static_cast<double>(progress.all_bytes)) + " | " +
-              human_count(static_cast<double>(progress.tokens)) + " tokens | " + human_bytes(done / seconds_since(started)) +
-              "/s");
+              human_count(static_cast<double>(progress.tokens)) + " tokens | " +
+              human_bytes(done / seconds_since(started)) + "/s");
   };
 }
 
@@ -79,7 +80,8 @@ TokenisedData tokenised(const Options& options, World& world, const io::TextToke
   });
   std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
   key = io::mix(key, corpus->content_hash(world));
-  const std::string directory = options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
+  const std::string directory =
+      options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
   const std::string file = directory + strfmt("/tokens-%016llx.bin", static_cast<unsigned long long>(key));
   bool found = false;
   world.together([&] {
@@ -89,11 +91,12 @@ TokenisedData tokenised(const Options& options, World& world, const io::TextToke
   found = world.max(found ? 1 : 0) == 1;
   std::string how = "found";
   if (!found) {
-    const io::CorpusReport report =
-        io::tokenize_corpus(world, *tokenizer, *corpus, {.out = file, .eos = eos, .progress = progress_lines("tokens    ")});
+    const io::CorpusReport report = io::tokenize_corpus(
+        world, *tokenizer, *corpus, {.out = file, .eos = eos, .progress = progress_lines("tokens    ")});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
-    if (report.repaired > 0) how += strfmt(", bytes that are no UTF-8 in %lld places", static_cast<long long>(report.repaired));
+    if (report.repaired > 0)
+      how += strfmt(", bytes that are no UTF-8 in %lld places", static_cast<long long>(report.repaired));
   }
   return {{file}, file + " (" + how + ")"};
 }

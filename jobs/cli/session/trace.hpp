@@ -9,7 +9,7 @@
 namespace tessera::jobs {
 
 /// The file's text: one process per rank, one lane per stream.
-[[nodiscard]] std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world, const std::string& host,
-                                       const char* transport);
+[[nodiscard]] std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world,
+                                       const std::string& host, const char* transport);
 
 }  // namespace tessera::jobs

@@ -45,7 +45,8 @@ std::string blas_library() {
     if (path == std::string::npos) continue;
     const std::string file = line.substr(path);
     const std::string name = std::filesystem::path(file).filename();
-    if (name.rfind("libopenblas", 0) == 0 || name.rfind("libblas", 0) == 0 || name.rfind("libcblas", 0) == 0) return file;
+    if (name.rfind("libopenblas", 0) == 0 || name.rfind("libblas", 0) == 0 || name.rfind("libcblas", 0) == 0)
+      return file;
   }
   return "";
 }
@@ -60,8 +61,9 @@ std::string version_line() {
 std::string version_text() {
   return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() +
          "\nMPI       " + mpi_version() + "\nBLAS      " + kernels::blas_version() +
-         (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " + kernels::name_of(kernels::isa()) +
-         "\nbuilt in  CPU, HDF5; " + (cuda_built ? "CUDA, on which nothing trains yet" : "not CUDA") + "\n";
+         (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " +
+         kernels::name_of(kernels::isa()) + "\nbuilt in  CPU, HDF5; " +
+         (cuda_built ? "CUDA, on which nothing trains yet" : "not CUDA") + "\n";
 }
 
 }  // namespace tessera::jobs

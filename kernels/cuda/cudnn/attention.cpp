@@ -48,7 +48,8 @@ class Plan {
   }
 
   /// `pointers` belong to `numbers`, one each; `scratch` is what the plan of the run has for it.
-  void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers, const TensorView& scratch) {
+  void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers,
+               const TensorView& scratch) {
     if (workspace_ > scratch.nbytes())
       throw Error(ExitCode::usage,
                   strfmt("cuDNN wants %zu bytes of scratch, and %zu are planned", workspace_, scratch.nbytes()), about_,
@@ -162,9 +163,10 @@ TensorView behind(const TensorView& workspace, std::size_t front) {
 void require(Device device) {
   const auto& facts = ::tessera::cuda::survey().devices.at(static_cast<std::size_t>(device.index));
   if (facts.major != 9)
-    throw Error(ExitCode::usage,
-                strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor),
-                "--attention cudnn", "Use --attention own");
+    throw Error(
+        ExitCode::usage,
+        strfmt("cuDNN's attention is used on sm_90, and %s is sm_%d%d", facts.name.c_str(), facts.major, facts.minor),
+        "--attention cudnn", "Use --attention own");
   (void)library();
 }
 
@@ -195,12 +197,13 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   each_chunk(s, fused_split(s, dtype)->rows, [&](const AttentionShape& chunk, std::int64_t first) {
     const Parts at(s, dtype, first);
     plan_of(own, chunk, dtype, Direction::backward)
-        .execute(own.handle, numbers,
-                 {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
-                  at.heads(args.out, s.heads, 0), at.heads(args.dout, s.heads, 0), at.statistics(args.lse),
-                  at.statistics(args.workspace), at.in_qkv(args.dqkv, 0), at.in_qkv(args.dqkv, s.heads),
-                  at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
-                 scratch);
+        .execute(
+            own.handle, numbers,
+            {at.in_qkv(args.qkv, 0), at.in_qkv(args.qkv, s.heads), at.in_qkv(args.qkv, s.heads + s.kv_heads),
+             at.heads(args.out, s.heads, 0), at.heads(args.dout, s.heads, 0), at.statistics(args.lse),
+             at.statistics(args.workspace), at.in_qkv(args.dqkv, 0), at.in_qkv(args.dqkv, s.heads),
+             at.in_qkv(args.dqkv, s.heads + s.kv_heads), scale_of(own, args.scale), &mask_and_one[0], &mask_and_one[1]},
+            scratch);
   });
 }
 

@@ -40,13 +40,16 @@ class Tensors {
   /// dK or dV of every query head, to be added where heads share keys.
   [[nodiscard]] Node of_every_head() { return graph_.value(type_, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
   /// K as its rows again.
-  [[nodiscard]] Node key_rows() { return graph_.value(type_, {s_.batch, s_.kv_heads, s_.tokens, s_.head_dim}, heads(width())); }
+  [[nodiscard]] Node key_rows() {
+    return graph_.value(type_, {s_.batch, s_.kv_heads, s_.tokens, s_.head_dim}, heads(width()));
+  }
 
   /// Scores of later keys become minus infinity.
   [[nodiscard]] Node causal(Node scores_in) {
     const Node rows = graph_.index(scores_in, 2, scores(CUDNN_DATA_INT32)),
                columns = graph_.index(scores_in, 3, scores(CUDNN_DATA_INT32));
-    const Node seen = graph_.pointwise(CUDNN_POINTWISE_CMP_GE, {rows, columns}, scores(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
+    const Node seen =
+        graph_.pointwise(CUDNN_POINTWISE_CMP_GE, {rows, columns}, scores(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
     return graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores_in, graph_.number(minus_infinity), seen}, scores());
   }
   /// `left`·`right`, both (B, nh, T, ·), into dK or dV.
@@ -90,7 +93,8 @@ Graph backward_graph(const AttentionShape& shape, DType dtype) {
   const Node q = t.of_qkv(query, shape.heads), k = t.of_qkv_transposed(key), v = t.of_qkv_transposed(value);
   const Node out = t.of_out(output), dout = t.of_out(doutput), factor = g.number(scale);
   // delta = Σ over a row of dout·out
-  const Node per_row = g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.pointwise(CUDNN_POINTWISE_MUL, {dout, out}, t.products()), t.row());
+  const Node per_row =
+      g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.pointwise(CUDNN_POINTWISE_MUL, {dout, out}, t.products()), t.row());
   const Node sums = g.pointwise(CUDNN_POINTWISE_MUL, {per_row, g.number(one)}, t.row_memory(delta));
   // P = exp(scaled scores - lse), dV = Pᵀ·dout
   const Node scaled = g.pointwise(CUDNN_POINTWISE_MUL, {g.matmul(q, k, t.scores()), factor}, t.scores());
@@ -99,7 +103,8 @@ Graph backward_graph(const AttentionShape& shape, DType dtype) {
   t.into_shared(g.reshape(p, t.transposed_scores()), dout, t.of_qkv(dvalue, shape.kv_heads));
   // dS = (dout·Vᵀ - delta)·P·scale, dK = dSᵀ·Q, dQ = dS·K
   const Node dp = g.pointwise(CUDNN_POINTWISE_SUB, {g.matmul(dout, v, t.scores()), sums}, t.scores());
-  const Node ds = g.pointwise(CUDNN_POINTWISE_MUL, {g.pointwise(CUDNN_POINTWISE_MUL, {dp, p}, t.scores()), factor}, t.scores());
+  const Node ds =
+      g.pointwise(CUDNN_POINTWISE_MUL, {g.pointwise(CUDNN_POINTWISE_MUL, {dp, p}, t.scores()), factor}, t.scores());
   t.into_shared(g.reshape(ds, t.transposed_scores()), q, t.of_qkv(dkey, shape.kv_heads));
   (void)g.matmul(ds, g.reshape(k, t.key_rows()), t.of_qkv(dquery, shape.heads));
   return g;

@@ -1,6 +1,6 @@
 #pragma once
-// Attention as graphs that cuDNN knows as one kernel: the operations are written out, and the library fuses them. cudnn.h
-// is in the including source file.
+// Attention as graphs that cuDNN knows as one kernel: the operations are written out, and the library fuses them.
+// cudnn.h is in the including source file.
 
 #include "kernels/attention.hpp"
 #include "kernels/cuda/cudnn/graph.hpp"

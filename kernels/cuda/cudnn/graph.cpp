@@ -45,9 +45,10 @@ Node Graph::matmul(Node a, Node b, Node to) {
   return to;
 }
 
-Node Graph::pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Node> inputs, Node to, cudnnDataType_t arithmetic) {
-  constexpr cudnnBackendAttributeName_t names[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                                                   CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
+Node Graph::pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Node> inputs, Node to,
+                      cudnnDataType_t arithmetic) {
+  constexpr cudnnBackendAttributeName_t names[] = {
+      CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode)
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, arithmetic);

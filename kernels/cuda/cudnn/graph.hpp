@@ -1,6 +1,6 @@
 #pragma once
-// A graph of operations in the library's words, built one operation behind the other, and the configuration that the library
-// would run it with. cudnn.h is in the including source file.
+// A graph of operations in the library's words, built one operation behind the other, and the configuration that the
+// library would run it with. cudnn.h is in the including source file.
 
 #include <array>
 #include <initializer_list>
@@ -36,8 +36,8 @@ class Graph {
   Node reduce(cudnnReduceTensorOp_t op, Node from, Node to);
   Node reshape(Node from, Node to);
 
-  /// What the library's heuristic would take first of what runs on the device that `device` describes, with its scratch. Throws
-  /// Error (internal) if nothing does.
+  /// What the library's heuristic would take first of what runs on the device that `device` describes, with its
+  /// scratch. Throws Error (internal) if nothing does.
   struct Config {
     Descriptor config;
     std::size_t workspace = 0;
@@ -45,8 +45,8 @@ class Graph {
   [[nodiscard]] Config configure(const Descriptor& device, const std::string& about);
 
  private:
-  [[nodiscard]] Node tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides, bool is_virtual,
-                            bool by_value);
+  [[nodiscard]] Node tensor(std::int64_t uid, cudnnDataType_t type, const Dims& dims, const Dims& strides,
+                            bool is_virtual, bool by_value);
   [[nodiscard]] cudnnBackendDescriptor_t at(Node node) const { return nodes_[node.index]; }
   /// Finalised, until the graph goes: a plan may look at what it was made from.
   cudnnBackendDescriptor_t keep(Descriptor descriptor);

@@ -59,7 +59,8 @@ class Descriptor {
   [[nodiscard]] cudnnBackendDescriptor_t get() const { return handle_; }
 
  private:
-  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                  const void* values);
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 

@@ -14,8 +14,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-/// Tiles 0 to 3 are C's quarters, 4 and 5 rows of A, 6 and 7 columns of B; strides are bytes. Sums begin as C and go back there
-/// where alpha is 1; else they begin at 0 and pass through memory.
+/// Tiles 0 to 3 are C's quarters, 4 and 5 rows of A, 6 and 7 columns of B; strides are bytes. Sums begin as C and go
+/// back there where alpha is 1; else they begin at 0 and pass through memory.
 template <class Tiles>
 void multiply(const PairTile& t) {
   constexpr std::int64_t half = 16, rows = tile_shape.rows, columns = tile_shape.columns, group = tile_shape.group;

@@ -1,5 +1,5 @@
-// 12×32 of C in 24 registers: per pair of k, two registers of B and twelve broadcasts of A feed 24 vdpbf16ps. Compiled for
-// AVX512-BF16 by itself and called only where the CPU has it.
+// 12×32 of C in 24 registers: per pair of k, two registers of B and twelve broadcasts of A feed 24 vdpbf16ps. Compiled
+// for AVX512-BF16 by itself and called only where the CPU has it.
 #include "kernels/host/pair_tile.hpp"
 
 #include <immintrin.h>

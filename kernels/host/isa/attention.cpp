@@ -1,6 +1,6 @@
-// Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles. Keys and
-// values are packed once per task; the upper triangle is skipped by register tiles, so little more than the causal
-// half is computed. Of halves, P and dS are rounded before they are multiplied, as tensor cores need it;
+// Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles.
+// Keys and values are packed once per task; the upper triangle is skipped by register tiles, so little more than the
+// causal half is computed. Of halves, P and dS are rounded before they are multiplied, as tensor cores need it;
 // everything else is fp32 up to the outputs.
 
 #include "kernels/host/attention.hpp"
@@ -31,7 +31,9 @@ struct Heads {
   [[nodiscard]] std::int64_t q(std::int64_t g, std::int64_t t) const {
     return (b * p.tokens + t) * ld + (kv_head * group + g) * p.head_dim;
   }
-  [[nodiscard]] std::int64_t k(std::int64_t t) const { return (b * p.tokens + t) * ld + (p.heads + kv_head) * p.head_dim; }
+  [[nodiscard]] std::int64_t k(std::int64_t t) const {
+    return (b * p.tokens + t) * ld + (p.heads + kv_head) * p.head_dim;
+  }
   [[nodiscard]] std::int64_t v(std::int64_t t) const { return k(t) + p.kv_heads * p.head_dim; }
   [[nodiscard]] std::int64_t out(std::int64_t g, std::int64_t t) const {
     return (b * p.tokens + t) * ld_out + (kv_head * group + g) * p.head_dim;
@@ -139,20 +141,21 @@ void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head,
   Acc<T>* const values = pieces.take(h.keys * h.width);
   pack_panels_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
   pack_panels<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, h.keys, values);
-  for (std::int64_t i = first; i < last; ++i) forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
+  for (std::int64_t i = first; i < last; ++i)
+    forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
 }
 
 /// What the backward pass packs once per task, and what it sums up there.
 template <class T>
 struct KeySide {
-  Acc<T> *keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
-  Acc<T> *dk, *dv;                   // (keys, width)
+  Acc<T>*keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
+  Acc<T>*dk, *dv;                   // (keys, width)
 };
 
 /// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
 template <class T>
-[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta, Acc<T>* s,
-                                               Acc<T>* dp) {
+[[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta,
+                                               Acc<T>* s, Acc<T>* dp) {
   using A = Acc<T>;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     A* const x = s + r * score_stride<T>;
@@ -170,7 +173,8 @@ template <class T>
 }
 
 template <class T>
-void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side, Pieces<Acc<T>> pieces) {
+void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side,
+                    Pieces<Acc<T>> pieces) {
   using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
@@ -211,8 +215,11 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   const Heads<T> h{p, b, kv_head};
   const std::int64_t d = p.head_dim, sums = h.keys * h.width;
   Pieces<Acc<T>> pieces{workspace};
-  const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d), .values_t = pieces.take(h.keys * d), .keys = pieces.take(sums),
-                            .dk = pieces.take(sums), .dv = pieces.take(sums)};
+  const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d),
+                            .values_t = pieces.take(h.keys * d),
+                            .keys = pieces.take(sums),
+                            .dk = pieces.take(sums),
+                            .dv = pieces.take(sums)};
   const Source<T> k{p.qkv + h.k(0), h.ld, p.tokens, d}, v{p.qkv + h.v(0), h.ld, p.tokens, d};
   pack_panels_transposed(k, key_side.keys_t);
   pack_panels_transposed(v, key_side.values_t);

@@ -1,9 +1,10 @@
 #pragma once
 // Packing and blocked products for attention, on register tiles. Only for sources under host/isa.
 //
-// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of tile_cols
-// columns: panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c. Both are padded
-// with zeros to whole strips and panels. Halves are widened when they are packed: products are of floats.
+// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of
+// tile_cols columns: panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c.
+// Both are padded with zeros to whole strips and panels. Halves are widened when they are packed: products are of
+// floats.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -79,22 +80,25 @@ struct CausalTile {
 
   [[nodiscard]] std::int64_t strips() const { return (rows + tile_rows - 1) / tile_rows; }
   /// Columns that some row of strip s sees.
-  [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const { return smaller(columns, (s + 1) * tile_rows + offset); }
+  [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const {
+    return smaller(columns, (s + 1) * tile_rows + offset);
+  }
   [[nodiscard]] std::int64_t row_columns(std::int64_t r) const { return smaller(columns, r + offset + 1); }
   /// The first strip with a row that sees column c.
   [[nodiscard]] std::int64_t first_strip(std::int64_t c) const { return c <= offset ? 0 : (c - offset) / tile_rows; }
 };
 
-/// S = A·B on the visible part, A (queries, ld), B panels of keys: a panel stays in the inner cache while all strips pass.
+/// S = A·B on the visible part, A (queries, ld), B panels of keys: a panel stays in the inner cache while all strips
+/// pass.
 template <class T>
-[[gnu::noinline]] inline void multiply_scores(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth, T* s,
-                                              std::int64_t lds) {
+[[gnu::noinline]] inline void multiply_scores(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth,
+                                              T* s, std::int64_t lds) {
   const std::int64_t strips = tile.strips(), end = tile.strip_columns(strips - 1);
   for (std::int64_t c = 0; c < end; c += tile_cols<T>) {
     for (std::int64_t i = tile.first_strip(c); i < strips; ++i) {
       const std::int64_t row = i * tile_rows;
-      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth, s + row * lds + c,
-                              lds);
+      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth,
+                              s + row * lds + c, lds);
     }
   }
 }
@@ -106,7 +110,8 @@ template <bool Add, class T>
   for (std::int64_t n = 0; n < width; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
     for (std::int64_t i = 0; i < tile.strips(); ++i) {
       const std::int64_t row = i * tile_rows;
-      multiply_tile<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n, width);
+      multiply_tile<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n,
+                            width);
     }
   }
 }

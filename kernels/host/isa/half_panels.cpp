@@ -15,10 +15,12 @@ static_assert(a_rows <= most_panel_rows && b_columns <= most_panel_columns && la
 template <int Width>
 constexpr int groups_of = (Width + lanes_f32 - 1) / lanes_f32;
 
-/// Stores lines g·lanes_f32 … of one k. What passes the end of the panel's k is overwritten by the next one, or is slack.
+/// Stores lines g·lanes_f32 … of one k. What passes the end of the panel's k is overwritten by the next one, or is
+/// slack.
 template <int Width>
 [[gnu::always_inline]] inline void store_group(float* to, int g, const Vec<float>& v) {
-  if (groups_of<Width> == 1 || Width % lanes_f32 == 0 || g + 1 < groups_of<Width>) return store<float>(to + g * lanes_f32, v);
+  if (groups_of<Width> == 1 || Width % lanes_f32 == 0 || g + 1 < groups_of<Width>)
+    return store<float>(to + g * lanes_f32, v);
   for (int i = 0; g * lanes_f32 + i < Width; ++i) to[g * lanes_f32 + i] = v[i];
 }
 
@@ -83,7 +85,8 @@ void pack_panels_of(const PanelSource<T>& s, float* to) {
       to[k * Width + r] = whole + r < s.lines ? widen(s.data[(whole + r) * across + k * along]) : 0;
 }
 
-/// tile (a_rows, b_columns) = a·b, of one panel each. Not inlined: among other loops its sums would not all stay in registers.
+/// tile (a_rows, b_columns) = a·b, of one panel each. Not inlined: among other loops its sums would not all stay in
+/// registers.
 [[gnu::noinline]] void multiply_panels(const float* a, const float* b, std::int64_t depth, float* tile) {
   Vec<float> low[a_rows], high[a_rows];
 #pragma GCC unroll 16
@@ -113,7 +116,8 @@ void pack_panels_of(const PanelSource<T>& s, float* to) {
 
 /// f(register or number of the tile, its row, its column) for whatever of the tile is in C.
 template <class F>
-[[gnu::always_inline]] inline void each(float (&tile)[a_rows][b_columns], std::int64_t rows, std::int64_t columns, const F& f) {
+[[gnu::always_inline]] inline void each(float (&tile)[a_rows][b_columns], std::int64_t rows, std::int64_t columns,
+                                        const F& f) {
   if (rows == a_rows && columns == b_columns) {
 #pragma GCC unroll 16
     for (int r = 0; r < a_rows; ++r)
@@ -131,16 +135,22 @@ template <class F>
 
 /// As many numbers as v is, from memory and to it.
 template <class T>
-[[gnu::always_inline]] inline Vec<float> numbers(const Vec<float>&, const T* from) { return load(from); }
+[[gnu::always_inline]] inline Vec<float> numbers(const Vec<float>&, const T* from) {
+  return load(from);
+}
 template <class T>
-[[gnu::always_inline]] inline float numbers(float, const T* from) { return widen(*from); }
+[[gnu::always_inline]] inline float numbers(float, const T* from) {
+  return widen(*from);
+}
 template <class G>
 [[gnu::always_inline]] inline void round_to(G* to, const Vec<float>& v) {
   if constexpr (is_half<G>) store_half(v, to);
   else store<float>(to, v);
 }
 template <class G>
-[[gnu::always_inline]] inline void round_to(G* to, float v) { put(*to, v); }
+[[gnu::always_inline]] inline void round_to(G* to, float v) {
+  put(*to, v);
+}
 
 /// What becomes of the products of a tile at (i, j).
 template <class T, class G>
@@ -150,12 +160,16 @@ void finish(const PanelBlock<T, G>& p, std::int64_t i, std::int64_t j, std::int6
   G* const c = p.c + i * p.ldc + j;
   if (p.alpha != 1) each(tile, rows, columns, [&](auto& v, std::int64_t, std::int64_t) { v *= p.alpha; });
   if (!p.is_first)
-    each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += numbers(v, sums + r * p.sums_ld + x); });
+    each(tile, rows, columns,
+         [&](auto& v, std::int64_t r, std::int64_t x) { v += numbers(v, sums + r * p.sums_ld + x); });
   if (!p.is_last)
-    return each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { round_to(sums + r * p.sums_ld + x, v); });
+    return each(tile, rows, columns,
+                [&](auto& v, std::int64_t r, std::int64_t x) { round_to(sums + r * p.sums_ld + x, v); });
   if (p.beta != 0)
-    each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { v += p.beta * numbers(v, c + r * p.ldc + x); });
-  if (p.bias) each(tile, rows, columns, [&](auto& v, std::int64_t, std::int64_t x) { v += numbers(v, p.bias + j + x); });
+    each(tile, rows, columns,
+         [&](auto& v, std::int64_t r, std::int64_t x) { v += p.beta * numbers(v, c + r * p.ldc + x); });
+  if (p.bias)
+    each(tile, rows, columns, [&](auto& v, std::int64_t, std::int64_t x) { v += numbers(v, p.bias + j + x); });
   each(tile, rows, columns, [&](auto& v, std::int64_t r, std::int64_t x) { round_to(c + r * p.ldc + x, v); });
 }
 
@@ -182,7 +196,7 @@ void multiply_block(const PanelBlock<T, G>& p) {
 
 const HalfPanels<bf16> half_panels_bf16 = {pack_panels_of<a_rows, bf16>, pack_panels_of<b_columns, bf16>,
                                            multiply_block<bf16, bf16>, multiply_block<bf16, float>};
-const HalfPanels<f16> half_panels_f16 = {pack_panels_of<a_rows, f16>, pack_panels_of<b_columns, f16>, multiply_block<f16, f16>,
-                                         multiply_block<f16, float>};
+const HalfPanels<f16> half_panels_f16 = {pack_panels_of<a_rows, f16>, pack_panels_of<b_columns, f16>,
+                                         multiply_block<f16, f16>, multiply_block<f16, float>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,5 +1,5 @@
-// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorise. Products and sums are not
-// fused: the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
+// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorise. Products and sums
+// are not fused: the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
 #include "kernels/host/init.hpp"
 
 #include "kernels/host/isa/math.hpp"
@@ -25,7 +25,8 @@ inline void philox_block(std::uint64_t key, std::uint64_t first, Words& words) {
   for (int round = 0; round < 10; ++round) {
 #pragma omp simd
     for (int g = 0; g < block_groups; ++g) {
-      const std::uint64_t p0 = std::uint64_t{0xD2511F53} * words.w[0][g], p1 = std::uint64_t{0xCD9E8D57} * words.w[2][g];
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53} * words.w[0][g],
+                          p1 = std::uint64_t{0xCD9E8D57} * words.w[2][g];
       words.w[0][g] = static_cast<std::uint32_t>(p1 >> 32) ^ words.w[1][g] ^ k0;
       words.w[2][g] = static_cast<std::uint32_t>(p0 >> 32) ^ words.w[3][g] ^ k1;
       words.w[1][g] = static_cast<std::uint32_t>(p1);
@@ -58,7 +59,8 @@ inline double radius(std::uint32_t w) {
 /// cos and sin of 2π·w/2^32: quadrant and remainder are integers.
 inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
   const std::uint32_t quadrant = (w + 0x20000000u) >> 30;
-  const double t = static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))) * (6.283185307179586476925 * 0x1p-32);
+  const double t =
+      static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))) * (6.283185307179586476925 * 0x1p-32);
   const double q = t * t;
   double s = -1.0 / 39916800;
   s = s * q + 1.0 / 362880;

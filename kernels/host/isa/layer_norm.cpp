@@ -69,7 +69,8 @@ void backward(const LayerNormGradRows<T>& args) {
 }
 
 template <class T>
-void fold(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out, bool from_out) {
+void fold(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
+          bool from_out) {
   for (std::int64_t part = 0; part < count; ++part) {
     const Acc<T>* p = parts + part * stride;
     const bool start = part == 0 && !from_out;

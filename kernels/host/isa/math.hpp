@@ -33,8 +33,8 @@ inline float fma_exact(float a, float b, float c) {
 #ifdef __FMA__
   return __builtin_fmaf(a, b, c);
 #else
-  // The product is exact in double; the sum is rounded to odd there, so that rounding it to float is rounding the exact sum
-  // (Boldo, Melquiond 2008).
+  // The product is exact in double; the sum is rounded to odd there, so that rounding it to float is rounding the exact
+  // sum (Boldo, Melquiond 2008).
   const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c);
   const double sum = product + addend;
   const double part = sum - product;
@@ -101,7 +101,8 @@ inline T exp_tail(T r) {
   }
 }
 
-/// x with its magnitude cut to `limit`; of NaN as well. By integers, for which compilers know a minimum that has no branch.
+/// x with its magnitude cut to `limit`; of NaN as well. By integers, for which compilers know a minimum that has no
+/// branch.
 template <class T>
 inline T clamp_magnitude(T x, T limit) {
   using Signed = typename Real<T>::Signed;
@@ -122,7 +123,8 @@ inline T exp_bounded(T x) {
   return p * bits_as<T>((bits_as<Bits>(shifted) << R::mantissa_bits) + (R::bias << R::mantissa_bits));
 }
 
-/// e^x within 2 ulp; 0 below -exp_limit (where the result would be near the smallest normal number), inf above it; NaN of NaN.
+/// e^x within 2 ulp; 0 below -exp_limit (where the result would be near the smallest normal number), inf above it; NaN
+/// of NaN.
 template <class T>
 inline T exp(T x) {
   constexpr T limit = Real<T>::exp_limit;

@@ -56,7 +56,8 @@ void softmax_backward(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_
 }  // namespace
 
 const Moe<float> moe_f32 = {softmax<Acc<float>>, scale<float>, multiply<float>, dot<float>, softmax_backward<float>};
-const Moe<double> moe_f64 = {softmax<Acc<double>>, scale<double>, multiply<double>, dot<double>, softmax_backward<double>};
+const Moe<double> moe_f64 = {softmax<Acc<double>>, scale<double>, multiply<double>, dot<double>,
+                             softmax_backward<double>};
 const Moe<bf16> moe_bf16 = {softmax<Acc<bf16>>, scale<bf16>, multiply<bf16>, dot<bf16>, softmax_backward<bf16>};
 const Moe<f16> moe_f16 = {softmax<Acc<f16>>, scale<f16>, multiply<f16>, dot<f16>, softmax_backward<f16>};
 

@@ -36,7 +36,8 @@ void apply(const RmsNormRows<T>& args) {
 }
 
 template <bool Add, class T>
-inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd, T* dx, Acc<T>* dweight, std::int64_t n) {
+inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd, T* dx, Acc<T>* dweight,
+                           std::int64_t n) {
   using A = Acc<T>;
   A dot = 0;
 #pragma omp simd reduction(+ : dot)

@@ -11,9 +11,9 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t b_rows = 4;       // transposed: rows of B together
-constexpr std::int64_t depth = 8;        // plain: rows of B together
-constexpr std::int64_t stretch = 512;    // plain: columns of C together
+constexpr std::int64_t b_rows = 4;     // transposed: rows of B together
+constexpr std::int64_t depth = 8;      // plain: rows of B together
+constexpr std::int64_t stretch = 512;  // plain: columns of C together
 
 /// c[j] += a·b[j] for N rows b[j] of B.
 template <class T, int N>

@@ -1,6 +1,6 @@
 #pragma once
-// Vec: one register of numbers (GCC vector extension), as wide as the instruction set this source is compiled for, and the
-// register tile of a matrix product made of it. Only for sources under host/isa.
+// Vec: one register of numbers (GCC vector extension), as wide as the instruction set this source is compiled for, and
+// the register tile of a matrix product made of it. Only for sources under host/isa.
 
 #include <cstdint>
 #include <type_traits>
@@ -50,8 +50,9 @@ inline constexpr int tile_cols = 2 * vec_width<T>;
 }
 [[gnu::always_inline]] inline Vec<float> load_half(const f16* p) {
 #if defined(__AVX512F__)
-  return _mm512_maskz_cvtph_ps(0xffff,
-                               _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));  // plain: g++ 12 warns of its header
+  return _mm512_maskz_cvtph_ps(
+      0xffff,
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));  // plain: g++ 12 warns of its header
 #elif defined(__AVX2__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
@@ -61,8 +62,8 @@ inline constexpr int tile_cols = 2 * vec_width<T>;
 #endif
 }
 
-/// One register of floats as halves in memory. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers); f16 by
-/// the instruction where there is one, which agrees with the integer form in every bit.
+/// One register of floats as halves in memory. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers);
+/// f16 by the instruction where there is one, which agrees with the integer form in every bit.
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
   typedef std::int32_t Bits __attribute__((vector_size(vec_bytes)));
   typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));

@@ -3,8 +3,8 @@
 
 namespace tessera::cuda {
 
-/// Throws Error unless `status` (a cudaError_t) is success: does_not_fit for memory that ran out, internal for the rest; with
-/// the call, its place and CUDA's own words. Clears an error that does not stick.
+/// Throws Error unless `status` (a cudaError_t) is success: does_not_fit for memory that ran out, internal for the
+/// rest; with the call, its place and CUDA's own words. Clears an error that does not stick.
 void check(int status, const char* call, const char* file, int line);
 
 /// The same for destructors: never throws; what goes wrong after main() is nobody's business, the rest is one warning.
@@ -15,4 +15,5 @@ void check_quietly(int status, const char* call, const char* file, int line) noe
 #define TESSERA_CUDA(call) ::tessera::cuda::check(static_cast<int>(call), #call, __FILE__, __LINE__)
 #define TESSERA_CUDA_QUIETLY(call) ::tessera::cuda::check_quietly(static_cast<int>(call), #call, __FILE__, __LINE__)
 /// Behind every launch.
-#define TESSERA_CUDA_LAUNCHED() ::tessera::cuda::check(static_cast<int>(cudaGetLastError()), "launch", __FILE__, __LINE__)
+#define TESSERA_CUDA_LAUNCHED() \
+  ::tessera::cuda::check(static_cast<int>(cudaGetLastError()), "launch", __FILE__, __LINE__)

@@ -16,7 +16,8 @@ std::string why_no_device(int status) {
     case cudaErrorNoDevice: return "a driver, but no device (CUDA_VISIBLE_DEVICES may hide them)";
     default: {
       const auto error = static_cast<cudaError_t>(status);
-      return strfmt("the driver does not start: %s (%s, %d)", cudaGetErrorString(error), cudaGetErrorName(error), status);
+      return strfmt("the driver does not start: %s (%s, %d)", cudaGetErrorString(error), cudaGetErrorName(error),
+                    status);
     }
   }
 }

@@ -14,7 +14,7 @@ struct DeviceFacts {
   std::string name, bus_id;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0;    // bytes in all
+  std::size_t memory = 0;  // bytes in all
 };
 
 /// What the driver answered. Without a device `why_none` is a sentence; that is an answer, not an error.
@@ -33,8 +33,8 @@ struct Survey {
 /// "" if this build's code runs on the device, else why not, by name: it is older than sm_80.
 [[nodiscard]] std::string refusal(const DeviceFacts& device);
 
-/// The device of a rank, by its number among the ranks of its node. `shared`: ranks may share one (--comm mpi). Throws Error
-/// (usage) where there is no device, fewer than ranks, or one that is too old.
+/// The device of a rank, by its number among the ranks of its node. `shared`: ranks may share one (--comm mpi). Throws
+/// Error (usage) where there is no device, fewer than ranks, or one that is too old.
 enum class Sharing : unsigned char { one_each, shared };
 /// Whether choose() would return.
 [[nodiscard]] bool usable(const Survey& survey, int node_rank, int node_size, Sharing sharing);

@@ -16,9 +16,9 @@ namespace tessera::cuda {
 #define TESSERA_TEXT(x) TESSERA_TEXT_OF(x)
 
 Library& Library::cublaslt() {
-  static Library library(
-      "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR),
-      "cuBLAS of CUDA " TESSERA_TEXT(CUBLAS_VER_MAJOR) " (Debian, Ubuntu: libcublas-" TESSERA_TEXT(CUBLAS_VER_MAJOR) "-0)");
+  static Library library("libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR),
+                         "cuBLAS of CUDA " TESSERA_TEXT(CUBLAS_VER_MAJOR) " (Debian, Ubuntu: libcublas-" TESSERA_TEXT(
+                             CUBLAS_VER_MAJOR) "-0)");
   return library;
 }
 
@@ -28,7 +28,8 @@ Library& Library::nccl() {
 }
 
 Library& Library::cudnn() {
-  static Library library("libcudnn.so.9", "cuDNN 9 (Debian, Ubuntu: libcudnn9-cuda-" TESSERA_TEXT(CUBLAS_VER_MAJOR) ")");
+  static Library library("libcudnn.so.9",
+                         "cuDNN 9 (Debian, Ubuntu: libcudnn9-cuda-" TESSERA_TEXT(CUBLAS_VER_MAJOR) ")");
   return library;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// CUDA's large libraries, opened by name when they are first asked for, which is when a device has been found: linked, cuBLASLt
-// alone would cost every run on the host 92 MiB and a tenth of a second.
+// CUDA's large libraries, opened by name when they are first asked for, which is when a device has been found: linked,
+// cuBLASLt alone would cost every run on the host 92 MiB and a tenth of a second.
 
 #include <mutex>
 #include <string>

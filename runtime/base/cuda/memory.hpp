@@ -14,7 +14,8 @@ namespace tessera::cuda {
 /// Bytes of the device that are taken, by whomever.
 [[nodiscard]] std::size_t memory_in_use(Device device);
 void release(Device device, std::byte* block) noexcept;
-/// Page-locked host memory, zero-filled, which every device of the process copies at full speed and without the host waiting.
+/// Page-locked host memory, zero-filled, which every device of the process copies at full speed and without the host
+/// waiting.
 [[nodiscard]] std::byte* allocate_pinned(Device device, std::size_t bytes);
 void release_pinned(std::byte* block) noexcept;
 

@@ -19,7 +19,8 @@ void* make_stream(Device device, Priority priority) {
   int least = 0, greatest = 0;  // the greatest priority is the lowest number
   TESSERA_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  TESSERA_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::high ? greatest : least));
+  TESSERA_CUDA(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::high ? greatest : least));
   return stream;
 }
 

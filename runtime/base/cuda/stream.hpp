@@ -1,5 +1,6 @@
 #pragma once
-// CUDA's streams, events and graphs as handles: what stands behind runtime/base/stream.hpp on a device. No queue of its own.
+// CUDA's streams, events and graphs as handles: what stands behind runtime/base/stream.hpp on a device. No queue of its
+// own.
 
 #include <cstdint>
 
@@ -27,8 +28,9 @@ void synchronize(void* event);
 /// Milliseconds between two timed events that have passed.
 [[nodiscard]] double milliseconds(void* from, void* to);
 
-/// Work of one stream, captured once and launched again and again: arena pointers do not change, and what changes from step to
-/// step lies in memory. While capturing, nothing may be allocated, loaded or waited for: run the work once before.
+/// Work of one stream, captured once and launched again and again: arena pointers do not change, and what changes from
+/// step to step lies in memory. While capturing, nothing may be allocated, loaded or waited for: run the work once
+/// before.
 class Graph {
  public:
   Graph() = default;

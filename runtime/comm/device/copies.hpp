@@ -36,7 +36,7 @@ class Copies {
   [[nodiscard]] bool on_device() const { return device_.kind == Device::Kind::cuda; }
   Device device_;
   StreamView stream_{nullptr};
-  void* down_ = nullptr;                                 // a stream of its own: the directions have engines of their own
+  void* down_ = nullptr;  // a stream of its own: the directions have engines of their own
   void *given_ = nullptr, *arrived_[2] = {}, *left_[2] = {};  // events
 };
 

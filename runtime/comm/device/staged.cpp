@@ -1,5 +1,5 @@
-// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the exchange of
-// this one, and the copy up of the one before.
+// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the
+// exchange of this one, and the copy up of the one before.
 #include "runtime/comm/device/staged.hpp"
 
 #include <algorithm>
@@ -83,13 +83,15 @@ class Staged final : public Communicator {
     const std::size_t chunk = count / members_;
     float* const own = sums + static_cast<std::size_t>(rank()) * chunk;
     reduce_scatter(label, terms, own, chunk);
-    all_gather(label, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
+    all_gather(label, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums),
+               chunk * sizeof(float));
   }
 
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
     auto* const device = reinterpret_cast<std::byte*>(words.data());
     through_host({device, words.size_bytes()}, [&](std::span<std::byte> host) {
-      inner_->all_reduce(label, std::span(reinterpret_cast<std::int64_t*>(host.data()), host.size() / sizeof(std::int64_t)));
+      inner_->all_reduce(label,
+                         std::span(reinterpret_cast<std::int64_t*>(host.data()), host.size() / sizeof(std::int64_t)));
     });
   }
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
@@ -101,7 +103,8 @@ class Staged final : public Communicator {
   }
 
  private:
-  /// `count` elements, `step` at a time: down(turn, first, width) says what to copy to the host, exchange(…) what to copy back.
+  /// `count` elements, `step` at a time: down(turn, first, width) says what to copy to the host, exchange(…) what to
+  /// copy back.
   template <class Down, class Exchange>
   void pieces(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
     TESSERA_ASSERT(!slots_[0].empty(), "set_staging() comes before the first collective");
@@ -143,7 +146,9 @@ std::size_t staged_piece(int size) {
   return std::max(least, budget / static_cast<std::size_t>(size) / 512 * 512);
 }
 
-std::size_t staged_bytes(int size, std::size_t piece_bytes) { return 2 * (static_cast<std::size_t>(size) + 1) * piece_bytes; }
+std::size_t staged_bytes(int size, std::size_t piece_bytes) {
+  return 2 * (static_cast<std::size_t>(size) + 1) * piece_bytes;
+}
 
 std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner, const StagedOptions& options) {
   return std::make_unique<Staged>(std::move(inner), options);

@@ -23,7 +23,8 @@ void Mailbox::post(const Message& message, std::deque<Message>& same, std::deque
   }
   TESSERA_ASSERT(match->bytes == message.bytes, "%zu bytes meet %zu", match->bytes, message.bytes);
   const bool sending = direction == Direction::out;
-  if (message.bytes > 0) std::memcpy(sending ? match->data : message.data, sending ? message.data : match->data, message.bytes);
+  if (message.bytes > 0)
+    std::memcpy(sending ? match->data : message.data, sending ? message.data : match->data, message.bytes);
   --*message.open;
   --*match->open;
   other.erase(match);
@@ -46,7 +47,8 @@ std::byte* CommonMemory::block(std::size_t index, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (index == blocks_.size()) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) throw Error(ExitCode::does_not_fit, strfmt("no memory for %zu bytes shared by ranks", bytes));
+    if (data == MAP_FAILED)
+      throw Error(ExitCode::does_not_fit, strfmt("no memory for %zu bytes shared by ranks", bytes));
     blocks_.push_back({data, bytes});
   }
   TESSERA_ASSERT(blocks_[index].bytes == bytes, "peers share %zu and %zu bytes", blocks_[index].bytes, bytes);

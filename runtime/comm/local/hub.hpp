@@ -1,5 +1,6 @@
 #pragma once
-// Hub: what the threads of a local world share: mailboxes, shelves, the board, and the news that one of them has failed.
+// Hub: what the threads of a local world share: mailboxes, shelves, the board, and the news that one of them has
+// failed.
 
 #include <condition_variable>
 #include <deque>

@@ -106,7 +106,8 @@ class LocalWorld final : public CommonWorld {
 
 }  // namespace
 
-void run_local(int size, const std::function<void(World&)>& body, bool copies, int ranks_per_node, double comm_timeout_s) {
+void run_local(int size, const std::function<void(World&)>& body, bool copies, int ranks_per_node,
+               double comm_timeout_s) {
   Hub hub(size);
   const Topology topology{Transport::local, ranks_per_node > 0 ? ranks_per_node : size, copies};
   std::vector<std::thread> threads;
@@ -115,9 +116,7 @@ void run_local(int size, const std::function<void(World&)>& body, bool copies, i
       try {
         LocalWorld world(hub, rank, size, topology, comm_timeout_s);
         body(world);
-      } catch (...) {
-        hub.fail(rank, std::current_exception());
-      }
+      } catch (...) { hub.fail(rank, std::current_exception()); }
     });
   for (auto& thread : threads) thread.join();
   if (hub.error()) std::rethrow_exception(hub.error());

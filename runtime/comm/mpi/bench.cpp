@@ -93,9 +93,9 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
       if (counts) to.push_back(seconds);
     };
     note(gather, timed(world, [&] {
-      comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part);
-      sink = read(own_full, bench.bytes);
-    }));
+           comm->all_gather({"gather", "bench", -1}, own_mine, own_full, part);
+           sink = read(own_full, bench.bytes);
+         }));
     note(mpi_gather, timed(world, [&] {
            in_mpi([&] {
              return MPI_Allgather(mine.data(), static_cast<int>(chunk), MPI_FLOAT, full.data(), static_cast<int>(chunk),
@@ -104,9 +104,9 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
            sink = read(full.data(), bench.bytes);
          }));
     note(reduce, timed(world, [&] {
-      comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
-      sink = read(result.data(), part);
-    }));
+           comm->reduce_scatter({"reduce", "bench", -1}, own_grads, result.data(), chunk);
+           sink = read(result.data(), part);
+         }));
     note(mpi_reduce, timed(world, [&] {
            in_mpi([&] {
              return MPI_Reduce_scatter_block(full.data(), result.data(), static_cast<int>(chunk), MPI_FLOAT, MPI_SUM,

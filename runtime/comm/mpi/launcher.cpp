@@ -12,8 +12,8 @@ static int number(const char* name) {
 
 int launched_ranks(const char** variable) {
   // The MPI launchers' own words. If one of them says 1, a batch system's words around it mean something else.
-  for (const char* name :
-       {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PALS_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE"})
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PALS_SIZE", "MV2_COMM_WORLD_SIZE",
+                           "JSM_NAMESPACE_SIZE"})
     if (number(name) > 0) {
       *variable = name;
       return number(name);

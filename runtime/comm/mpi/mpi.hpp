@@ -1,5 +1,6 @@
 #pragma once
-// What the source files that call MPI share. MPI communicators travel as their Fortran numbers, so that mpi.h stays in them.
+// What the source files that call MPI share. MPI communicators travel as their Fortran numbers, so that mpi.h stays in
+// them.
 
 #include <memory>
 #include <mutex>

@@ -39,7 +39,9 @@ class MpiShelf final : public Shelf {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  std::byte* allocate(std::size_t bytes) override { return size_ == 1 ? allocate_alone(bytes) : allocate_shared(bytes); }
+  std::byte* allocate(std::size_t bytes) override {
+    return size_ == 1 ? allocate_alone(bytes) : allocate_shared(bytes);
+  }
 
  private:
   struct Map {
@@ -60,7 +62,8 @@ class MpiShelf final : public Shelf {
     unsigned long long room = shared_memory_room();
     TESSERA_MPI(MPI_Bcast(&room, 1, MPI_UNSIGNED_LONG_LONG, 0, comm_));
     if (room < bytes)
-      throw Error(ExitCode::data, strfmt("/dev/shm has %llu MiB left, a window of %zu MiB is wanted", room >> 20, bytes >> 20),
+      throw Error(ExitCode::data,
+                  strfmt("/dev/shm has %llu MiB left, a window of %zu MiB is wanted", room >> 20, bytes >> 20),
                   "transport node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     MPI_Win window = MPI_WIN_NULL;
     void* base = nullptr;

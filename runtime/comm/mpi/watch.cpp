@@ -65,9 +65,7 @@ void MpiWatch::beat() {
       end_(root_or(Error(ExitCode::communication, "the run has failed")));
     look_for_the_dead();
     if (count_ < world_) answer();
-  } catch (const Error& error) {
-    end_(error);
-  }
+  } catch (const Error& error) { end_(error); }
 }
 
 void MpiWatch::look_for_the_dead() {
@@ -83,8 +81,8 @@ void MpiWatch::look_for_the_dead() {
   missing_ = missing;
   if (!again) return;
   const auto& peer = statuses_[missing - first_];
-  end_(Error(ExitCode::communication, strfmt("rank %s has died in step %lld: its process is gone", name_of(missing).c_str(),
-                                             static_cast<long long>(peer.step.load()))));
+  end_(Error(ExitCode::communication, strfmt("rank %s has died in step %lld: its process is gone",
+                                             name_of(missing).c_str(), static_cast<long long>(peer.step.load()))));
 }
 
 void MpiWatch::answer() {

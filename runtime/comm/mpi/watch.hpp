@@ -1,6 +1,6 @@
 #pragma once
-// MpiWatch: the watch of an MPI process. Its pulse thread wakes ten times a second: it shows that the process runs, answers
-// other nodes that ask for statuses, and ends the run if a failure is not taken up by the main thread.
+// MpiWatch: the watch of an MPI process. Its pulse thread wakes ten times a second: it shows that the process runs,
+// answers other nodes that ask for statuses, and ends the run if a failure is not taken up by the main thread.
 
 #include <functional>
 #include <thread>
@@ -12,7 +12,8 @@ namespace tessera::comm {
 class MpiWatch final : public Watch {
  public:
   /// `communicator` (Fortran number): of the watch alone, over the world. `end`: what ends the run, from any thread.
-  MpiWatch(int rank, int world, double timeout_s, int communicator, int ranks_per_node, std::function<void(const Error&)> end);
+  MpiWatch(int rank, int world, double timeout_s, int communicator, int ranks_per_node,
+           std::function<void(const Error&)> end);
   ~MpiWatch() override;
 
   void start();

@@ -26,9 +26,9 @@ using namespace comm;
 
 /// How the ranks of the launcher are numbered here: by host, so that consecutive ones share a node.
 struct Hosts {
-  int rank = 0, size = 1;     // in the new order
-  int host_rank = 0;          // among the ranks of this host
-  std::vector<int> sizes;     // ranks per host, in the new order
+  int rank = 0, size = 1;  // in the new order
+  int host_rank = 0;       // among the ranks of this host
+  std::vector<int> sizes;  // ranks per host, in the new order
   MPI_Comm world = MPI_COMM_NULL;
 };
 
@@ -45,8 +45,9 @@ Hosts find_hosts() {
   TESSERA_MPI(MPI_Comm_free(&host));
   std::vector<int> leaders(static_cast<std::size_t>(hosts.size));
   TESSERA_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  hosts.rank = static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) +
-               hosts.host_rank;
+  hosts.rank =
+      static_cast<int>(std::count_if(leaders.begin(), leaders.end(), [&](int other) { return other < leader; })) +
+      hosts.host_rank;
   std::sort(leaders.begin(), leaders.end());
   for (std::size_t i = 0; i < leaders.size(); ++i) {
     if (i == 0 || leaders[i] != leaders[i - 1]) hosts.sizes.push_back(0);
@@ -60,14 +61,16 @@ Hosts find_hosts() {
 int width_of_nodes(const Hosts& hosts, const WorldOptions& options) {
   const int first = hosts.sizes.front();
   const bool even = std::all_of(hosts.sizes.begin(), hosts.sizes.end() - 1, [&](int n) { return n == first; });
-  const int natural = even && hosts.sizes.back() <= first ? first
-                                                          : std::accumulate(hosts.sizes.begin(), hosts.sizes.end(), 0,
-                                                                            [](int a, int b) { return std::gcd(a, b); });
+  const int natural =
+      even && hosts.sizes.back() <= first
+          ? first
+          : std::accumulate(hosts.sizes.begin(), hosts.sizes.end(), 0, [](int a, int b) { return std::gcd(a, b); });
   if (options.ranks_per_node <= 0) return natural;
   int begin = 0;
   for (const int n : hosts.sizes) {
     if (begin % options.ranks_per_node != 0 && options.comm != WorldOptions::Comm::mpi)
-      throw Error(ExitCode::usage, strfmt("a node of %d consecutive ranks would lie on two hosts", options.ranks_per_node),
+      throw Error(ExitCode::usage,
+                  strfmt("a node of %d consecutive ranks would lie on two hosts", options.ranks_per_node),
                   "ranks_per_node", strfmt("Take a divisor of %d, or --comm mpi", natural));
     begin += n;
   }
@@ -116,9 +119,7 @@ class MpiWorld final : public CommonWorld {
       MPI_Comm_free(&world_);
       set_mpi_usable(false);
       MPI_Finalize();
-    } catch (const Error& error) {
-      end(error);
-    } catch (const std::exception& error) {
+    } catch (const Error& error) { end(error); } catch (const std::exception& error) {
       end(Error(ExitCode::internal, error.what()));
     }
   }
@@ -151,7 +152,8 @@ class MpiWorld final : public CommonWorld {
       throw Error(ExitCode::usage, "--comm nccl moves the memory of devices, and the run is on the CPU", "--backend",
                   "Use --comm auto");
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
-    // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own /dev/shm.
+    // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own
+    // /dev/shm.
     unsigned long long room = size_ > 1 ? shared_memory_room() : ~0ULL;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, world_));
     if (room >= options.shared_bytes) return Transport::node;
@@ -218,9 +220,7 @@ class MpiWorld final : public CommonWorld {
     std::optional<Error> refused;  // one node may have no room; then all leave
     try {
       base = board_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
-    } catch (const Error& error) {
-      refused = error;
-    }
+    } catch (const Error& error) { refused = error; }
     int refusals = refused ? 1 : 0;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, world_));
     if (refusals > 0)
@@ -270,7 +270,8 @@ void MpiWorld::end(const Error& error) noexcept {
     std::_Exit(code);
   }
   set_mpi_usable(false);
-  // One rank of a node speaks. Other nodes leave the word to the first for a moment: what all have found out is said once.
+  // One rank of a node speaks. Other nodes leave the word to the first for a moment: what all have found out is said
+  // once.
   if (rank_ >= topology_.ranks_per_node) sleep_s(0.3);
   std::int32_t nobody = 0;
   if (watch_->board().aborting.compare_exchange_strong(nobody, rank_ + 1)) log::error_here(error.line());
@@ -292,15 +293,16 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
   TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (provided < MPI_THREAD_SERIALIZED) {
     MPI_Finalize();
-    throw Error(ExitCode::communication, "this MPI does not let threads take turns (MPI_THREAD_SERIALIZED)", "MPI_Init_thread",
-                "Use an MPI built with thread support");
+    throw Error(ExitCode::communication, "this MPI does not let threads take turns (MPI_THREAD_SERIALIZED)",
+                "MPI_Init_thread", "Use an MPI built with thread support");
   }
   if (size == 1 && launched > 1) {
     MPI_Finalize();
-    throw Error(ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched),
-                strfmt("%s=%d", variable, launched),
-                "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun "
-                "--mpi=pmix");
+    throw Error(
+        ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched),
+        strfmt("%s=%d", variable, launched),
+        "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun "
+        "--mpi=pmix");
   }
   TESSERA_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   set_mpi_usable(true);

@@ -52,7 +52,9 @@ class UnderWay {
     return last;
   }
   /// Null if there is none.
-  [[nodiscard]] const char* oldest_operation() const { return ended_.load() < issued_.load() ? oldest().operation : nullptr; }
+  [[nodiscard]] const char* oldest_operation() const {
+    return ended_.load() < issued_.load() ? oldest().operation : nullptr;
+  }
 
  private:
   struct Entry {

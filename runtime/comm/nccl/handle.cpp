@@ -94,9 +94,7 @@ NcclHandle::~NcclHandle() {
     };
     settle(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
     (void)nccl().destroy(comm_of(comm_));
-  } catch (const std::exception&) {
-    abort();
-  }
+  } catch (const std::exception&) { abort(); }
 }
 
 void NcclHandle::settle(int result, const char* call) {
@@ -119,11 +117,13 @@ void NcclHandle::all_gather(const void* mine, void* full, std::size_t bytes, Str
 
 void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream) {
   const ncclDataType_t type = dtype == DType::bf16 ? ncclBfloat16 : dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
-  settle(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)), "ncclReduceScatter");
+  settle(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)),
+         "ncclReduceScatter");
 }
 
 void NcclHandle::sum(std::int64_t* words, std::size_t count, StreamView stream) {
-  settle(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)), "ncclAllReduce");
+  settle(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
+         "ncclAllReduce");
 }
 
 void NcclHandle::broadcast(void* data, std::size_t bytes, int root, StreamView stream) {
@@ -135,7 +135,8 @@ void NcclHandle::check() const {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
   const ncclResult_t result = asked != ncclSuccess ? asked : state;
-  if (result != ncclSuccess && result != ncclInProgress) refuse(result, "NCCL, while a collective was under way", comm_);
+  if (result != ncclSuccess && result != ncclInProgress)
+    refuse(result, "NCCL, while a collective was under way", comm_);
 }
 
 void NcclHandle::abort() noexcept {

@@ -19,8 +19,8 @@ using NcclId = std::array<std::byte, 128>;
 /// Throws Error (usage) where libnccl cannot be opened.
 [[nodiscard]] NcclId make_nccl_id();
 
-/// Calls come from one thread; check() and abort() from any. Every call that NCCL has not taken up at once is waited for under
-/// `poll`, which throws when the run has failed or the wait has lasted too long.
+/// Calls come from one thread; check() and abort() from any. Every call that NCCL has not taken up at once is waited
+/// for under `poll`, which throws when the run has failed or the wait has lasted too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;

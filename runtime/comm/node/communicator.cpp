@@ -16,7 +16,10 @@ constexpr std::size_t block = 8192;  // numbers summed at a time: the partial su
 class NodeCommunicator final : public BaseCommunicator {
  public:
   NodeCommunicator(Place where, std::shared_ptr<Shelf> shelf, Sharing sharing)
-      : BaseCommunicator(std::move(where)), shelf_(std::move(shelf)), group_(shelf_, node_scratch), sharing_(sharing),
+      : BaseCommunicator(std::move(where)),
+        shelf_(std::move(shelf)),
+        group_(shelf_, node_scratch),
+        sharing_(sharing),
         parts_(static_cast<std::size_t>(size())) {}
 
   bool shares_memory() const override { return sharing_ == Sharing::in_place; }
@@ -123,7 +126,8 @@ class NodeCommunicator final : public BaseCommunicator {
       std::memcpy(group_.scratch(rank()), full + static_cast<std::size_t>(rank()) * chunk + first, piece);
       group_.meet(*this, 2 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
-        if (peer != rank()) std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), piece);
+        if (peer != rank())
+          std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), piece);
       group_.meet(*this, 3 + 2 * first);
     }
   }
@@ -156,7 +160,8 @@ class NodeCommunicator final : public BaseCommunicator {
         std::memcpy(group_.scratch(rank()) + to * piece * element, full.from(to * chunk + first).data, piece * element);
       group_.meet(*this, 102 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
-        parts_[static_cast<std::size_t>(peer)] = group_.scratch(peer) + static_cast<std::size_t>(rank()) * piece * element;
+        parts_[static_cast<std::size_t>(peer)] =
+            group_.scratch(peer) + static_cast<std::size_t>(rank()) * piece * element;
       sum_terms(parts_, full.dtype, mine + first, piece);
       group_.meet(*this, 103 + 2 * first);
     }

@@ -12,7 +12,8 @@ namespace tessera::comm {
 enum class Sharing : unsigned char { in_place, copies };
 
 /// All members on one node. `shelf` serves the scratch and share().
-[[nodiscard]] std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf, Sharing sharing);
+[[nodiscard]] std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf,
+                                                              Sharing sharing);
 
 /// Members on several nodes, some of them together. `leaders` joins the first members of the runs (null on the others).
 [[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf,

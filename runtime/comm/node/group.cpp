@@ -18,7 +18,7 @@ struct NodeGroup::Meeting {
 
 struct NodeGroup::Member {
   alignas(64) std::atomic<std::uint64_t> place;  // in which phase of which collective it has arrived
-  Spot spots[2][2];  // two posts in turns: a slow peer may still read the last one
+  Spot spots[2][2];                              // two posts in turns: a slow peer may still read the last one
 };
 
 namespace {
@@ -44,7 +44,8 @@ NodeGroup::NodeGroup(std::shared_ptr<Shelf> shelf, std::size_t scratch)
   const auto count = static_cast<std::size_t>(size_);
   const std::size_t head = pages(sizeof(Meeting) + count * sizeof(Member));
   std::byte* base = shelf_->allocate(head + count * scratch_bytes_);
-  meeting_ = reinterpret_cast<Meeting*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
+  meeting_ =
+      reinterpret_cast<Meeting*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
   members_ = reinterpret_cast<Member*>(base + sizeof(Meeting));
   scratch_ = base + head;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// NodeGroup: the members of a communicator that sit on one node: where they meet, what they post to each other, their scratch.
+// NodeGroup: the members of a communicator that sit on one node: where they meet, what they post to each other, their
+// scratch.
 
 #include <atomic>
 #include <cstddef>
@@ -27,11 +28,16 @@ class NodeGroup {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   /// All members' scratch, one behind the other.
-  [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_, scratch_bytes_ * static_cast<std::size_t>(size_)}; }
-  [[nodiscard]] std::byte* scratch(int member) const { return scratch_ + scratch_bytes_ * static_cast<std::size_t>(member); }
+  [[nodiscard]] std::span<std::byte> scratch() const {
+    return {scratch_, scratch_bytes_ * static_cast<std::size_t>(size_)};
+  }
+  [[nodiscard]] std::byte* scratch(int member) const {
+    return scratch_ + scratch_bytes_ * static_cast<std::size_t>(member);
+  }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  /// Everybody's writes before are seen by everybody after. Sleeps on a futex; checks that all members are at the same place
+  /// Everybody's writes before are seen by everybody after. Sleeps on a futex; checks that all members are at the same
+  /// place
   /// (`phase`) of the same collective, and throws Error (communication) naming the difference if not.
   void meet(BaseCommunicator& communicator, std::uint64_t phase);
 

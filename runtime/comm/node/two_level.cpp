@@ -1,6 +1,6 @@
-// Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in pieces that
-// the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other every member's term, so
-// that the bits are those of every other transport. Terms are widened to fp32 on their way into
+// Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in
+// pieces that the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other
+// every member's term, so that the bits are those of every other transport. Terms are widened to fp32 on their way into
 // the scratch, since their sums are.
 #include <algorithm>
 #include <cstring>
@@ -19,9 +19,16 @@ std::size_t of(int i) { return static_cast<std::size_t>(i); }
 class TwoLevelCommunicator final : public BaseCommunicator {
  public:
   TwoLevelCommunicator(Place where, std::shared_ptr<Shelf> shelf, std::unique_ptr<Wire> leaders)
-      : BaseCommunicator(std::move(where)), group_(std::move(shelf), two_level_scratch), leaders_(std::move(leaders)),
-        runs_(place().runs), members_(place().members.size()), nodes_(runs_.size()), local_(of(here().count)),
-        me_(of(group_.rank())), gather_piece_(gather_piece(runs_)), reduce_piece_(reduce_piece(runs_) / sizeof(float)) {
+      : BaseCommunicator(std::move(where)),
+        group_(std::move(shelf), two_level_scratch),
+        leaders_(std::move(leaders)),
+        runs_(place().runs),
+        members_(place().members.size()),
+        nodes_(runs_.size()),
+        local_(of(here().count)),
+        me_(of(group_.rank())),
+        gather_piece_(gather_piece(runs_)),
+        reduce_piece_(reduce_piece(runs_) / sizeof(float)) {
     parts_.reserve(members_);
     terms_.reserve(members_);
     widest_ = 0;
@@ -29,7 +36,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       widest_ = std::max(widest_, of(run.count));
       equal_levels_ = equal_levels_ && run.level() == runs_.front().level();
     }
-    equal_levels_ = equal_levels_ && std::all_of(runs_.begin(), runs_.end(), [](const Run& r) { return r.terms() == 1; });
+    equal_levels_ =
+        equal_levels_ && std::all_of(runs_.begin(), runs_.end(), [](const Run& r) { return r.terms() == 1; });
   }
 
   bool shares_memory() const override { return false; }
@@ -72,7 +80,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
  private:
   [[nodiscard]] std::byte* scratch(std::size_t offset) const { return group_.scratch().data() + offset; }
-  [[nodiscard]] float* floats(std::size_t offset) const { return reinterpret_cast<float*>(group_.scratch().data()) + offset; }
+  [[nodiscard]] float* floats(std::size_t offset) const {
+    return reinterpret_cast<float*>(group_.scratch().data()) + offset;
+  }
   void meet() { group_.meet(*this, phase_++); }
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
@@ -97,16 +107,16 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   void exchange(std::size_t piece) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece), of(runs_[from].count) * piece,
-                        tag());
+      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece),
+                        of(runs_[from].count) * piece, tag());
       leaders_->send(0, static_cast<int>(to), scratch(of(here().first) * piece), local_ * piece, tag());
       count_across(local_ * piece);
     }
     finish(*leaders_, 0, *this);
   }
 
-  /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent), each
-  /// as [term][destination][piece].
+  /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent),
+  /// each as [term][destination][piece].
   void reduce(Terms full, float* mine, std::size_t chunk) override {
     phase_ = 0;
     // Where they lie does not depend on the piece: the last one is short, and is laid out while a
@@ -136,7 +146,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         meet();
       }
       combine(home, in, piece, mine + first);
-      // The next piece's first writes go to `out`, which nobody reads now; `home` and `in` are written after its first meeting.
+      // The next piece's first writes go to `out`, which nobody reads now; `home` and `in` are written after its first
+      // meeting.
     }
     if (chunk > 0) meet();  // the scratch is free for the next collective
   }
@@ -200,7 +211,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     int level;
   };
   void push(Term term, std::size_t count) {
-    // Where all nodes are subtrees of one size their sums are the leaves of one counter tree: added in one pass at the end.
+    // Where all nodes are subtrees of one size their sums are the leaves of one counter tree: added in one pass at the
+    // end.
     while (!equal_levels_ && !terms_.empty() && terms_.back().level == term.level) {
       add(terms_.back().data, term.data, count);
       term = {terms_.back().data, term.level + 1};
@@ -214,7 +226,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   }
 
   void add_words(std::span<std::int64_t> words, std::size_t room) {
-    const auto slot = [&](std::size_t i) { return reinterpret_cast<std::int64_t*>(scratch(i * room * sizeof(std::int64_t))); };
+    const auto slot = [&](std::size_t i) {
+      return reinterpret_cast<std::int64_t*>(scratch(i * room * sizeof(std::int64_t)));
+    };
     const auto add_from = [&](std::int64_t* to, const std::int64_t* from) {
       for (std::size_t k = 0; k < words.size(); ++k) to[k] += from[k];
     };
@@ -254,7 +268,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf, std::unique_ptr<Wire> leaders) {
+std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf,
+                                                     std::unique_ptr<Wire> leaders) {
   return std::make_unique<TwoLevelCommunicator>(std::move(place), std::move(shelf), std::move(leaders));
 }
 

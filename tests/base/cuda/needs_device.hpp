@@ -19,6 +19,6 @@ inline Device test_device() { return {Device::Kind::cuda, 0}; }
 
 }  // namespace tessera
 
-#define TESSERA_NEEDS_DEVICE()                                                                \
+#define TESSERA_NEEDS_DEVICE()                                                                    \
   if (const std::string why = ::tessera::why_no_test_device(); !why.empty()) GTEST_SKIP() << why; \
   ::tessera::cuda::use(::tessera::test_device())

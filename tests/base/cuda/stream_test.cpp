@@ -131,10 +131,12 @@ TEST_P(CudaStream, keeps_what_a_task_threw) {
       Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, CudaStream, testing::Values(Mode::immediate, Mode::threaded, Mode::deferred), [](const auto& test) {
-      return std::string(test.param == Mode::immediate ? "immediate" : test.param == Mode::threaded ? "threaded" : "deferred");
-    });
+INSTANTIATE_TEST_SUITE_P(Modes, CudaStream, testing::Values(Mode::immediate, Mode::threaded, Mode::deferred),
+                         [](const auto& test) {
+                           return std::string(test.param == Mode::immediate  ? "immediate"
+                                              : test.param == Mode::threaded ? "threaded"
+                                                                             : "deferred");
+                         });
 
 TEST(CudaEvent, times_what_lies_between) {
   TESSERA_NEEDS_DEVICE();
@@ -180,7 +182,9 @@ TEST(CudaGraph, lets_go_of_the_stream_when_the_work_throws) {
   TESSERA_NEEDS_DEVICE();
   const OnDevice a(4096);
   Stream stream("s", Mode::immediate, test_device(), Priority::normal);
-  EXPECT_THROW(cuda::Graph(stream.view(), [](void*) { throw Error(ExitCode::internal, "no"); }, nullptr), Error);
+  EXPECT_THROW(cuda::Graph(
+                   stream.view(), [](void*) { throw Error(ExitCode::internal, "no"); }, nullptr),
+               Error);
   cuda::fill(a.data, 3, 4096, stream.view());
   stream.synchronize();
   EXPECT_EQ(first_of(a.data), std::byte{3});
@@ -206,9 +210,7 @@ TEST(CudaMemory, that_does_not_fit_is_refused_with_what_to_do) {
   try {
     (void)cuda::allocate(test_device(), std::size_t{1} << 50);
     FAIL() << "a pebibyte was had";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
-  }
+  } catch (const Error& error) { EXPECT_EQ(error.code(), ExitCode::does_not_fit); }
   const OnDevice after(4096);  // the refusal leaves nothing behind
 }
 

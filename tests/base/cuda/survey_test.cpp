@@ -65,7 +65,8 @@ TEST(CudaChoice, is_the_place_among_the_ranks_of_the_node) {
 TEST(CudaChoice, refuses_what_cannot_be) {
   EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({}), 0, 1, cuda::Sharing::shared); }),
               HasSubstr("no NVIDIA driver"));
-  const std::string crowd = refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), 0, 2, cuda::Sharing::one_each); });
+  const std::string crowd =
+      refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), 0, 2, cuda::Sharing::one_each); });
   EXPECT_THAT(crowd, HasSubstr("2 ranks on this node, but 1 GPU ["));
   EXPECT_THAT(crowd, HasSubstr("--comm mpi"));
   EXPECT_THAT(refused(ExitCode::usage,
@@ -77,12 +78,14 @@ TEST(CudaChoice, refuses_what_cannot_be) {
 
 TEST(CudaCheck, names_the_call_the_place_and_the_error) {
   EXPECT_NO_THROW(cuda::check(0, "f", "x.cpp", 1));
-  const std::string line = refused(ExitCode::internal, [] { cuda::check(700, "cudaStreamSynchronize(s)", "x.cpp", 12); });
+  const std::string line =
+      refused(ExitCode::internal, [] { cuda::check(700, "cudaStreamSynchronize(s)", "x.cpp", 12); });
   EXPECT_THAT(line, HasSubstr("cudaStreamSynchronize(s): "));
   EXPECT_THAT(line, HasSubstr("(cudaErrorIllegalAddress, 700) [x.cpp:12]"));
   EXPECT_THAT(refused(ExitCode::does_not_fit, [] { cuda::check(2, "cudaMalloc(&p, n)", "x.cpp", 1); }),
               HasSubstr("tessera plan"));
-  EXPECT_THAT(refused(ExitCode::usage, [] { cuda::check(209, "launch", "x.cpp", 1); }), HasSubstr("CMAKE_CUDA_ARCHITECTURES"));
+  EXPECT_THAT(refused(ExitCode::usage, [] { cuda::check(209, "launch", "x.cpp", 1); }),
+              HasSubstr("CMAKE_CUDA_ARCHITECTURES"));
 }
 
 TEST(CudaLibrary, that_is_missing_is_named_with_what_to_install) {
@@ -92,7 +95,8 @@ TEST(CudaLibrary, that_is_missing_is_named_with_what_to_install) {
   EXPECT_EQ(library.path(), "");
   const std::string line = refused(ExitCode::usage, [&] { (void)library.symbol("f"); });
   EXPECT_THAT(line, HasSubstr("cannot open libnosuchthing.so.7 ("));
-  EXPECT_THAT(line, HasSubstr("Install the Such Thing (Debian: libnosuchthing7), or put its folder into LD_LIBRARY_PATH"));
+  EXPECT_THAT(line,
+              HasSubstr("Install the Such Thing (Debian: libnosuchthing7), or put its folder into LD_LIBRARY_PATH"));
 }
 
 TEST(CudaLibrary, that_lacks_a_function_is_too_old) {

@@ -1,6 +1,6 @@
-// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there are, and
-// the sums are those of the documented order, bit for bit; over nccl each has its own. Ends 0 if all is right, 77 with a reason
-// where the devices are not there.
+// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there
+// are, and the sums are those of the documented order, bit for bit; over nccl each has its own. Ends 0 if all is right,
+// 77 with a reason where the devices are not there.
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -24,7 +24,8 @@ Floats values(int member, std::size_t count) {
   Floats all(count);
   for (std::size_t k = 0; k < count; ++k) {
     const auto bits = philox(11, k, static_cast<std::uint64_t>(member));
-    all[k] = static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
+    all[k] =
+        static_cast<float>(static_cast<std::int32_t>(bits[0])) * 0x1p-31F * static_cast<float>(1 << (bits[1] % 21));
   }
   return all;
 }
@@ -61,8 +62,11 @@ class OnDevice {
 class Check {
  public:
   Check(World& world, const Mesh& mesh, Axis axis)
-      : world_(world), members_(mesh.members(world.rank(), axis)), n_(members_.size()),
-        me_(static_cast<std::size_t>(mesh.coordinate(world.rank(), axis))), comm_(world.communicator(mesh, axis)),
+      : world_(world),
+        members_(mesh.members(world.rank(), axis)),
+        n_(members_.size()),
+        me_(static_cast<std::size_t>(mesh.coordinate(world.rank(), axis))),
+        comm_(world.communicator(mesh, axis)),
         stream_("comm", Stream::Mode::immediate, world.device(), Priority::high) {
     comm_->run_on(stream_.view());
     staging_bytes_ = staging_bytes(world.topology(), mesh, axis, world.rank(), std::uint64_t{8} << 20);
@@ -136,7 +140,8 @@ class Check {
   void compare(const Floats& got, const Floats& wanted, const char* what, std::size_t chunk) const {
     const bool exact = world_.topology().transport != Transport::nccl;  // whose order is its own
     for (std::size_t k = 0; k < wanted.size(); ++k) {
-      const bool good = exact ? std::memcmp(&got[k], &wanted[k], 4) == 0 : std::abs(got[k] - wanted[k]) <= 1e-6F * 0x1p20F;
+      const bool good =
+          exact ? std::memcmp(&got[k], &wanted[k], 4) == 0 : std::abs(got[k] - wanted[k]) <= 1e-6F * 0x1p20F;
       require(good, strfmt("%s of %zu, element %zu: %a is not %a", what, chunk, k, static_cast<double>(got[k]),
                            static_cast<double>(wanted[k])));
     }
@@ -180,9 +185,7 @@ int main(int argc, char** argv) {
                                   .comm_timeout_s = 60});
     try {
       check(*world);
-    } catch (const Error& error) {
-      world->abort(error);
-    } catch (const std::exception& error) {
+    } catch (const Error& error) { world->abort(error); } catch (const std::exception& error) {
       world->abort(Error(ExitCode::internal, error.what()));
     }
     log::info(strfmt("%d ranks over %s on %zu devices: all as it should be", world->size(),

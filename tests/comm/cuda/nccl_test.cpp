@@ -1,5 +1,5 @@
-// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no kernel of
-// NCCL's: rings, their order and their overlap stay unproven here.
+// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no
+// kernel of NCCL's: rings, their order and their overlap stay unproven here.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -49,8 +49,8 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   comm->run_on(stream.view());
   const OnDevice<float> from({1, 2, 3}), to({0, 0, 0});
   const OnDevice<std::int64_t> words({5, -6});
-  comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data), reinterpret_cast<std::byte*>(to.data),
-                   12);
+  comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data),
+                   reinterpret_cast<std::byte*>(to.data), 12);
   stream.synchronize();
   EXPECT_EQ(to.read(), from.read());
   cuda::fill_now(test_device(), to.data, 0, 12);
@@ -125,9 +125,7 @@ TEST(NcclHandle, that_nobody_joins_ends_when_its_watch_says_so) {
   try {
     const comm::NcclHandle handle(comm::make_nccl_id(), 2, 0, test_device(), poll);
     FAIL() << "two ranks met, and one came";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.line(), testing::HasSubstr("rank 1 is late"));
-  }
+  } catch (const Error& error) { EXPECT_THAT(error.line(), testing::HasSubstr("rank 1 is late")); }
 }
 
 }  // namespace

@@ -28,8 +28,9 @@ std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t
   }
   const double below = static_cast<double>(widen(low));
   // Where infinity stands in for what would be the next value.
-  const double above = high == infinite ? below + (below - static_cast<double>(widen(static_cast<std::uint16_t>(low - 1))))
-                                        : static_cast<double>(widen(high));
+  const double above = high == infinite
+                           ? below + (below - static_cast<double>(widen(static_cast<std::uint16_t>(low - 1))))
+                           : static_cast<double>(widen(high));
   const double to_below = magnitude - below, to_above = above - magnitude;
   const std::uint16_t chosen = to_below < to_above || (to_below == to_above && low % 2 == 0) ? low : high;
   return static_cast<std::uint16_t>(chosen | (std::signbit(value) ? 0x8000 : 0));
@@ -79,11 +80,10 @@ TEST(Cast, DoublesAreRoundedOnce) {
     if (!std::isfinite(base) || std::abs(base) < 1e-37F) continue;
     const double value = static_cast<double>(base) * (1 + (i % 2 == 0 ? 1e-12 : -1e-12));
     std::uint16_t out = 0;
-    ASSERT_EQ(cast(reinterpret_cast<const std::byte*>(&value), DType::f64, reinterpret_cast<std::byte*>(&out), DType::bf16, 1),
+    ASSERT_EQ(cast(reinterpret_cast<const std::byte*>(&value), DType::f64, reinterpret_cast<std::byte*>(&out),
+                   DType::bf16, 1),
               (nearest(value, float_of_bf16, 0x7f80) & 0x7fff) == 0x7f80 ? 0 : 1);
-    if ((out & 0x7fff) != 0) {
-      ASSERT_EQ(out, nearest(value, float_of_bf16, 0x7f80)) << value;
-    }
+    if ((out & 0x7fff) != 0) { ASSERT_EQ(out, nearest(value, float_of_bf16, 0x7f80)) << value; }
   }
   EXPECT_EQ(odd_float_of_double(1.5), 1.5F);
   EXPECT_EQ(odd_float_of_double(1e-300), std::numeric_limits<float>::denorm_min());
@@ -92,8 +92,8 @@ TEST(Cast, DoublesAreRoundedOnce) {
 template <class From, class To>
 std::vector<To> all(const std::vector<From>& from, DType source, DType target, std::int64_t done) {
   std::vector<To> to(from.size());
-  EXPECT_EQ(cast(reinterpret_cast<const std::byte*>(from.data()), source, reinterpret_cast<std::byte*>(to.data()), target,
-                 static_cast<std::int64_t>(from.size())),
+  EXPECT_EQ(cast(reinterpret_cast<const std::byte*>(from.data()), source, reinterpret_cast<std::byte*>(to.data()),
+                 target, static_cast<std::int64_t>(from.size())),
             done);
   return to;
 }

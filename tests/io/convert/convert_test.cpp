@@ -39,10 +39,11 @@ void to_hf(int ranks, const std::string& in, const std::string& out, DType dtype
     const CheckpointReader checkpoint(world, in);
     const StoredTensors stored = stored_checkpoint(in, checkpoint.manifest());
     std::vector<AttachmentText> attachments;
-    for (const auto& a : checkpoint.manifest().attachments) attachments.push_back({a.name, checkpoint.attachment(a.name)});
-    (void)convert_to_safetensors(world, stored, as_they_are(stored, dtype, "/model/"),
-                                 {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes},
-                                 {});
+    for (const auto& a : checkpoint.manifest().attachments)
+      attachments.push_back({a.name, checkpoint.attachment(a.name)});
+    (void)convert_to_safetensors(
+        world, stored, as_they_are(stored, dtype, "/model/"),
+        {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes}, {});
   });
 }
 
@@ -50,7 +51,8 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
   const Folder folder;
   test::write_model(folder / "hf", usual_tensors(), DType::bf16);
   for (const int ranks : {1, 2, 3, 5}) {
-    const std::string native = folder / ("native" + std::to_string(ranks)), back = folder / ("back" + std::to_string(ranks));
+    const std::string native = folder / ("native" + std::to_string(ranks)),
+                      back = folder / ("back" + std::to_string(ranks));
     to_native(ranks, folder / "hf", native);
     to_hf(ranks, native, back, DType::f16, shard_bytes);
     EXPECT_EQ(contents(native), contents(folder / "native1")) << ranks;
@@ -63,7 +65,8 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
 TEST(Convert, WhatGoesThereComesBack) {
   const Folder folder;
   constexpr std::uint64_t whole = ~std::uint64_t{0} >> 1;
-  for (const auto& [dtype, most] : {std::pair{DType::bf16, shard_bytes}, {DType::f16, whole}, {DType::f32, shard_bytes}}) {
+  for (const auto& [dtype, most] :
+       {std::pair{DType::bf16, shard_bytes}, {DType::f16, whole}, {DType::f32, shard_bytes}}) {
     const std::string hf = folder / name_of(dtype);
     test::write_model(hf, usual_tensors(), dtype, most);
     to_native(2, hf, hf + "-native");
@@ -88,12 +91,16 @@ TEST(Convert, SlicesOfATensorBecomeTensorsAndBack) {
     const StoredTensors parts = stored_safetensors(folder / "parts");
     ConvertTensor joined{"fused", DType::bf16, {3, 700, 1000}, {}};
     for (int i = 0; i < 3; ++i)
-      joined.slices.push_back({static_cast<int>(parts.find("part" + std::to_string(i)) - parts.tensors.data()), 0, 700000});
+      joined.slices.push_back(
+          {static_cast<int>(parts.find("part" + std::to_string(i)) - parts.tensors.data()), 0, 700000});
     (void)convert_to_safetensors(
-        world, parts, {joined}, {.directory = folder / "joined", .verify = true, .max_file_bytes = ~std::uint64_t{0} >> 1}, {});
+        world, parts, {joined},
+        {.directory = folder / "joined", .verify = true, .max_file_bytes = ~std::uint64_t{0} >> 1}, {});
   });
   const SafetensorsFile a(folder / "hf/model.safetensors"), b(folder / "joined/model.safetensors");
-  const auto bytes = [](const SafetensorsFile& f) { return bytes_of(f.path()).substr(f.find("fused")->begin, 4'200'000); };
+  const auto bytes = [](const SafetensorsFile& f) {
+    return bytes_of(f.path()).substr(f.find("fused")->begin, 4'200'000);
+  };
   EXPECT_EQ(bytes(a), bytes(b));
 }
 
@@ -111,7 +118,8 @@ TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
                                    {.directory = folder / "out", .max_file_bytes = 1'000'000}, {});
     });
   };
-  expect_error(ExitCode::data, "E143 element 2 of tensor \"a.b\" is -70000, too large for fp16", [&] { convert(DType::f16); });
+  expect_error(ExitCode::data, "E143 element 2 of tensor \"a.b\" is -70000, too large for fp16",
+               [&] { convert(DType::f16); });
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"hf"}));
   convert(DType::bf16);
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"hf", "out"}));
@@ -153,7 +161,8 @@ TEST(Convert, VerifyFindsWhatTheDiskChanged) {
       File::open_to_write(directory.paths()[0]).write_at(4'500'000, std::as_bytes(std::span(&wrong, 1)));
     }
     world.barrier();
-    expect_error(ExitCode::data, "E144 what was written is not what was read: \"x\"", [&] { conversion.verify(world); });
+    expect_error(ExitCode::data, "E144 what was written is not what was read: \"x\"",
+                 [&] { conversion.verify(world); });
   });
 }
 
@@ -166,11 +175,13 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
   expect_error(ExitCode::data, "E141", [&] { check_output(folder / "in", folder / "there", false); });
   EXPECT_NO_THROW(check_output(folder / "in", folder / "there", true));
   expect_error(ExitCode::data, "E141", [&] { check_output(folder / "in", folder / "file", true); });
-  expect_error(ExitCode::data, "is the input itself", [&] { check_output(folder / "in", folder / "there/../in", true); });
+  expect_error(ExitCode::data, "is the input itself",
+               [&] { check_output(folder / "in", folder / "there/../in", true); });
   expect_error(ExitCode::data, "E142", [&] { check_output(folder / "in", folder / "in/out", false); });
   expect_error(ExitCode::data, "holds the input", [&] { check_output(folder / "in/deep", folder / "in", true); });
   fs::create_directories(folder / "out.tmp/precious");
-  expect_error(ExitCode::data, "not what a conversion left", [&] { check_output(folder / "in", folder / "out", false); });
+  expect_error(ExitCode::data, "not what a conversion left",
+               [&] { check_output(folder / "in", folder / "out", false); });
   fs::remove(folder / "out.tmp/precious");
   folder.file("out.tmp/model.safetensors", "left by a dead run");
   EXPECT_NO_THROW(check_output(folder / "in", folder / "out", false));

@@ -8,9 +8,9 @@
 #include <random>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/inspect/sandbox.hpp"
 #include "io/inspect/measure.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/inspect/sandbox.hpp"
 #include "io/inspect/verify.hpp"
 #include "tests/io/convert/model.hpp"
 
@@ -73,7 +73,8 @@ void make_checkpoint(const Folder& folder, const std::string& name) {
     const StoredTensors stored = stored_safetensors(folder / "hf");
     (void)convert_to_checkpoint(
         world, stored, test::as_they_are(stored, DType::f32),
-        {.directory = folder / name, .attachments = read_model_attachments(folder / "hf"), .max_file_bytes = 5'000'000}, {});
+        {.directory = folder / name, .attachments = read_model_attachments(folder / "hf"), .max_file_bytes = 5'000'000},
+        {});
   });
 }
 
@@ -114,9 +115,10 @@ TEST(Verify, NamesEveryDamagedPlace) {
   for (const int ranks : {1, 3}) {
     const auto damage = damage_of(folder / "bad", ranks);
     EXPECT_EQ(damage.size(), expected) << testing::PrintToString(damage);
+    EXPECT_THAT(damage, testing::Contains(
+                            testing::AllOf(testing::HasSubstr("block 2"), testing::HasSubstr("/model/wte.weight"))));
     EXPECT_THAT(damage,
-                testing::Contains(testing::AllOf(testing::HasSubstr("block 2"), testing::HasSubstr("/model/wte.weight"))));
-    EXPECT_THAT(damage, testing::Contains(testing::AllOf(testing::HasSubstr("tokenizer.json"), testing::HasSubstr("E123"))));
+                testing::Contains(testing::AllOf(testing::HasSubstr("tokenizer.json"), testing::HasSubstr("E123"))));
     EXPECT_THAT(damage, testing::Contains(testing::HasSubstr("of another checkpoint")));
   }
   fs::resize_file(folder / ("bad/" + manifest.files.back().name), 70000);
@@ -147,7 +149,8 @@ TEST(Contained, NoHdf5FileEndsTheProgram) {
     } catch (const Error& error) { EXPECT_EQ(error.code(), ExitCode::data) << error.line(); }
   }
   EXPECT_LT(accepted, 12);  // headers are checksummed; gaps between them are not
-  expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_contained(folder.file("short.h5", good.substr(0, 3000))); });
+  expect_error(ExitCode::data, "E120",
+               [&] { (void)read_hdf5_contained(folder.file("short.h5", good.substr(0, 3000))); });
   expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_contained(folder.file("text.h5", "no HDF5 at all")); });
   expect_error(ExitCode::data, "cannot read", [&] { (void)read_hdf5_contained(folder / "nowhere.h5"); });
 }
@@ -191,7 +194,8 @@ TEST(Recognise, ByNamesAndFirstBytes) {
   is("hf", StoredKind::model);
   is("hf/model.safetensors", StoredKind::safetensors);
   is("run/v10-20260101-000000/checkpoint-7/manifest.json", StoredKind::checkpoint);
-  is("run/v10-20260101-000000/checkpoint-7/" + read_manifest(folder / "run/v10-20260101-000000/checkpoint-7").files[0].name,
+  is("run/v10-20260101-000000/checkpoint-7/" +
+         read_manifest(folder / "run/v10-20260101-000000/checkpoint-7").files[0].name,
      StoredKind::hdf5);
   folder.file("tokens.bin", test::token_file_of(20240520, 1, 2, "abcd"));
   is("tokens.bin", StoredKind::tokens);

@@ -4,15 +4,16 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "io/config/json_file.hpp"
 #include "io/convert/cast.hpp"
 #include "io/file/crc32c.hpp"
-#include "io/config/json_file.hpp"
 
 namespace tessera::test {
 
 std::vector<NamedShape> usual_tensors() {
-  return {{"h.0.bias", {1}}, {"h.0.ln.weight", {11}},    {"h.0.tiny", {3, 5}},       {"h.0.w", {640, 1000}}, {"h.1.bias", {1}},
-          {"h.1.w", {1000, 640}}, {"h.10.w", {77}}, {"head.weight", {5, 5, 5}}, {"wte.weight", {2503, 1027}}};
+  return {{"h.0.bias", {1}},      {"h.0.ln.weight", {11}},    {"h.0.tiny", {3, 5}},
+          {"h.0.w", {640, 1000}}, {"h.1.bias", {1}},          {"h.1.w", {1000, 640}},
+          {"h.10.w", {77}},       {"head.weight", {5, 5, 5}}, {"wte.weight", {2503, 1027}}};
 }
 
 namespace {
@@ -22,7 +23,8 @@ float value(std::size_t tensor, std::int64_t element) {
 }
 }  // namespace
 
-void write_model(const std::string& directory, const std::vector<NamedShape>& tensors, DType dtype, std::uint64_t max_bytes) {
+void write_model(const std::string& directory, const std::vector<NamedShape>& tensors, DType dtype,
+                 std::uint64_t max_bytes) {
   std::filesystem::create_directories(directory);
   std::vector<io::SafetensorsTensor> planned;
   for (const auto& t : tensors) planned.push_back({t.name, dtype, t.shape});

@@ -17,8 +17,8 @@ struct NamedShape {
 /// Small ones, and one of more than two blocks in fp32; by name.
 [[nodiscard]] std::vector<NamedShape> usual_tensors();
 
-/// DIRECTORY with config.json, a tokenizer.json, and these tensors as `dtype` in files of at most `max_bytes`; made by nothing
-/// that is under test but the plan.
+/// DIRECTORY with config.json, a tokenizer.json, and these tensors as `dtype` in files of at most `max_bytes`; made by
+/// nothing that is under test but the plan.
 void write_model(const std::string& directory, const std::vector<NamedShape>& tensors, DType dtype,
                  std::uint64_t max_bytes = ~std::uint64_t{0} >> 1);
 

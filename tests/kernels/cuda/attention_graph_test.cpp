@@ -1,6 +1,6 @@
-// Attention as cuDNN's graphs: the library, where it is installed, knows them as one kernel for an H200 that is described
-// to it, and asks for the scratch that plans count on. Needs no device; but the library asks the loader for a driver, for
-// which the toolkit's stub will do.
+// Attention as cuDNN's graphs: the library, where it is installed, knows them as one kernel for an H200 that is
+// described to it, and asks for the scratch that plans count on. Needs no device; but the library asks the loader for a
+// driver, for which the toolkit's stub will do.
 #include <cudnn.h>
 #include <dlfcn.h>
 
@@ -26,16 +26,17 @@ std::string missing() {
   return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr ? "" : ::dlerror();
 }
 
-const AttentionShape shapes[] = {{1, 37, 12, 2, 64},    {3, 1000, 28, 4, 128},  {2, 513, 14, 2, 64}, {2, 512, 16, 16, 64},
-                                 {4, 1024, 12, 2, 128}, {1, 4096, 12, 12, 128}, {5, 65, 3, 1, 128}};
+const AttentionShape shapes[] = {{1, 37, 12, 2, 64},   {3, 1000, 28, 4, 128}, {2, 513, 14, 2, 64},
+                                 {2, 512, 16, 16, 64}, {4, 1024, 12, 2, 128}, {1, 4096, 12, 12, 128},
+                                 {5, 65, 3, 1, 128}};
 
 TEST(AttentionGraph, IsAKernelOfTheLibrarys) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
   const cudnn::Descriptor device = cudnn::describe(std::string(h200));
   for (const AttentionShape& s : shapes)
     for (const DType dtype : {DType::bf16, DType::f16}) {
-      SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", " << s.heads << " on " << s.kv_heads << " of "
-                                      << s.head_dim);
+      SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", " << s.heads << " on " << s.kv_heads
+                                      << " of " << s.head_dim);
       cudnn::Graph forward = cudnn::forward_graph(s, dtype), backward = cudnn::backward_graph(s, dtype);
       EXPECT_LE(forward.configure(device, "forward").workspace, fused_extra_bytes - 256);
       const std::size_t scratch = backward.configure(device, "backward").workspace;

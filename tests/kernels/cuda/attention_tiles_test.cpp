@@ -26,8 +26,8 @@ Tile tile_of(const std::vector<float>& matrix, int width) {
 
 enum class Form { plain, transposed };
 
-/// ldmatrix.x4: lane l of 8m … 8m + 7 gives the address of row l%8 of matrix m; lane l receives of matrix m the numbers (l/4,
-/// 2·(l%4) + {0, 1}), or with .trans (2·(l%4) + {0, 1}, l/4).
+/// ldmatrix.x4: lane l of 8m … 8m + 7 gives the address of row l%8 of matrix m; lane l receives of matrix m the numbers
+/// (l/4, 2·(l%4) + {0, 1}), or with .trans (2·(l%4) + {0, 1}, l/4).
 Warp load(const Tile& tile, const std::array<int, 32>& address, Form form) {
   Warp warp{};
   for (std::size_t m = 0; m < 4; ++m)
@@ -40,8 +40,8 @@ Warp load(const Tile& tile, const std::array<int, 32>& address, Form form) {
   return warp;
 }
 
-/// mma.m16n8k16: A (row, k): register r holds rows l/4 + 8·(r%2), k 2·(l%4) + {0,1} + 8·(r/2). B (k, n): register r holds
-/// k 2·(l%4) + {0,1} + 8·r, n l/4.
+/// mma.m16n8k16: A (row, k): register r holds rows l/4 + 8·(r%2), k 2·(l%4) + {0,1} + 8·(r/2). B (k, n): register r
+/// holds k 2·(l%4) + {0,1} + 8·r, n l/4.
 void multiply(Accumulator& c, const Warp& a, const Warp& b, std::size_t first_b) {
   std::array<std::array<float, 16>, 16> left{};
   std::array<std::array<float, 8>, 16> right{};
@@ -93,9 +93,11 @@ TEST(AttentionTiles, RowsByRowsIsTheProductOfScores) {
     Accumulator left{}, right{};
     for (int chunk = 0; chunk < width / chunk_elements; chunk += 2) {  // as multiply_rows goes
       const Warp a =
-          load(q_tile, addresses([&](int l) { return tile_at(a_first + a_row(l), chunk + a_chunk(l), width); }), Form::plain);
+          load(q_tile, addresses([&](int l) { return tile_at(a_first + a_row(l), chunk + a_chunk(l), width); }),
+               Form::plain);
       const Warp b =
-          load(k_tile, addresses([&](int l) { return tile_at(b_first + b_row(l), chunk + b_chunk(l), width); }), Form::plain);
+          load(k_tile, addresses([&](int l) { return tile_at(b_first + b_row(l), chunk + b_chunk(l), width); }),
+               Form::plain);
       multiply(left, a, b, 0);
       multiply(right, a, b, 2);
     }
@@ -117,11 +119,15 @@ TEST(AttentionTiles, AccumulatorsByColumnsIsTheProductOfOutputs) {
   const Tile v_tile = tile_of(v, width);
   Warp a{};
   for (int l = 0; l < 32; ++l) {  // as_a of two accumulators side by side
-    const auto at = [&](int side, int i) { return p[static_cast<std::size_t>(c_row(l, i) * 16 + 8 * side + c_column(l, i))]; };
-    a[static_cast<std::size_t>(l)] = {{{at(0, 0), at(0, 1)}, {at(0, 2), at(0, 3)}, {at(1, 0), at(1, 1)}, {at(1, 2), at(1, 3)}}};
+    const auto at = [&](int side, int i) {
+      return p[static_cast<std::size_t>(c_row(l, i) * 16 + 8 * side + c_column(l, i))];
+    };
+    a[static_cast<std::size_t>(l)] = {
+        {{at(0, 0), at(0, 1)}, {at(0, 2), at(0, 3)}, {at(1, 0), at(1, 1)}, {at(1, 2), at(1, 3)}}};
   }
-  const Warp b = load(v_tile, addresses([&](int l) { return tile_at(b_first + bt_row(l), first_chunk + bt_chunk(l), width); }),
-                      Form::transposed);
+  const Warp b =
+      load(v_tile, addresses([&](int l) { return tile_at(b_first + bt_row(l), first_chunk + bt_chunk(l), width); }),
+           Form::transposed);
   Accumulator left{}, right{};
   multiply(left, a, b, 0);
   multiply(right, a, b, 2);
@@ -130,9 +136,9 @@ TEST(AttentionTiles, AccumulatorsByColumnsIsTheProductOfOutputs) {
       for (const int side : {0, 1}) {
         float expected = 0;
         for (int k = 0; k < 16; ++k)
-          expected +=
-              p[static_cast<std::size_t>(c_row(l, i) * 16 + k)] *
-              v[static_cast<std::size_t>((b_first + k) * width + (first_chunk + side) * chunk_elements + c_column(l, i))];
+          expected += p[static_cast<std::size_t>(c_row(l, i) * 16 + k)] *
+                      v[static_cast<std::size_t>((b_first + k) * width + (first_chunk + side) * chunk_elements +
+                                                 c_column(l, i))];
         EXPECT_EQ((side ? right : left)[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)], expected);
       }
 }

@@ -32,11 +32,13 @@ TEST(CudaFormulas, GeluIsTheHosts) {
 }
 
 TEST(CudaFormulas, SwigluIsTheHosts) {
-  auto gate = random_vector<float>(count, 3, 6), up = random_vector<float>(count, 4), dy = random_vector<float>(count, 5);
+  auto gate = random_vector<float>(count, 3, 6), up = random_vector<float>(count, 4),
+       dy = random_vector<float>(count, 5);
   gate[0] = 200, gate[1] = -200;
   std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size());
   swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
-  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)}, host_stream);
+  swiglu_backward({.gate = view(gate), .up = view(up), .dy = view(dy), .dgate = view(dgate), .dup = view(dup)},
+                  host_stream);
   for (std::size_t i = 0; i < gate.size(); ++i) {
     EXPECT_NEAR(cuda::swiglu(gate[i], up[i]), y[i], 5e-7 * std::abs(gate[i] * up[i]));
     const auto slopes = cuda::swiglu_slopes(gate[i], up[i], dy[i]);
@@ -70,7 +72,8 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
            .segments = {&all, 1}},
           host_stream);
     const auto constants = cuda::adamw_constants(scalars, decay);
-    for (std::size_t i = 0; i < grad.size(); ++i) cuda::adamw_element(constants, grad[i], own_param[i], own_m[i], own_v[i]);
+    for (std::size_t i = 0; i < grad.size(); ++i)
+      cuda::adamw_element(constants, grad[i], own_param[i], own_m[i], own_v[i]);
     EXPECT_EQ(own_param, param);
     EXPECT_EQ(own_m, m);
     EXPECT_EQ(own_v, v);
@@ -110,9 +113,10 @@ TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
 }
 
-/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier tiles,
-/// warps and rounds in order.
-std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, const std::vector<std::int32_t>& from, int pass) {
+/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier
+/// tiles, warps and rounds in order.
+std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, const std::vector<std::int32_t>& from,
+                                      int pass) {
   const auto rows = static_cast<std::int64_t>(from.size()), tiles = cuda::sort_tiles(rows);
   const auto each_row = [&](std::int64_t tile, auto f) {
     for (int warp = 0; warp < cuda::sort_threads / 32; ++warp)
@@ -120,7 +124,8 @@ std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, con
         for (int lane = 0; lane < 32; ++lane)
           if (const std::int64_t row = tile * cuda::sort_tile + cuda::sort_row(warp, round, lane); row < rows) {
             const std::int32_t own = from[static_cast<std::size_t>(row)];
-            f(own, static_cast<std::size_t>(cuda::sort_digit(keys[static_cast<std::size_t>(own)], pass) * tiles + tile));
+            f(own,
+              static_cast<std::size_t>(cuda::sort_digit(keys[static_cast<std::size_t>(own)], pass) * tiles + tile));
           }
   };
   std::vector<std::size_t> counts(static_cast<std::size_t>(cuda::sort_digits * tiles));

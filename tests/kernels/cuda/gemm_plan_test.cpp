@@ -21,7 +21,8 @@ GemmArgs product(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, b
           .trans_b = trans_b};
 }
 
-/// The product as a column-major library would make it from the plan: element (i, j) of an m×n matrix of pitch p is at i + j·p.
+/// The product as a column-major library would make it from the plan: element (i, j) of an m×n matrix of pitch p is at
+/// i + j·p.
 std::vector<float> column_major(const GemmPlan& p, const std::vector<float>& first, const std::vector<float>& second) {
   std::vector<float> result(static_cast<std::size_t>(p.result_pitch * p.n));
   const auto at = [](const std::vector<float>& x, bool transposed, std::int64_t pitch, std::int64_t i, std::int64_t j) {

@@ -1,5 +1,5 @@
-// Tiles of groups, on the CPU: every row of every group has one place, whatever the groups are, and no more places are empty
-// than there are groups.
+// Tiles of groups, on the CPU: every row of every group has one place, whatever the groups are, and no more places are
+// empty than there are groups.
 #include "kernels/cuda/grouped_tiles.hpp"
 
 #include "../reference.hpp"
@@ -12,12 +12,11 @@ std::vector<std::int32_t> groups_of(std::int64_t groups, std::int64_t rows, std:
   std::vector<std::int32_t> offsets = {0};
   for (std::int64_t e = 0; e + 1 < groups; ++e) {
     const double kind = uniform(seed, static_cast<std::uint64_t>(2 * e));
-    const auto wanted =
-        kind < 0.3   ? 0
-        : kind < 0.5 ? 1
-        : kind < 0.7
-            ? height
-            : static_cast<std::int64_t>(uniform(seed, static_cast<std::uint64_t>(2 * e + 1)) * 3 * static_cast<double>(height));
+    const auto wanted = kind < 0.3   ? 0
+                        : kind < 0.5 ? 1
+                        : kind < 0.7 ? height
+                                     : static_cast<std::int64_t>(uniform(seed, static_cast<std::uint64_t>(2 * e + 1)) *
+                                                                 3 * static_cast<double>(height));
     offsets.push_back(static_cast<std::int32_t>(std::min(rows, offsets.back() + wanted)));
   }
   offsets.push_back(static_cast<std::int32_t>(rows));
@@ -38,17 +37,19 @@ TEST(GroupedTiles, EveryRowHasOnePlace) {
             const auto e = static_cast<std::size_t>(tile.group);
             ASSERT_TRUE(tile.group >= 0 && tile.group < groups);
             if (tile.first >= tile.last) continue;
-            ASSERT_TRUE(tile.first >= offsets[e] && tile.last <= offsets[e + 1] && tile.last - tile.first <= height) << place;
+            ASSERT_TRUE(tile.first >= offsets[e] && tile.last <= offsets[e + 1] && tile.last - tile.first <= height)
+                << place;
             ASSERT_EQ((tile.first - offsets[e]) % height, 0);
             for (std::int64_t row = tile.first; row < tile.last; ++row) ++seen[static_cast<std::size_t>(row)];
           }
-          for (const int times : seen) ASSERT_EQ(times, 1) << groups << " groups of " << rows << " rows, tiles of " << height;
+          for (const int times : seen)
+            ASSERT_EQ(times, 1) << groups << " groups of " << rows << " rows, tiles of " << height;
         }
 }
 
 TEST(GroupedTiles, TransposedRowsOfAAreThoseOfItsFragments) {
-  // ldmatrix.x4.trans: matrix m of lane l/8 has depth at_row, rows of A at chunk at_chunk. A wants rows 0-7, 8-15 at depth
-  // 0-7, then both at 8-15.
+  // ldmatrix.x4.trans: matrix m of lane l/8 has depth at_row, rows of A at chunk at_chunk. A wants rows 0-7, 8-15 at
+  // depth 0-7, then both at 8-15.
   for (int lane = 0; lane < 32; ++lane) {
     const int matrix = lane / 8;
     EXPECT_EQ(at_row(lane), lane % 8 + 8 * (matrix / 2));

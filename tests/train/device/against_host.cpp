@@ -53,8 +53,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   }
   const io::Sampler sampler(io::count_samples(stream, v.tokens).samples, true, 11);
   if (choosing != nullptr)
-    choosing->chosen =
-        trainer.choose_products({.rehearsal = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
+    choosing->chosen = trainer.choose_products(
+        {.rehearsal = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
   Said said;
   for (int s = files.first; s < files.last; ++s) {
     const auto report = trainer.step(stream, sampler, s * v.global_batch, v.global_batch);
@@ -66,7 +66,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   for (int c = 0; c < plan::num_categories; ++c)
     if (trainer.measured_memory()[c] != trainer.plan().costs.memory[c])
       refuse(strfmt("%s: measured is not planned", plan::name_of(static_cast<plan::Category>(c))));
-  if (const std::string broken = trainer.broken_canary(); !broken.empty()) refuse("canary of slot " + broken + " is broken");
+  if (const std::string broken = trainer.broken_canary(); !broken.empty())
+    refuse("canary of slot " + broken + " is broken");
   said.hash = trainer.state_hash();
   said.numbers.push_back(trainer.evaluate(stream, 7).loss);
   const std::vector<std::int32_t> prompt = {1, 2, 3};
@@ -101,7 +102,8 @@ std::vector<Variant> variants(int world) {
   for (const char* strategy : {"0", "1", "2", "3"})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::last})
       all.push_back({.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .reduce = reduce});
-  if (world == 4) all.push_back({.world = world, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 2 * world - 1});
+  if (world == 4)
+    all.push_back({.world = world, .strategy = "HYBRID_SHARD", .group = 2, .global_batch = 2 * world - 1});
   for (const char* strategy : {"0", "2", "3"})
     all.push_back(
         {.world = world, .strategy = strategy, .global_batch = 2 * world - 1, .recompute = true, .dtype = DType::bf16});
@@ -123,10 +125,11 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
     const Said device = body(world), host = on_host(world.size(), world.rank(), body);
     const bool well = agree(device, host, truth, v.dtype);
     if (!well)
-      std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(),
-                  host.str().c_str());
+      std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
+                  device.str().c_str(), host.str().c_str());
     wrong += well ? 0 : 1;
-    // Stages have the same losses, whatever the device's order of sums is; shards, and so hashes, are of different shapes.
+    // Stages have the same losses, whatever the device's order of sums is; shards, and so hashes, are of different
+    // shapes.
     if (v.dtype != DType::f32 || v.reduce != shard::Reduce::each || v.group > 0) continue;
     Said stage = device;
     stage.hash = 0;
@@ -183,9 +186,10 @@ int choose(World& world, Truth truth, const models::Model& whole, const models::
                         second.chosen.text == first.chosen.text;
       if (!well)
         std::printf(
-            "rank %d: choosing shows, %s: %zu timed, then %zu kept and %zu timed\n  without %s\n  with    %s\n  again   %s\n",
-            world.rank(), v.str().c_str(), first.chosen.timed, second.chosen.kept, second.chosen.timed, without.str().c_str(),
-            with.str().c_str(), again.str().c_str());
+            "rank %d: choosing shows, %s: %zu timed, then %zu kept and %zu timed\n  without %s\n  with    %s\n  again  "
+            " %s\n",
+            world.rank(), v.str().c_str(), first.chosen.timed, second.chosen.kept, second.chosen.timed,
+            without.str().c_str(), with.str().c_str(), again.str().c_str());
       wrong += well ? 0 : 1;
       if (strategy[0] == '3' && !scaled && first.chosen.timed == 0) std::printf("nothing was timed\n"), ++wrong;
     }

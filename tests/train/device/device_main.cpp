@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
                                                test::save_beside(*world) + test::trace(*world);
     const int wrong = static_cast<int>(world->max(mine));
     if (world->rank() == 0)
-      std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3], wrong);
+      std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3],
+                  wrong);
     return wrong == 0 ? 0 : 1;
   } catch (const Error& error) {
     if (std::string(error.what()).find("finds no GPU") != std::string::npos) {

@@ -32,8 +32,8 @@ struct Choosing {
   std::string kept;
   train::ProductChoices chosen;
 };
-/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is broken.
-/// `choosing` null: nothing is chosen.
+/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is
+/// broken. `choosing` null: nothing is chosen.
 [[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files,
                             Choosing* choosing = nullptr);
 /// The same run on the host, by ranks that are threads: rank `rank`'s word of it.

@@ -12,7 +12,8 @@ namespace {
 const io::PackedStream& packed() {
   static const std::vector<std::int64_t> ends = [] {
     std::vector<std::int64_t> all;
-    for (std::int64_t at = 0, i = 0; at < 900; ++i) all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
+    for (std::int64_t at = 0, i = 0; at < 900; ++i)
+      all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
     return all;
   }();
   static const io::PackedStream stream(std::make_shared<MadeTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
@@ -20,8 +21,10 @@ const io::PackedStream& packed() {
 }
 
 std::vector<Variant> variants(int world) {
-  const Variant base{
-      .world = world, .global_batch = 3 * world - 1, .micro_batch = 2, .tokens = 13};  // the last micro-batch is short or empty
+  const Variant base{.world = world,
+                     .global_batch = 3 * world - 1,
+                     .micro_batch = 2,
+                     .tokens = 13};  // the last micro-batch is short or empty
   std::vector<Variant> all;
   for (const char* strategy : {"0", "1", "2", "3"})
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -57,8 +60,8 @@ int experts(World& world, Truth truth) {
     const auto body = [&](World& w) { return one_rank(w, model, v, {.from = "", .to = "", .stream = &packed()}); };
     const Said device = body(world), host = on_host(world.size(), world.rank(), body);
     if (agree(device, host, truth, v.dtype)) continue;
-    std::printf("rank %d: experts differ, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(),
-                host.str().c_str());
+    std::printf("rank %d: experts differ, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
+                device.str().c_str(), host.str().c_str());
     ++wrong;
   }
   return wrong;

@@ -42,7 +42,8 @@ int golden_curves(World& world, Truth truth) {
       if (first.empty()) first = curve;
       if (curve != first) std::printf("rank %d: %s, ZeRO-%s is not as ZeRO-0\n", world.rank(), shape, stage), ++wrong;
     }
-    if (truth == Truth::exact) wrong += compare_with_host(world, golden, golden_stage(golden, world.size(), "3"), curve);
+    if (truth == Truth::exact)
+      wrong += compare_with_host(world, golden, golden_stage(golden, world.size(), "3"), curve);
   }
   for (const char* family :
        {"llama", "llama3-rope", "qwen2", "qwen3", "qwen3-untied", "qwen3-moe", "qwen3-moe-fused", "mixtral"}) {

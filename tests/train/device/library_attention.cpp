@@ -1,5 +1,5 @@
-// Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its calls are
-// counted, and rehearsals may turn from one to the other and back before the first step without a trace.
+// Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its
+// calls are counted, and rehearsals may turn from one to the other and back before the first step without a trace.
 #include <cmath>
 #include <cstdio>
 
@@ -48,8 +48,8 @@ int refused(World& world) {
   const std::vector<double> tried = losses(world, model, {DeviceAttention::tried});
   const bool is_told = world.max(kernels::library_attention_refusal().empty() ? 0 : 1) > 0;
   if (is_told && tried == own) return 0;
-  std::printf("rank %d: attention that cuDNN refuses, told %d: %a %a, by ours %a %a\n", world.rank(), is_told, tried[0], tried[1],
-              own[0], own[1]);
+  std::printf("rank %d: attention that cuDNN refuses, told %d: %a %a, by ours %a %a\n", world.rank(), is_told, tried[0],
+              tried[1], own[0], own[1]);
   return 1;
 }
 
@@ -73,8 +73,8 @@ int library_attention(World& world, Truth truth) {
       losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});
   const bool well = is_called && turned == theirs && is_near(theirs, own, truth);
   if (!well)
-    std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(), is_called,
-                theirs[0], theirs[1], turned[0], turned[1], own[0], own[1]);
+    std::printf("rank %d: attention by cuDNN, called %d: %a %a, after turns %a %a, by ours %a %a\n", world.rank(),
+                is_called, theirs[0], theirs[1], turned[0], turned[1], own[0], own[1]);
   return (well ? 0 : 1) + (truth == Truth::exact ? refused(world) : 0);
 }
 

@@ -28,7 +28,8 @@ class Guest final : public train::StepGuest {
 std::map<std::string, std::string> files_of(const std::string& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
-    if (entry.is_regular_file()) files[fs::relative(entry.path(), directory).string()] = io::read_text(entry.path().string());
+    if (entry.is_regular_file())
+      files[fs::relative(entry.path(), directory).string()] = io::read_text(entry.path().string());
   return files;
 }
 
@@ -89,7 +90,8 @@ int save_beside(World& world) {
   for (const char* strategy : {"0", "3"}) {
     if (world.rank() == 0) fs::create_directories(base);
     world.barrier();
-    wrong += compare(world, model, {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size()}, base);
+    wrong +=
+        compare(world, model, {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size()}, base);
   }
   return wrong;
 }

@@ -1,4 +1,5 @@
-// The trace of a step on a device: every instruction and wait, by the device's clock, in the order that the schedule asks for.
+// The trace of a step on a device: every instruction and wait, by the device's clock, in the order that the schedule
+// asks for.
 #include <cstdio>
 
 #include "tests/train/device/device_runs.hpp"
@@ -38,7 +39,8 @@ void check_order(Checks& checks, const shard::Schedule& schedule, const std::vec
                     span.name + " begins before what is ahead of it ends");
       end = span.end_s;
       if (span.name.rfind("wait ", 0) == 0) continue;
-      while (next < of.size() && (is_compute(schedule.list[next]) != compute || schedule.list[next].op == shard::Op::release))
+      while (next < of.size() &&
+             (is_compute(schedule.list[next]) != compute || schedule.list[next].op == shard::Op::release))
         ++next;
       checks.expect(next < of.size() && span.name.rfind(shard::name_of(schedule.list[next].op), 0) == 0,
                     span.name + " stands at another's place");
@@ -75,8 +77,9 @@ int check(World& world, const models::Model& model, const Variant& v) {
     if (instruction.stream == shard::StreamId::compute) planned += instruction.after.size();
   checks.expect(waits == planned && waits > 0, strfmt("%zu waits in the trace, %zu in the schedule", waits, planned));
   checks.expect(report.comm_seconds > 0, "compute has waited for nothing");
-  checks.expect(std::abs(waited - report.comm_seconds) <= 1e-3 * report.comm_seconds + tick * static_cast<double>(waits),
-                strfmt("waits of %g s in the trace, of %g s in the report", waited, report.comm_seconds));
+  checks.expect(
+      std::abs(waited - report.comm_seconds) <= 1e-3 * report.comm_seconds + tick * static_cast<double>(waits),
+      strfmt("waits of %g s in the trace, of %g s in the report", waited, report.comm_seconds));
   const train::StepReport after = trainer.step(tokens, sampler, 2 * v.global_batch, v.global_batch);
   checks.expect(after.comm_seconds > 0, "compute has waited for nothing, without a trace");
   checks.expect(trainer.take_trace().size() == spans.size(), "a step after the trace is in it");
@@ -89,8 +92,8 @@ int trace(World& world) {
   const models::Model model = models::make(config_json({}), "test");
   int wrong = 0;
   for (const char* strategy : {"0", "3"})
-    wrong +=
-        check(world, model, {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = true});
+    wrong += check(world, model,
+                   {.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size(), .recompute = true});
   return wrong;
 }
 

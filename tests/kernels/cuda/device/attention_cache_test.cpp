@@ -17,12 +17,13 @@ TYPED_TEST(CudaAttentionCache, IsTheHosts) {
     AttentionShape shape;
     std::int64_t room;
   };
-  for (const Case& c :
-       {Case{{1, 1, 1, 1, 8}, 1}, Case{{2, 1, 6, 2, 64}, 131}, Case{{3, 5, 8, 1, 40}, 320}, Case{{1, 2, 4, 2, 256}, 90}}) {
+  for (const Case& c : {Case{{1, 1, 1, 1, 8}, 1}, Case{{2, 1, 6, 2, 64}, 131}, Case{{3, 5, 8, 1, 40}, 320},
+                        Case{{1, 2, 4, 2, 256}, 90}}) {
     const AttentionShape& s = c.shape;
     const std::int64_t rows = s.batch * s.tokens, width = (s.heads + 2 * s.kv_heads) * s.head_dim;
     const Shape cache_shape{s.batch, s.kv_heads, c.room, s.head_dim};
-    Twin<T> qkv(normals_of<T>(rows * width, 1), Shape{rows, width}), keys(normals_of<T>(cache_shape.numel(), 2), cache_shape);
+    Twin<T> qkv(normals_of<T>(rows * width, 1), Shape{rows, width}),
+        keys(normals_of<T>(cache_shape.numel(), 2), cache_shape);
     Twin<T> values(normals_of<T>(cache_shape.numel(), 3), cache_shape), out(Shape{rows, s.heads * s.head_dim}, T(7.0F));
     std::vector<std::int32_t> places;
     for (std::int64_t b = 0; b < s.batch; ++b)
@@ -31,7 +32,8 @@ TYPED_TEST(CudaAttentionCache, IsTheHosts) {
     Twin<std::int32_t> positions(places, Shape{s.batch, s.tokens});
     Workspace workspace(cached_attention_workspace(s, dtype_of<T>::value));
     const auto run = [&](bool device, StreamView stream) {
-      const AttentionCache cache{device ? keys.on_device() : keys.on_host(), device ? values.on_device() : values.on_host()};
+      const AttentionCache cache{device ? keys.on_device() : keys.on_host(),
+                                 device ? values.on_device() : values.on_host()};
       const TensorView all = device ? qkv.on_device() : qkv.on_host(),
                        at = device ? positions.on_device() : positions.on_host();
       cache_append({.shape = s, .qkv = all, .positions = at, .cache = cache}, stream);

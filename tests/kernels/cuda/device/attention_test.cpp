@@ -92,8 +92,8 @@ struct Problem {
 
 template <class T>
 void expect_as_host(const AttentionShape& s, bool with_documents, std::size_t shift = 0) {
-  SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", heads " << s.heads << "/" << s.kv_heads << " of "
-                                  << s.head_dim << (with_documents ? ", documents" : ""));
+  SCOPED_TRACE(testing::Message() << s.batch << " x " << s.tokens << ", heads " << s.heads << "/" << s.kv_heads
+                                  << " of " << s.head_dim << (with_documents ? ", documents" : ""));
   Problem<T> p(s, shift);
   DeviceStream stream;
   p.run(with_documents, stream.view());
@@ -110,7 +110,8 @@ void expect_as_host(const AttentionShape& s, bool with_documents, std::size_t sh
 
 TYPED_TEST(CudaAttention, LengthsAroundTheTiles) {
   TESSERA_NEEDS_DEVICE();
-  for (const std::int64_t tokens : {1, 15, 16, 63, 64, 65, 129, 300}) expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
+  for (const std::int64_t tokens : {1, 15, 16, 63, 64, 65, 129, 300})
+    expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
 }
 
 TYPED_TEST(CudaAttention, HeadSizesOfEveryKernelAndBetween) {
@@ -156,7 +157,7 @@ TYPED_TEST(CudaAttention, OfCudnn) {
   expect_as_host<TypeParam>({2, 100, 12, 2, 64}, false);
   expect_as_host<TypeParam>({1, 130, 7, 1, 128}, false);
   expect_as_host<TypeParam>({13, 1024, 12, 2, 128}, false);  // two chunks, of 8 and 5
-  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);    // forward and backward, twice
+  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);  // forward and backward, twice
   expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);       // our own kernels, with the same workspace
   EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);
 }

@@ -25,8 +25,8 @@ TYPED_TEST(CudaElementwise, Gelu) {
   using T = TypeParam;
   for (const Size& s : sizes) {
     const Shape shape{s.n};
-    Twin<T> x(normals_of<T>(s.n, 1, 3), shape, s.shift), y(shape, T(7.0F), s.shift), dy(normals_of<T>(s.n, 2), shape, s.shift),
-        dx(shape, T(7.0F), s.shift);
+    Twin<T> x(normals_of<T>(s.n, 1, 3), shape, s.shift), y(shape, T(7.0F), s.shift),
+        dy(normals_of<T>(s.n, 2), shape, s.shift), dx(shape, T(7.0F), s.shift);
     DeviceStream stream;
     gelu_forward({.x = x.on_host(), .y = y.on_host()}, host_stream);
     gelu_forward({.x = x.on_device(), .y = y.on_device()}, stream.view());
@@ -53,9 +53,12 @@ TYPED_TEST(CudaElementwise, Swiglu) {
     DeviceStream stream;
     swiglu_forward({.gate = gate.on_host(), .up = up.on_host(), .y = y.on_host()}, host_stream);
     swiglu_forward({.gate = gate.on_device(), .up = up.on_device(), .y = y.on_device()}, stream.view());
-    swiglu_backward(
-        {.gate = gate.on_host(), .up = up.on_host(), .dy = dy.on_host(), .dgate = dgate.on_host(), .dup = dup.on_host()},
-        host_stream);
+    swiglu_backward({.gate = gate.on_host(),
+                     .up = up.on_host(),
+                     .dy = dy.on_host(),
+                     .dgate = dgate.on_host(),
+                     .dup = dup.on_host()},
+                    host_stream);
     swiglu_backward({.gate = gate.on_device(),
                      .up = up.on_device(),
                      .dy = dy.on_device(),
@@ -103,16 +106,20 @@ TYPED_TEST(CudaElementwise, BiasGradient) {
       Twin<T> dy(normals_of<T>(c.rows * stride, 8), Shape{c.rows * stride});
       Twin<T> own(normals_of<T>(c.columns, 9), Shape{c.columns});
       Twin<float> wide(normals_of<float>(c.columns, 9), Shape{c.columns});
-      const auto matrix = [&](TensorView all) { return TensorView(all.data, all.dtype, Shape{c.rows, c.columns}, all.device); };
+      const auto matrix = [&](TensorView all) {
+        return TensorView(all.data, all.dtype, Shape{c.rows, c.columns}, all.device);
+      };
       DeviceStream stream;
       bias_backward({.dy = matrix(dy.on_host()), .stride = stride, .dbias = own.on_host(), .accumulate = accumulate},
                     host_stream);
-      bias_backward({.dy = matrix(dy.on_device()), .stride = stride, .dbias = own.on_device(), .accumulate = accumulate},
-                    stream.view());
+      bias_backward(
+          {.dy = matrix(dy.on_device()), .stride = stride, .dbias = own.on_device(), .accumulate = accumulate},
+          stream.view());
       bias_backward({.dy = matrix(dy.on_host()), .stride = stride, .dbias = wide.on_host(), .accumulate = accumulate},
                     host_stream);
-      bias_backward({.dy = matrix(dy.on_device()), .stride = stride, .dbias = wide.on_device(), .accumulate = accumulate},
-                    stream.view());
+      bias_backward(
+          {.dy = matrix(dy.on_device()), .stride = stride, .dbias = wide.on_device(), .accumulate = accumulate},
+          stream.view());
       stream.synchronize();
       EXPECT_LE(device_error(own), tolerance<T>);
       EXPECT_LE(device_error(wide), tolerance<float>);
@@ -161,8 +168,9 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
       x.upload();
       rope({.x = matrix(x.on_host()), .head_dim = c.d, .stride = stride, .table = table.on_host(), .rotation = turn},
            host_stream);
-      rope({.x = matrix(x.on_device()), .head_dim = c.d, .stride = stride, .table = table.on_device(), .rotation = turn},
-           stream.view());
+      rope(
+          {.x = matrix(x.on_device()), .head_dim = c.d, .stride = stride, .table = table.on_device(), .rotation = turn},
+          stream.view());
       stream.synchronize();
       EXPECT_LE(device_error(x), tolerance<T>);
     }

@@ -19,9 +19,10 @@ const Case cases[] = {{1, 1, 1, 0}, {5, 7, 3, 2}, {64, 128, 32, 0}, {37, 130, 25
 
 template <class T, class C>
 void expect_as_host(const Case& s, bool trans_a, bool trans_b, double alpha, double beta, bool with_bias) {
-  SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << (trans_a ? " aT" : "") << (trans_b ? " bT" : ""));
-  const Shape shape_a = trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, shape_b = trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n},
-              shape_c{s.m, s.n};
+  SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << (trans_a ? " aT" : "")
+                                  << (trans_b ? " bT" : ""));
+  const Shape shape_a = trans_a ? Shape{s.k, s.m} : Shape{s.m, s.k},
+              shape_b = trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, shape_c{s.m, s.n};
   const auto pitch = [&](const Shape& shape) { return shape[1] + s.gap; };
   const auto numel = [&](const Shape& shape) { return shape[0] * pitch(shape); };
   Twin<T> a(normals_of<T>(numel(shape_a), 1), Shape{numel(shape_a)}),
@@ -81,7 +82,12 @@ TYPED_TEST(CudaGemm, AddsWhatLiesElsewhere) {
       DeviceStream stream;
       gemm({.a = a.on_host(), .b = b.on_host(), .c = c.on_host(), .trans_b = true, .beta = 1, .addend = old.on_host()},
            host_stream);
-      gemm({.a = a.on_device(), .b = b.on_device(), .c = c.on_device(), .trans_b = true, .beta = 1, .addend = old.on_device()},
+      gemm({.a = a.on_device(),
+            .b = b.on_device(),
+            .c = c.on_device(),
+            .trans_b = true,
+            .beta = 1,
+            .addend = old.on_device()},
            stream.view());
       stream.synchronize();
       EXPECT_LE(device_error(c), tolerance<T>);

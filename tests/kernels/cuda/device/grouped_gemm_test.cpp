@@ -1,5 +1,5 @@
-// Products of groups on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, every
-// form and type; two runs.
+// Products of groups on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder,
+// every form and type; two runs.
 #include "kernels/grouped_gemm.hpp"
 
 #include "twin.hpp"
@@ -57,10 +57,12 @@ TYPED_TEST(CudaGroupedGemm, RowsTimesMatrices) {
   for (const Case& s : cases)
     for (const bool trans_b : {false, true})
       for (const bool add : {false, true}) {
-        SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " to " << s.out << (trans_b ? " bT" : ""));
+        SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " to " << s.out
+                                        << (trans_b ? " bT" : ""));
         const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
         Twin<std::int32_t> offsets(s.offsets, Shape{groups + 1});
-        Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}), c(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
+        Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}),
+            c(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
         List<T> b(groups, trans_b ? Shape{s.out, s.in} : Shape{s.in, s.out}, s.in % 8 == 0 ? 64 : 3, 3);
         compare(c, add, [&](bool device, StreamView stream) {
           grouped_gemm({.offsets = device ? offsets.on_device() : offsets.on_host(),

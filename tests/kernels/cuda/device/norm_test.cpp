@@ -140,7 +140,8 @@ TYPED_TEST(CudaNorm, LayerNorm) {
       const Shape shape{c.rows, c.channels}, row{c.channels}, column{c.rows};
       const std::int64_t n = c.rows * c.channels;
       Twin<T> x(normals_of<T>(n, 1, 2), shape), dy(normals_of<T>(n, 2), shape), y(shape, T(7.0F)),
-          dx(normals_of<T>(n, 3), shape), weight(normals_of<T>(c.channels, 4), row), bias(normals_of<T>(c.channels, 5), row);
+          dx(normals_of<T>(n, 3), shape), weight(normals_of<T>(c.channels, 4), row),
+          bias(normals_of<T>(c.channels, 5), row);
       Twin<float> mean(column, 0.0F), rstd(column, 0.0F), dweight(normals_of<float>(c.channels, 6), row),
           dbias(normals_of<float>(c.channels, 7), row);
       Workspace host_workspace(layer_norm_backward_workspace(c.channels, dtype_of<T>::value));

@@ -45,8 +45,9 @@ TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
     }
     Twin<float> out(Shape{n}, 7.0F);
     DeviceStream stream;
-    sum_tree_of_halves({.parts = host, .dtype = DType::bf16, .out = out.host().data(), .count = static_cast<std::size_t>(n)},
-                       host_stream);
+    sum_tree_of_halves(
+        {.parts = host, .dtype = DType::bf16, .out = out.host().data(), .count = static_cast<std::size_t>(n)},
+        host_stream);
     sum_tree_of_halves({.parts = device, .dtype = DType::bf16, .out = out.data(), .count = static_cast<std::size_t>(n)},
                        stream.view());
     stream.synchronize();
@@ -56,7 +57,8 @@ TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
 
 TEST(CudaReduce, AddAndFill) {
   TESSERA_NEEDS_DEVICE();
-  Twin<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}), z(Shape{1003}, 1.0F);
+  Twin<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}),
+      z(Shape{1003}, 1.0F);
   DeviceStream stream;
   add_to(x.host().data(), y.host().data(), 1003, host_stream);
   add_to(x.data(), y.data(), 1003, stream.view());
@@ -104,19 +106,32 @@ TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
 /// A shard twice, three steps of it, and that host and device agree.
 struct AdamWProblem {
   AdamWProblem(std::int64_t n, std::size_t shift)
-      : shape{n}, param(normals_of<float>(n, 5), shape, shift), m(normals_of<float>(n, 6), shape, shift),
-        v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift), grad(normals_of<float>(n, 7), shape, shift),
-        copy(shape, bf16(0.0F), shift), on_device(sizeof scalars) {
+      : shape{n},
+        param(normals_of<float>(n, 5), shape, shift),
+        m(normals_of<float>(n, 6), shape, shift),
+        v(std::vector<float>(static_cast<std::size_t>(n), 0.25F), shape, shift),
+        grad(normals_of<float>(n, 7), shape, shift),
+        copy(shape, bf16(0.0F), shift),
+        on_device(sizeof scalars) {
     ::tessera::cuda::copy_now(test_device(), on_device.view().data, &scalars, sizeof scalars);
   }
   void run(std::span<const AdamWSegment> segments, bool with_copy) {
     DeviceStream stream;
     for (int step = 0; step < 3; ++step) {
-      adamw({.param = param.on_host(), .exp_avg = m.on_host(), .exp_avg_sq = v.on_host(), .grad = grad.on_host(),
-             .scalars = &scalars, .segments = segments, .copy = with_copy ? copy.on_host() : TensorView{}},
+      adamw({.param = param.on_host(),
+             .exp_avg = m.on_host(),
+             .exp_avg_sq = v.on_host(),
+             .grad = grad.on_host(),
+             .scalars = &scalars,
+             .segments = segments,
+             .copy = with_copy ? copy.on_host() : TensorView{}},
             host_stream);
-      adamw({.param = param.on_device(), .exp_avg = m.on_device(), .exp_avg_sq = v.on_device(), .grad = grad.on_device(),
-             .scalars = static_cast<const AdamWScalars*>(on_device.view().data), .segments = segments,
+      adamw({.param = param.on_device(),
+             .exp_avg = m.on_device(),
+             .exp_avg_sq = v.on_device(),
+             .grad = grad.on_device(),
+             .scalars = static_cast<const AdamWScalars*>(on_device.view().data),
+             .segments = segments,
              .copy = with_copy ? copy.on_device() : TensorView{}},
             stream.view());
     }
@@ -126,8 +141,13 @@ struct AdamWProblem {
     EXPECT_EQ(bytes_of(v.download()), bytes_of(v.host()));
     EXPECT_EQ(bytes_of(copy.download()), bytes_of(copy.host()));
   }
-  const AdamWScalars scalars{.learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .bias_correction1 = 0.1,
-                             .sqrt_bias_correction2 = 0.2, .clip = 0.37};
+  const AdamWScalars scalars{.learning_rate = 3e-4,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .weight_decay = 0.1,
+                             .bias_correction1 = 0.1,
+                             .sqrt_bias_correction2 = 0.2,
+                             .clip = 0.37};
   Shape shape;
   Twin<float> param, m, v, grad;
   Twin<bf16> copy;

@@ -17,7 +17,8 @@ TYPED_TEST_SUITE(CudaRows, ElementTypes);
 
 std::vector<std::int32_t> integers_below(std::int64_t n, std::int64_t limit, std::uint64_t seed) {
   std::vector<std::int32_t> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::int32_t>(uniform(seed, i) * static_cast<double>(limit));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<std::int32_t>(uniform(seed, i) * static_cast<double>(limit));
   return v;
 }
 
@@ -28,9 +29,8 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     std::int64_t batch, tokens, channels, vocab;
     bool positions;
   };
-  for (const Case& c :
-       {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true}, Case{1, 1500, 1025, 3000, true},
-        Case{3, 1777, 264, 70000, true}}) {
+  for (const Case& c : {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true},
+                        Case{1, 1500, 1025, 3000, true}, Case{3, 1777, 264, 70000, true}}) {
     const std::int64_t rows = c.batch * c.tokens;
     Twin<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
         positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});
@@ -91,8 +91,7 @@ TEST(CudaSort, IsStableForKeysOfAnyWidth) {
       Twin<std::int32_t> keys(integers_below(rows, limit, 3), Shape{rows});
       DeviceMemory workspace(cuda::sort_workspace(rows));
       DeviceStream stream;
-      const auto sorted =
-          cuda::sort_rows({keys.data(), rows, limit, workspace.view().data}, stream.view());
+      const auto sorted = cuda::sort_rows({keys.data(), rows, limit, workspace.view().data}, stream.view());
       stream.synchronize();
       std::vector<std::int32_t> order(static_cast<std::size_t>(rows)), got(order.size());
       std::iota(order.begin(), order.end(), 0);
@@ -178,7 +177,8 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t batch = 9, tokens = batch * 37, num = 67, k = 3, layers = 4;
   auto [places, wanted] = packed_words(batch);
-  Twin<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}), experts(Shape{tokens, k}, 0);
+  Twin<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}),
+      experts(Shape{tokens, k}, 0);
   Twin<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}), weights(Shape{tokens, k}, 0.0F);
   Twin<float> dweights(normals_of<float>(tokens * k, 2), Shape{tokens, k}), dlogits(Shape{tokens, num}, 7.0F);
   Twin<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0),
@@ -229,8 +229,9 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   sums.host().assign(sums.host().size(), 3);
   const TokenWords words{positions.on_host(), targets.on_host()};
   const BalanceArgs balance{router.on_host(), words, scales.host().data()};
-  add_balance_losses({.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()},
-                     host_stream);
+  add_balance_losses(
+      {.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()},
+      host_stream);
   balance_gradient({.of = balance, .coefficient = 0.25, .out = slopes.on_host()}, host_stream);
   EXPECT_EQ(again, sums.host());
   EXPECT_EQ(slopes.download(), slopes.host());
@@ -260,9 +261,12 @@ TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
     EXPECT_EQ(offsets.download(), offsets.host());
     EXPECT_EQ(bytes_of(rows.download()), bytes_of(rows.host()));
     for (const bool accumulate : {false, true}) {
-      combine_rows(
-          {.x = rows.on_host(), .weights = weights.on_host(), .dispatch = host, .y = y.on_host(), .accumulate = accumulate},
-          host_stream);
+      combine_rows({.x = rows.on_host(),
+                    .weights = weights.on_host(),
+                    .dispatch = host,
+                    .y = y.on_host(),
+                    .accumulate = accumulate},
+                   host_stream);
       combine_rows({.x = rows.on_device(),
                     .weights = weights.on_device(),
                     .dispatch = device,
@@ -272,9 +276,12 @@ TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
       stream.synchronize();
       EXPECT_LE(device_error(y), tolerance<T>);
     }
-    weigh_rows(
-        {.a = rows.on_host(), .b = b.on_host(), .weights = weights.on_host(), .dispatch = host, .dweights = dweights.on_host()},
-        host_stream);
+    weigh_rows({.a = rows.on_host(),
+                .b = b.on_host(),
+                .weights = weights.on_host(),
+                .dispatch = host,
+                .dweights = dweights.on_host()},
+               host_stream);
     weigh_rows({.a = rows.on_device(),
                 .b = b.on_device(),
                 .weights = weights.on_device(),

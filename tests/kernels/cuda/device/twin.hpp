@@ -93,13 +93,16 @@ inline constexpr double tolerance = std::is_same_v<T, float>  ? 4e-6
 /// Scratch on the device.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(std::size_t bytes) : bytes_(bytes), data_(::tessera::cuda::allocate(test_device(), bytes + 256)) {
+  explicit DeviceMemory(std::size_t bytes)
+      : bytes_(bytes), data_(::tessera::cuda::allocate(test_device(), bytes + 256)) {
     ::tessera::cuda::fill_now(test_device(), data_, 0xff, bytes);
   }
   ~DeviceMemory() { ::tessera::cuda::release(test_device(), data_); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  [[nodiscard]] TensorView view() const { return {data_, DType::u8, Shape{static_cast<std::int64_t>(bytes_)}, test_device()}; }
+  [[nodiscard]] TensorView view() const {
+    return {data_, DType::u8, Shape{static_cast<std::int64_t>(bytes_)}, test_device()};
+  }
 
  private:
   std::size_t bytes_;
