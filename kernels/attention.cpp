@@ -8,7 +8,7 @@
 #include <functional>
 #include <mutex>
 
-#include "kernels/cuda/attention_fused.hpp"
+#include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/attention.hpp"
 #include "kernels/host/parallel.hpp"
@@ -38,7 +38,7 @@ Refusal& refusal() {
   try {
     call();
   } catch (const Error& error) {
-    if (on_devices != DeviceAttention::tried) throw;
+    if (on_devices != DeviceAttention::cudnn_or_own) throw;
     const std::lock_guard lock(refusal().mutex);
     refusal().last = error.what();
     return false;
@@ -49,7 +49,8 @@ Refusal& refusal() {
 
 /// Whether the library's kernels take calls of this shape.
 [[maybe_unused]] bool is_fused([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] DType dtype) {
-  if constexpr (cuda_built) return on_devices != DeviceAttention::own && cuda::fused_split(s, dtype).has_value();
+  if constexpr (cuda_built)
+    return on_devices != DeviceAttention::own && cuda::plan_fused_attention(s, dtype).has_value();
   return false;
 }
 
@@ -156,13 +157,13 @@ void forward_sequence(const host::AttentionProblem<T>& problem, std::int64_t b, 
 
 void set_device_attention(DeviceAttention who) { on_devices = who; }
 DeviceAttention device_attention() { return on_devices; }
-std::int64_t library_attention_calls() { return library_calls; }
-std::string library_attention_refusal() {
+std::int64_t cudnn_attention_calls() { return library_calls; }
+std::string cudnn_attention_refusal() {
   const std::lock_guard lock(refusal().mutex);
   return refusal().last;
 }
 
-void require_library_attention([[maybe_unused]] Device device) {
+void require_cudnn_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
   throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn",
               "Build it where cudnn_graph.h of 9.8 or newer is, or use --attention own");
@@ -178,8 +179,9 @@ std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[
 std::size_t attention_backward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
-      return std::max(cuda::attention_backward_workspace(s),
-                      is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::fused_split(s, dtype)->workspace : 0);
+      return std::max(
+          cuda::attention_backward_workspace(s),
+          is_fused(s, dtype) ? cuda::fused_delta_bytes(s) + cuda::plan_fused_attention(s, dtype)->workspace : 0);
   return static_cast<std::size_t>(threads()) * backward_bytes(s, dtype) + alignment;
 }
 
@@ -209,7 +211,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
       s.heads / s.kv_heads * ((s.tokens + host::attention_q_block - 1) / host::attention_q_block);
   const std::int64_t wanted = pairs >= 4 * team || team == 1 ? 1 : (4 * team + pairs - 1) / pairs;
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
-  host::by_storage(dtype, [&](auto zero) {
+  host::dispatch_dtype(dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::AttentionProblem<T> problem{.batch = s.batch,
                                             .tokens = s.tokens,
@@ -255,7 +257,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);
   const std::size_t per_task = backward_bytes(s, dtype);
-  host::by_storage(dtype, [&](auto zero) {
+  host::dispatch_dtype(dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::AttentionProblem<T> problem{.batch = s.batch,
                                             .tokens = s.tokens,

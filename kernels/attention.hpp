@@ -47,17 +47,18 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 
 /// Who computes attention on devices: our own kernels; or cuDNN's, where they take a call: bf16 or fp16, heads of 64 or
 /// 128, one document a sequence, backward's scratch within a bound, and in forward `lse` wanted. The other calls are
-/// our own kernels'. tried: as cudnn, but what the library then refuses is our own's too, and counted, where else it
-/// throws. Workspaces are those of own or, larger, of the other two: set before a run is planned; a smaller one may
-/// follow.
-enum class DeviceAttention : unsigned char { own, cudnn, tried };
+/// our own kernels'. cudnn_or_own: as cudnn, but what the library then refuses is our own's too, and counted, where
+/// else it throws. Workspaces are those of own or, larger, of the other two: set before a run is planned; a smaller one
+/// may follow.
+enum class DeviceAttention : unsigned char { own, cudnn, cudnn_or_own };
 void set_device_attention(DeviceAttention who);
 [[nodiscard]] DeviceAttention device_attention();
 /// Throws Error (usage), saying what is missing, where cuDNN cannot compute on the device: not built in, no library or
 /// an old one, a device that is no sm_90.
-void require_library_attention(Device device);
-/// Calls that cuDNN's kernels have taken in this process; and, of tried ones, why the last was refused ("": none was).
-[[nodiscard]] std::int64_t library_attention_calls();
-[[nodiscard]] std::string library_attention_refusal();
+void require_cudnn_attention(Device device);
+/// Calls that cuDNN's kernels have taken in this process; and, of cudnn_or_own ones, why the last was refused ("": none
+/// was).
+[[nodiscard]] std::int64_t cudnn_attention_calls();
+[[nodiscard]] std::string cudnn_attention_refusal();
 
 }  // namespace tessera::kernels

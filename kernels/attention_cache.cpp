@@ -37,7 +37,7 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::cache_append(args, stream);
   const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
-  host::by_storage(args.qkv.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* qkv = args.qkv.as<T>();
     T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
@@ -72,7 +72,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::cached_attention(args, stream);
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
-  host::by_storage(args.qkv.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
     const std::int64_t parts = std::min<std::int64_t>(tasks, threads());

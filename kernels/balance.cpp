@@ -13,7 +13,7 @@ struct Counted {
   double valid = 0;         // that have a target
 };
 
-Counted count(const TokenWords& words) {
+Counted count(const TokenFields& words) {
   const PaddingMap padding = padding_of(words);
   const auto* targets = words.targets.as<std::int32_t>();
   std::int64_t tokens = words.targets.numel(), valid = 0;

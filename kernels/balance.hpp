@@ -12,7 +12,7 @@ namespace tessera::kernels {
 /// What is known of a micro-batch when all its layers have chosen.
 struct BalanceArgs {
   TensorView router;  // (layers, 2, E) f64: RouteArgs::counts and sums of each
-  TokenWords words;   // targets present
+  TokenFields words;  // targets present
   /// 1 / valid tokens of the global batch, in memory: a micro-batch weighs its share of them.
   const double* loss_scale = nullptr;
 };

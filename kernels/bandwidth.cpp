@@ -9,7 +9,7 @@
 
 namespace tessera::kernels {
 
-double measure_read(std::size_t bytes, int repeats) {
+double measure_read_bandwidth(std::size_t bytes, int repeats) {
   TESSERA_ASSERT(bytes >= 64 && repeats > 0);
   const auto words = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
   const auto memory = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(words));

@@ -6,6 +6,6 @@
 namespace tessera::kernels {
 
 /// GB/s of reading `bytes` of memory (more than the caches hold) on this rank's threads: best of `repeats`.
-[[nodiscard]] double measure_read(std::size_t bytes, int repeats);
+[[nodiscard]] double measure_read_bandwidth(std::size_t bytes, int repeats);
 
 }  // namespace tessera::kernels

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -15,17 +15,18 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
                      stride = args.stride > 0 ? args.stride : columns;
   if constexpr (cuda_built)
     if (is_on_cuda(args.dy)) return cuda::bias_backward(args, stream);
-  host::by_storage(args.dy.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* dy = args.dy.as<T>();
     const auto& table = host::bias<T>();
-    host::by_gradient<T>(args.dbias.dtype, [&](auto zero_gradient) {
+    host::dispatch_gradient_dtype<T>(args.dbias.dtype, [&](auto zero_gradient) {
       auto* const dbias = args.dbias.as<decltype(zero_gradient)>();
       host::parallel_ranges(columns, 64, [&](std::int64_t first, std::int64_t last) {
-        host::in_acc(dbias + first, last - first, args.accumulate ? host::Old::keep : host::Old::ignore,
-                     [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                       table.column_sums(dy + first + begin, rows, stride, end - begin, sums, args.accumulate);
-                     });
+        host::with_fp32_accumulator(
+            dbias + first, last - first, args.accumulate ? host::PreviousValues::keep : host::PreviousValues::ignore,
+            [&](std::int64_t begin, std::int64_t end, auto* sums) {
+              table.column_sums(dy + first + begin, rows, stride, end - begin, sums, args.accumulate);
+            });
       });
     });
   });
@@ -36,7 +37,7 @@ void add(const AddArgs& args, StreamView stream) {
                  args.y.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::add(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();

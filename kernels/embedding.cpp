@@ -6,8 +6,8 @@
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
 #include "kernels/host/embedding.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -24,7 +24,7 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.y)) return cuda::embedding_forward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  host::by_storage(args.y.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* table = args.tokens_table.as<T>();
     const T* positions = args.positions_table ? args.positions_table.as<T>() : nullptr;
@@ -81,12 +81,13 @@ void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t en
   } else {
     for (std::int64_t i = 0; i < rows.count; ++i) {
       if (!rows.first(i)) continue;
-      host::in_acc(table + rows.index(i) * rows.channels + begin, end - begin, host::Old::keep,
-                   [&](std::int64_t from, std::int64_t to, float* sums) {
-                     for (std::int64_t row = i; row < rows.count; row = rows.next(row))
-                       host::bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from, sums,
-                                                   /*from_out=*/true);
-                   });
+      host::with_fp32_accumulator(table + rows.index(i) * rows.channels + begin, end - begin,
+                                  host::PreviousValues::keep, [&](std::int64_t from, std::int64_t to, float* sums) {
+                                    for (std::int64_t row = i; row < rows.count; row = rows.next(row))
+                                      host::bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0,
+                                                                  to - from, sums,
+                                                                  /*from_out=*/true);
+                                  });
     }
   }
 }
@@ -108,12 +109,12 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.dy)) return cuda::embedding_backward(args, stream);
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  host::by_storage(args.dy.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
         by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
     const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
-      host::by_gradient<T>(view.dtype, [&](auto zero_gradient) {
+      host::dispatch_gradient_dtype<T>(view.dtype, [&](auto zero_gradient) {
         using G = decltype(zero_gradient);
         host::parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
           if (!accumulate) clear_columns(view.as<G>(), view.shape[0], channels, begin, end);

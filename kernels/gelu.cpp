@@ -16,7 +16,7 @@ void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
                  args.y.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::gelu_forward(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
@@ -32,7 +32,7 @@ void gelu_backward(const GeluBackwardArgs& args, StreamView stream) {
                  args.x.shape.str().c_str(), args.dy.shape.str().c_str(), args.dx.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::gelu_backward(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     const T* dy = args.dy.as<T>();

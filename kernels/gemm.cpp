@@ -9,10 +9,10 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/blas.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/half_gemm.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/host/rounded.hpp"
-#include "kernels/host/thin_gemm.hpp"
+#include "kernels/host/skinny_gemm.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/transfer.hpp"
 
@@ -60,7 +60,7 @@ struct Operands {
 
 /// Lines of C as they are before the product is added: beta·C + bias; beta 0 does not read C.
 template <class T, class A>
-void lay_down(A beta, const T* bias, std::int64_t n, A* line) {
+void prefill(A beta, const T* bias, std::int64_t n, A* line) {
   if (beta == A(0) && bias != nullptr) std::copy_n(bias, n, line);
   else if (beta == A(0)) std::fill_n(line, n, A(0));
   else if (bias != nullptr)
@@ -90,7 +90,7 @@ void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands
   } else {
     T beta = static_cast<T>(args.beta);
     if (of.bias) {
-      for (std::int64_t i = 0; i < shape.m; ++i) lay_down(beta, of.bias + column, shape.n, c + i * whole.ldc);
+      for (std::int64_t i = 0; i < shape.m; ++i) prefill(beta, of.bias + column, shape.n, c + i * whole.ldc);
       beta = 1;
     }
     host::gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
@@ -100,39 +100,39 @@ void run_tile(const GemmArgs& args, const host::GemmShape& whole, const Operands
 constexpr std::int64_t least_matrix = 1 << 14;  // elements of B that make the difference
 
 /// Few rows, and a matrix worth reading where it lies.
-bool is_thin(const GemmArgs& args, const host::GemmShape& shape) {
-  return shape.m <= host::thin_rows && !shape.trans_a && args.alpha == 1 && shape.n * shape.k >= least_matrix;
+bool is_skinny(const GemmArgs& args, const host::GemmShape& shape) {
+  return shape.m <= host::max_skinny_rows && !shape.trans_a && args.alpha == 1 && shape.n * shape.k >= least_matrix;
 }
 
 template <class T>
-void run_thin(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of) {
+void run_skinny(const GemmArgs& args, const host::GemmShape& whole, const Operands<T>& of) {
   host::parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i < whole.m; ++i)
-      lay_down(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first,
-               of.c + i * whole.ldc + first);
-    const host::ThinProduct<T> product{of.a,      of.b,      of.c,      whole.m, whole.k,
-                                       whole.lda, whole.ldb, whole.ldc, first,   last};
-    (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
+      prefill(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first,
+              of.c + i * whole.ldc + first);
+    const host::SkinnyGemmArgs<T> product{of.a,      of.b,      of.c,      whole.m, whole.k,
+                                          whole.lda, whole.ldb, whole.ldc, first,   last};
+    (whole.trans_b ? host::skinny_gemm<T>().transposed : host::skinny_gemm<T>().plain)(product);
   });
 }
 
 /// The same for halves: sums of some columns on the stack, rounded at the end.
 template <class T, class G>
-void run_thin_half(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of) {
+void run_skinny_16bit(const GemmArgs& args, const host::GemmShape& whole, const Operands<T, G>& of) {
   constexpr std::int64_t stretch = 512;
   const auto beta = static_cast<float>(args.beta);
   host::parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) float sums[host::thin_rows * stretch];
+    alignas(64) float sums[host::max_skinny_rows * stretch];
     for (std::int64_t j = first; j < last; j += stretch) {
       const std::int64_t n = std::min(stretch, last - j);
       for (std::int64_t i = 0; i < whole.m; ++i) {
         const G* const old = of.c + i * whole.ldc + j;
         if (args.beta != 0) std::copy_n(old, n, sums + i * stretch);
-        lay_down(beta, of.bias ? of.bias + j : nullptr, n, sums + i * stretch);
+        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * stretch);
       }
       const T* const b = of.b + (whole.trans_b ? j * whole.ldb : j);
-      const host::ThinProduct<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, stretch, 0, n};
-      (whole.trans_b ? host::thin_gemm<T>().transposed : host::thin_gemm<T>().plain)(product);
+      const host::SkinnyGemmArgs<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, stretch, 0, n};
+      (whole.trans_b ? host::skinny_gemm<T>().transposed : host::skinny_gemm<T>().plain)(product);
       for (std::int64_t i = 0; i < whole.m; ++i) {
         G* const out = of.c + i * whole.ldc + j;
         if constexpr (is_half<G>) host::convert().narrow(sums + i * stretch, out, n);
@@ -149,7 +149,7 @@ std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) {
 }
 
 /// CBLAS adds to C alone.
-void lay_down_addend(const GemmArgs& args, StreamView stream) {
+void copy_addend(const GemmArgs& args, StreamView stream) {
   const std::size_t element = size_of(args.c.dtype);
   const std::size_t pitch = static_cast<std::size_t>(row_stride(args.c, args.stride_c)) * element;
   copy_rows({.to = args.c.data,
@@ -179,20 +179,20 @@ void gemm(const GemmArgs& args, StreamView stream) {
                  "addend %s, c %s", args.addend.shape.str().c_str(), args.c.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.c)) return cuda::gemm(args, stream);
-  if (args.addend) lay_down_addend(args, stream);
+  if (args.addend) copy_addend(args, stream);
   whole.trans_a = args.trans_a;
   whole.trans_b = args.trans_b;
   whole.lda = row_stride(args.a, args.stride_a);
   whole.ldb = row_stride(args.b, args.stride_b);
   whole.ldc = row_stride(args.c, args.stride_c);
-  host::by_storage(args.a.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    host::by_gradient<T>(args.c.dtype, [&](auto zero_c) {
+    host::dispatch_gradient_dtype<T>(args.c.dtype, [&](auto zero_c) {
       using G = decltype(zero_c);
       const Operands<T, G> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<G>()};
-      if (is_thin(args, whole)) {
-        if constexpr (is_half<T>) return run_thin_half<T, G>(args, whole, of);
-        else return run_thin<T>(args, whole, of);
+      if (is_skinny(args, whole)) {
+        if constexpr (is_half<T>) return run_skinny_16bit<T, G>(args, whole, of);
+        else return run_skinny<T>(args, whole, of);
       }
       const Grid grid = cut(whole.m, whole.n, whole.k);
       host::parallel_parts(grid.rows * grid.columns,

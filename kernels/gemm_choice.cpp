@@ -6,22 +6,22 @@
 
 namespace tessera::kernels {
 
-void note_products() {
-  if constexpr (cuda_built) cuda::note_products();
+void record_gemms() {
+  if constexpr (cuda_built) cuda::record_gemms();
 }
 
-std::size_t end_noting(Timing timing) {
-  if constexpr (cuda_built) return cuda::end_noting(timing);
+std::size_t finish_recording_gemms(Timing timing) {
+  if constexpr (cuda_built) return cuda::finish_recording_gemms(timing);
   return 0;
 }
 
-std::string product_choices() {
-  if constexpr (cuda_built) return cuda::product_choices();
+std::string gemm_choices() {
+  if constexpr (cuda_built) return cuda::gemm_choices();
   return {};
 }
 
-std::size_t take_product_choices(const std::string& text, const std::string& from) {
-  if constexpr (cuda_built) return cuda::take_product_choices(text, from);
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
+  if constexpr (cuda_built) return cuda::apply_gemm_choices(text, from);
   return 0;
 }
 

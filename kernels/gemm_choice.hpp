@@ -10,19 +10,19 @@
 namespace tessera::kernels {
 
 /// From now on the first call of every product is noted, with its memory. Forgets what was noted before.
-void note_products();
+void record_gemms();
 /// Ends the noting. Waits; nothing else may be under way. With Timing::on, candidates are timed for each noted product
 /// that no choice is known for, on the memory of its call, whose result is overwritten with whatever comes out; the
 /// fastest is taken. Returns how many products were timed.
 enum class Timing : unsigned char { off, on };
-std::size_t end_noting(Timing timing);
+std::size_t finish_recording_gemms(Timing timing);
 
 /// The choices known, timed or taken, with the library's version and the device they are for. Ends in a sum of itself.
-[[nodiscard]] std::string product_choices();
-/// Takes the algorithms of product_choices()'s text, also for products that have been made already. Returns how many
+[[nodiscard]] std::string gemm_choices();
+/// Takes the algorithms of gemm_choices()'s text, also for products that have been made already. Returns how many
 /// the text holds. `from` is where it is from. Throws Error (usage) if it is for another library or device, Error
 /// (data) if it is no such text, was damaged, or holds an algorithm that the library refuses for a product that has
 /// been made; for others the product's first call says so.
-std::size_t take_product_choices(const std::string& text, const std::string& from);
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
 
 }  // namespace tessera::kernels

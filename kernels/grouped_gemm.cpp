@@ -20,7 +20,7 @@ void each_group(const TensorView& offsets, std::int64_t rows, const F& f) {
 
 }  // namespace
 
-std::int64_t distance_of(const GroupMatrices& matrices, std::int64_t groups) {
+std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups) {
   const TensorView& first = matrices[0];
   const auto size = static_cast<std::int64_t>(size_of(first.dtype));
   const auto bytes_to = [&](std::int64_t e) {

@@ -19,7 +19,7 @@ struct GroupMatrices {
 };
 /// Elements from the matrix of a group to the next one's; a bug where they do not lie equally far apart, or differ in
 /// shape or type.
-[[nodiscard]] std::int64_t distance_of(const GroupMatrices& matrices, std::int64_t groups);
+[[nodiscard]] std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups);
 
 struct GroupedGemmArgs {
   TensorView offsets;  // (E + 1) int32, ascending from 0 to R

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/ops.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/layer_norm.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -52,7 +52,7 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::layer_norm_forward(args, stream);
-  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
                                        args.weight.as<T>(),
@@ -75,7 +75,7 @@ void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
                  args.rstd.numel() == rows);
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::layer_norm_apply(args, stream);
-  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) {
     using T = decltype(zero);
     const host::LayerNormRows<T> whole{args.x.as<T>(),
                                        args.weight.as<T>(),
@@ -112,19 +112,20 @@ void backward(const LayerNormBackwardArgs& args, std::int64_t rows, std::int64_t
                     args.rstd.as<Acc<T>>() + row, args.dx.as<T>() + first, dweight, dweight + channels,
                     std::min(height, rows - row), channels, args.add_to_dx});
   });
-  const auto fold = [&](const TensorView& out, const Acc<T>* parts) {
-    host::by_gradient<T>(out.dtype, [&](auto zero_gradient) {
+  const auto sum_partials = [&](const TensorView& out, const Acc<T>* parts) {
+    host::dispatch_gradient_dtype<T>(out.dtype, [&](auto zero_gradient) {
       using G = decltype(zero_gradient);
       if (blocks == 0 && !args.accumulate) std::fill_n(out.as<G>(), channels, G(0));
       if (blocks == 0) return;
-      host::in_acc(out.as<G>(), channels, args.accumulate ? host::Old::keep : host::Old::ignore,
-                   [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                     table.fold(parts + begin, blocks, stride, end - begin, sums, args.accumulate);
-                   });
+      host::with_fp32_accumulator(
+          out.as<G>(), channels, args.accumulate ? host::PreviousValues::keep : host::PreviousValues::ignore,
+          [&](std::int64_t begin, std::int64_t end, auto* sums) {
+            table.sum_partials(parts + begin, blocks, stride, end - begin, sums, args.accumulate);
+          });
     });
   };
-  fold(args.dweight, partial);
-  fold(args.dbias, partial + channels);
+  sum_partials(args.dweight, partial);
+  sum_partials(args.dbias, partial + channels);
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
                  "workspace of %zu bytes", args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::layer_norm_backward(args, stream);
-  host::by_storage(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
+  host::dispatch_dtype(args.x.dtype, [&, n = rows, c = channels](auto zero) { backward<decltype(zero)>(args, n, c); });
 }
 
 }  // namespace tessera::kernels

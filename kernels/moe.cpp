@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/ops.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/moe.hpp"
 #include "kernels/host/parallel.hpp"
-#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -70,7 +70,7 @@ void route(const RouteArgs& args, StreamView stream) {
   if constexpr (cuda_built)
     if (is_on_cuda(args.probs)) return cuda::route(args, stream);
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
-  host::by_dtype(args.probs.dtype, [&](auto zero) {
+  host::dispatch_float(args.probs.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* logits = args.logits.as<T>();
     T *probs = args.probs.as<T>(), *weights = args.weights.as<T>();
@@ -96,7 +96,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
   const PaddingMap padding = padding_of(args.words);
-  host::by_storage(args.dlogits.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
     const A *probs = args.probs.as<A>(), *weights = args.weights.as<A>(), *dweights = args.dweights.as<A>();
@@ -148,7 +148,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
     if (is_on_cuda(x)) return cuda::gather_rows(x, dispatch, y, stream);
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
   const auto* slot_of = dispatch.slots.as<std::int32_t>();
-  host::by_storage(x.dtype, [&](auto zero) {
+  host::dispatch_dtype(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = x.as<T>();
     T* to = y.as<T>();
@@ -167,7 +167,7 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
     if (is_on_cuda(args.x)) return cuda::combine_rows(args, stream);
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
   const auto* row_of = args.dispatch.rows.as<std::int32_t>();
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.x.as<T>();
     const Acc<T>* weights = args.weights ? args.weights.as<Acc<T>>() : nullptr;
@@ -175,25 +175,26 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
     const auto& kernel = host::moe<T>();
     host::parallel_ranges(args.y.shape[0], grain, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t t = first; t < last; ++t)
-        host::in_acc(y + t * columns, columns, args.accumulate ? host::Old::keep : host::Old::ignore,
-                     [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                       for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
-                         kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums,
-                                      end - begin, args.accumulate || slot > t * k);
-                     });
+        host::with_fp32_accumulator(
+            y + t * columns, columns, args.accumulate ? host::PreviousValues::keep : host::PreviousValues::ignore,
+            [&](std::int64_t begin, std::int64_t end, auto* sums) {
+              for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
+                kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums, end - begin,
+                             args.accumulate || slot > t * k);
+            });
     });
   });
 }
 
-void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
+void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 &&
                  args.a.shape[0] == args.dispatch.slots.numel() && args.weights.numel() == args.a.shape[0] &&
                  args.dweights.numel() == args.a.shape[0]);
   if constexpr (cuda_built)
-    if (is_on_cuda(args.a)) return cuda::weigh_rows(args, stream);
+    if (is_on_cuda(args.a)) return cuda::combine_weights_backward(args, stream);
   const std::int64_t columns = args.a.shape[1];
   const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
-  host::by_storage(args.a.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
     T *a = args.a.as<T>(), *b = args.b.as<T>();
     auto* dweights = args.dweights.as<Acc<T>>();

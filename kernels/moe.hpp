@@ -20,7 +20,7 @@ struct RouteArgs {
   bool normalise = true;  // divided by their sum
   TensorView counts,
       sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
-  TokenWords words;  // say which tokens are padding: it chooses, and does not count
+  TokenFields words;  // say which tokens are padding: it chooses, and does not count
 };
 void route(const RouteArgs& args, StreamView stream);
 
@@ -29,7 +29,7 @@ struct RouteBackwardArgs {
   TensorView probs, experts, weights;
   bool normalise = true;
   TensorView balance;  // (E) f64: gradient that every token's probabilities have besides; absent: none
-  TokenWords words;    // say which tokens are padding: the balance loss is none of its business, its gradient is 0
+  TokenFields words;   // say which tokens are padding: the balance loss is none of its business, its gradient is 0
   TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs where types agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);
@@ -56,12 +56,12 @@ struct CombineArgs {
 void combine_rows(const CombineArgs& args, StreamView stream);
 
 /// Backward of weighing: dweights[slot] = a[row]·b[row], then both times the slot's weight.
-struct WeighRowsArgs {
+struct CombineWeightsBackwardArgs {
   TensorView a, b;     // (N·K, C), in place
   TensorView weights;  // (N, K), as dweights of stat_dtype
   Dispatch dispatch;
   TensorView dweights;  // (N, K)
 };
-void weigh_rows(const WeighRowsArgs& args, StreamView stream);
+void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream);
 
 }  // namespace tessera::kernels

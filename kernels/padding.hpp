@@ -1,13 +1,13 @@
 #pragma once
 // Which tokens of a packed micro-batch are padding, by its words: one rule for host and device.
 
-#include "kernels/cross_entropy.hpp"
-#include "kernels/cuda/element.hpp"
+#include "kernels/element.hpp"
+#include "kernels/linear_cross_entropy.hpp"
 
 namespace tessera::kernels {
 
 /// What a micro-batch says of its tokens.
-struct TokenWords {
+struct TokenFields {
   TensorView
       positions;  // (B, T) int32: a document begins where it is 0; absent: rows are not packed, and no token is padding
   TensorView targets;  // (B, T) int32, ignore_index where no loss; absent: likewise
@@ -26,7 +26,7 @@ struct PaddingMap {
     return alone && targets[token] == ignore_index;
   }
 };
-[[nodiscard]] inline PaddingMap padding_of(const TokenWords& words) {
+[[nodiscard]] inline PaddingMap padding_of(const TokenFields& words) {
   if (!words.positions || !words.targets) return {};
   return {words.positions.as<std::int32_t>(), words.targets.as<std::int32_t>(), words.targets.shape[-1]};
 }

@@ -138,7 +138,7 @@ void sum_tree(const SumTreeArgs& args, StreamView stream) {
 namespace {
 
 template <class T>
-void sum_halves(const HalfSumTreeArgs& args) {
+void sum_halves(const SumTree16BitArgs& args) {
   BlockTree<HalfParts<T>> tree(args.parts, host::reduce());
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
@@ -146,11 +146,11 @@ void sum_halves(const HalfSumTreeArgs& args) {
 
 }  // namespace
 
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
+void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= most_parts, "%zu parts", args.parts.size());
   TESSERA_ASSERT(args.dtype == DType::bf16 || args.dtype == DType::f16, "parts of %s", name_of(args.dtype));
   if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::sum_tree_of_halves(args, stream);
+    if (is_on_cuda(stream)) return cuda::sum_tree_16bit(args, stream);
   if (args.dtype == DType::bf16) sum_halves<bf16>(args);
   else sum_halves<f16>(args);
 }

@@ -24,13 +24,13 @@ void sum_tree(const SumTreeArgs& args, StreamView stream);
 
 /// The same of parts in bf16 or fp16, each widened and then added in fp32, in the same order;
 /// `out` is fp32 and none of the parts.
-struct HalfSumTreeArgs {
+struct SumTree16BitArgs {
   std::span<const void* const> parts;
   DType dtype = DType::bf16;  // or f16
   float* out = nullptr;
   std::size_t count = 0;
 };
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream);
+void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream);
 
 /// y = x + y, fp32, on the calling thread alone (a step of the counter).
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);

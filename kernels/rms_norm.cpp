@@ -6,9 +6,9 @@
 
 #include "kernels/cuda/ops.hpp"
 #include "kernels/host/bias.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/parallel.hpp"
 #include "kernels/host/rms_norm.hpp"
-#include "kernels/host/rounded.hpp"
 
 namespace tessera::kernels {
 
@@ -64,12 +64,13 @@ void backward(const RmsNormBackwardArgs& args, const Extent& e) {
                     std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx,
                     args.add_to_dx});
   });
-  host::by_gradient<T>(args.dweight.dtype, [&](auto zero_gradient) {
-    host::in_acc(
-        args.dweight.as<decltype(zero_gradient)>(), e.channels, args.accumulate ? host::Old::keep : host::Old::ignore,
-        [&](std::int64_t begin, std::int64_t end, auto* sums) {
-          host::bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums, args.accumulate);
-        });
+  host::dispatch_gradient_dtype<T>(args.dweight.dtype, [&](auto zero_gradient) {
+    host::with_fp32_accumulator(args.dweight.as<decltype(zero_gradient)>(), e.channels,
+                                args.accumulate ? host::PreviousValues::keep : host::PreviousValues::ignore,
+                                [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                                  host::bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin,
+                                                                   sums, args.accumulate);
+                                });
   });
 }
 
@@ -80,7 +81,7 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.y.shape == args.x.shape && (!args.rstd || args.rstd.numel() == e.rows * e.groups));
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::rms_norm_forward(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::RmsNormRows<T> whole{args.x.as<T>(),
                                      args.weight.as<T>(),
@@ -101,7 +102,7 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.y.shape == args.x.shape && args.rstd.numel() == e.rows * e.groups);
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::rms_norm_apply(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const host::RmsNormRows<T> whole{
         args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(),  args.rstd.as<Acc<T>>(), e.rows,
@@ -122,7 +123,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
                  "workspace of %zu bytes", args.workspace.nbytes());
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::rms_norm_backward(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args, e); });
 }
 
 }  // namespace tessera::kernels

@@ -16,7 +16,7 @@ void rope_table(const RopeTableArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.positions || args.positions.numel() == args.table.shape[0]);
   if constexpr (cuda_built)
     if (is_on_cuda(args.table)) return cuda::rope_table(args, stream);
-  host::by_dtype(args.table.dtype, [&](auto zero) {
+  host::dispatch_float(args.table.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const table = args.table.as<T>();
     const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
@@ -46,7 +46,7 @@ void rope(const RopeArgs& args, StreamView stream) {
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::rope(args, stream);
-  host::by_storage(args.x.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* const x = args.x.as<T>();
     const Acc<T>* const table = args.table.as<Acc<T>>();

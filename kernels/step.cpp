@@ -6,9 +6,9 @@
 
 namespace tessera::kernels {
 
-void join_norm(const JoinNormArgs& args, StreamView stream) {
+void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
   if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::join_norm(args, stream);
+    if (is_on_cuda(stream)) return cuda::accumulate_norm(args, stream);
   *args.flag = args.unit[ExactSum::num_digits] != 0 ? 1 : 0;
   for (std::size_t i = 0; i < ExactSum::num_words; ++i) {
     args.all[i] += args.unit[i];
@@ -16,11 +16,11 @@ void join_norm(const JoinNormArgs& args, StreamView stream) {
   }
 }
 
-void decide_step(const DecideArgs& args, StreamView stream) {
+void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {
   if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::decide_step(args, stream);
+    if (is_on_cuda(stream)) return cuda::clip_and_skip(args, stream);
   std::int64_t digits[ExactSum::num_digits];
-  decide(args, digits);
+  compute_clip_and_skip(args, digits);
 }
 
 }  // namespace tessera::kernels

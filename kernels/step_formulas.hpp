@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/element.hpp"
+#include "kernels/element.hpp"
 #include "kernels/step.hpp"
 
 namespace tessera::kernels {
@@ -45,8 +45,8 @@ TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
   return negative ? -magnitude : magnitude;
 }
 
-TESSERA_HD void decide(const DecideArgs& args, std::int64_t* digits) {
-  StepMemory& step = *args.step;
+TESSERA_HD void compute_clip_and_skip(const ClipAndSkipArgs& args, std::int64_t* digits) {
+  StepScalars& step = *args.step;
   bool bad = args.loss[ExactSum::num_digits] != 0 || args.norm2[ExactSum::num_digits] != 0;
   for (int u = 0; u < args.units; ++u) bad = bad || args.flags[u] != 0;
   step.adamw.skip = bad ? 1 : 0;

@@ -16,7 +16,7 @@ void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
                  args.gate.shape.str().c_str(), args.up.shape.str().c_str(), args.y.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.gate)) return cuda::swiglu_forward(args, stream);
-  host::by_storage(args.gate.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>();
     T* y = args.y.as<T>();
@@ -35,7 +35,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
   if constexpr (cuda_built)
     if (is_on_cuda(args.gate)) return cuda::swiglu_backward(args, stream);
-  host::by_storage(args.gate.dtype, [&](auto zero) {
+  host::dispatch_dtype(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *gate = args.gate.as<T>(), *up = args.up.as<T>(), *dy = args.dy.as<T>();
     T *dgate = args.dgate.as<T>(), *dup = args.dup.as<T>();

@@ -30,7 +30,7 @@ struct Bf16Gemm {
   /// then register tiles of fp32).
   std::string name;
   /// "no amx-bf16: the CPU lacks it", and so on: the better ones, and why they are not taken.
-  std::string passed_over;
+  std::string skipped;
 };
 /// The first call proves the instruction that the CPU has, and warns (W030) where it fails: see host/pair_choice.hpp.
 [[nodiscard]] Bf16Gemm bf16_gemm();

@@ -25,53 +25,54 @@ Attention::Attention(const AttentionSpec& spec, ParamList& params)
       scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))),
       qkv_(linears(spec.qkv, params)),
       out_(spec.out, params),
-      maker_(spec.heads, params) {
+      qk_norm_rope_(spec.heads, params) {
   std::int64_t made = 0;
   for (const Linear& linear : qkv_) made += linear.out();
-  TESSERA_ASSERT(made == maker_.width() && out_.in() == heads_ * head_dim_);
+  TESSERA_ASSERT(made == qk_norm_rope_.width() && out_.in() == heads_ * head_dim_);
 }
 
 kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
   return {.batch = shape.batch, .tokens = shape.tokens, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_};
 }
 
-Attention::Saved Attention::saved(Carver& carver, BatchShape shape, DType dtype) const {
+Attention::Saved Attention::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.qkv = carver.take(dtype, {rows, maker_.width()});
+  s.qkv = carver.take(dtype, {rows, qk_norm_rope_.width()});
   s.out = carver.take(dtype, {rows, out_.in()});
   s.lse = carver.take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
   return s;
 }
 
-Attention::ForwardScratch Attention::forward_scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype,
+                                                     Phase phase) const {
   ForwardScratch s;
-  s.heads = maker_.carve(carver, shape, dtype, phase);
+  s.heads = qk_norm_rope_.carve(carver, shape, dtype, phase);
   s.kernel = carver.take_bytes(kernel_bytes(shape, dtype, phase));
   return s;
 }
 
-Attention::BackwardScratch Attention::backward_scratch(Carver& carver, BatchShape shape, DType dtype) const {
+Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   BackwardScratch s;
-  s.heads = maker_.carve(carver, shape, dtype, Phase::train);
+  s.heads = qk_norm_rope_.carve(carver, shape, dtype, Phase::train);
   s.dout = carver.take(dtype, {rows, out_.in()});
-  s.dqkv = carver.take(dtype, {rows, maker_.width()});
+  s.dqkv = carver.take(dtype, {rows, qk_norm_rope_.width()});
   const std::size_t mark = carver.mark();
   s.kernel = carver.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
   carver.rewind(mark);
-  s.norm = carver.take_bytes(maker_.norm_workspace(dtype));
+  s.norm = carver.take_bytes(qk_norm_rope_.norm_workspace(dtype));
   return s;
 }
 
 std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)saved(carver, shape, dtype);
   return carver.bytes();
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  Carver forward_carver, backward_carver;
+  ScratchAllocator forward_carver, backward_carver;
   (void)forward_scratch(forward_carver, shape, dtype, phase);
   if (phase == Phase::train) (void)backward_scratch(backward_carver, shape, dtype);
   return std::max(forward_carver.bytes(), backward_carver.bytes());
@@ -82,13 +83,13 @@ std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) 
   return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
 }
 
-kernels::AttentionCache Attention::cache(Carver& carver, BatchShape room, DType dtype) const {
+kernels::AttentionCache Attention::cache(ScratchAllocator& carver, BatchShape room, DType dtype) const {
   const Shape shape{room.batch, kv_heads_, room.tokens, head_dim_};
   return {.keys = carver.take(dtype, shape), .values = carver.take(dtype, shape)};
 }
 
 std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)cache(carver, room, dtype);
   return carver.bytes();
 }
@@ -96,12 +97,12 @@ std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
                        const TensorView& scratch) const {
   const kernels::AttentionShape shape = kernel_shape(args.shape);
-  const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, maker_.width()});
+  const TensorView qkv = heads.reshape({args.shape.batch, args.shape.tokens, qk_norm_rope_.width()});
   const TensorView out = s.out.reshape({args.shape.batch, args.shape.tokens, out_.in()});
   const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
   kernels::AttentionCache cached;
   if (args.cache.bytes) {
-    Carver carver(args.cache.bytes);
+    ScratchAllocator carver(args.cache.bytes);
     cached = cache(carver, args.cache.room, args.x.dtype);
     kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
   }
@@ -128,7 +129,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
 
 void Attention::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
   const ForwardScratch w = forward_scratch(carver, args.shape, dtype, args.phase);
 
@@ -137,38 +138,38 @@ void Attention::forward(const ForwardArgs& args) const {
     linear.forward({.params = args.params,
                     .x = args.x,
                     .y = columns(s.qkv, column, linear.out()),
-                    .y_stride = maker_.width(),
+                    .y_stride = qk_norm_rope_.width(),
                     .stream = args.stream});
     column += linear.out();
   }
-  const TensorView heads = maker_.forward({.phase = args.phase,
-                                           .shape = args.shape,
-                                           .params = args.params,
-                                           .batch = args.batch,
-                                           .scratch = w.heads,
-                                           .stream = args.stream},
-                                          s.qkv);
+  const TensorView heads = qk_norm_rope_.forward({.phase = args.phase,
+                                                  .shape = args.shape,
+                                                  .params = args.params,
+                                                  .batch = args.batch,
+                                                  .scratch = w.heads,
+                                                  .stream = args.stream},
+                                                 s.qkv);
   attend(args, s, heads, w.kernel);
   out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = args.residual, .stream = args.stream});
 }
 
 void Attention::backward(const BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
   const BackwardScratch w = backward_scratch(carver, args.shape, dtype);
-  const HeadMaker::Args heads_args{.phase = Phase::train,
-                                   .shape = args.shape,
-                                   .params = args.params,
-                                   .batch = args.batch,
-                                   .scratch = w.heads,
-                                   .stream = args.stream};
+  const QkNormRope::Args heads_args{.phase = Phase::train,
+                                    .shape = args.shape,
+                                    .params = args.params,
+                                    .batch = args.batch,
+                                    .scratch = w.heads,
+                                    .stream = args.stream};
 
   out_.backward(
       {.params = args.params, .grads = args.grads, .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
-  const TensorView heads = maker_.recompute(heads_args, s.qkv);
+  const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
-  const Shape qkv_shape{args.shape.batch, args.shape.tokens, maker_.width()};
+  const Shape qkv_shape{args.shape.batch, args.shape.tokens, qk_norm_rope_.width()};
   kernels::attention_backward({.shape = kernel_shape(args.shape),
                                .dout = w.dout.reshape(heads_shape),
                                .qkv = heads.reshape(qkv_shape),
@@ -179,7 +180,7 @@ void Attention::backward(const BackwardArgs& args) const {
                                .workspace = w.kernel,
                                .positions = documents(args.batch)},
                               args.stream);
-  maker_.backward(heads_args, args.grads, s.qkv, w.dqkv, w.norm);
+  qk_norm_rope_.backward(heads_args, args.grads, s.qkv, w.dqkv, w.norm);
   backward_projections(args, w.dqkv);
 }
 
@@ -194,7 +195,7 @@ void Attention::backward_projections(const BackwardArgs& args, const TensorView&
                                 .x = args.x,
                                 .dy = columns(dqkv, at, linear.out()),
                                 .dx = args.dx,
-                                .dy_stride = maker_.width(),
+                                .dy_stride = qk_norm_rope_.width(),
                                 .write = at > 0 ? Write::add : Write::overwrite,
                                 .stream = args.stream};
   };

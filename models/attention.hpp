@@ -4,14 +4,14 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
-#include "models/heads.hpp"
 #include "models/linear.hpp"
+#include "models/qk_norm_rope.hpp"
 #include "models/sublayer.hpp"
 
 namespace tessera::models {
 
 struct AttentionSpec {
-  HeadMakerSpec heads;
+  QkNormRopeSpec heads;
   std::vector<LinearSpec> qkv;  // in C; one with columns q | k | v, or three: q, k, v
   LinearSpec out;               // in heads·head_dim, out C
 };
@@ -29,24 +29,25 @@ class Attention final : public Sublayer {
 
  private:
   struct Saved {
-    TensorView qkv;  // (B·T, width), as HeadMaker::forward leaves it
+    TensorView qkv;  // (B·T, width), as QkNormRope::forward leaves it
     TensorView out;  // (B·T, nh·d), before the projection
     TensorView lse;  // (B, nh, T)
   };
   struct ForwardScratch {
-    HeadMaker::Scratch heads;
+    QkNormRope::Scratch heads;
     TensorView kernel;  // bytes
   };
   struct BackwardScratch {
-    HeadMaker::Scratch heads;
+    QkNormRope::Scratch heads;
     TensorView dout;          // (B·T, nh·d)
     TensorView dqkv;          // (B·T, width)
     TensorView kernel, norm;  // bytes; norm's lies over kernel's
   };
-  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] ForwardScratch forward_scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
-  [[nodiscard]] BackwardScratch backward_scratch(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] kernels::AttentionCache cache(Carver& carver, BatchShape room, DType dtype) const;
+  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype,
+                                               Phase phase) const;
+  [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& carver, BatchShape room, DType dtype) const;
   /// `heads` (B·T, width) to `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
@@ -57,7 +58,7 @@ class Attention final : public Sublayer {
   double scale_;
   std::vector<Linear> qkv_;
   Linear out_;
-  HeadMaker maker_;
+  QkNormRope qk_norm_rope_;
 };
 
 }  // namespace tessera::models

@@ -3,7 +3,7 @@
 
 namespace tessera::models {
 
-Block::Saved Block::saved(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+Block::Saved Block::saved(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
   Saved s;
   s.middle = carver.take(dtype, {shape.batch * shape.tokens, parts_.channels});
   const std::size_t start = carver.mark();
@@ -15,19 +15,19 @@ Block::Saved Block::saved(Carver& carver, BatchShape shape, DType dtype, Phase p
   return s;
 }
 
-TensorView Block::scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+TensorView Block::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
   return carver.take_bytes(std::max(parts_.attention.workspace_bytes(shape, parts_.channels, dtype, phase),
                                     parts_.mlp.workspace_bytes(shape, parts_.channels, dtype, phase)));
 }
 
 std::size_t Block::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)saved(carver, shape, dtype, Phase::train);
   return carver.bytes();
 }
 
 std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  Carver carver;
+  ScratchAllocator carver;
   if (phase != Phase::train) (void)saved(carver, shape, dtype, phase);
   (void)scratch(carver, shape, dtype, phase);
   return carver.bytes();
@@ -36,10 +36,10 @@ std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) c
 void Block::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  Carver carver(args.workspace);
+  ScratchAllocator carver(args.workspace);
   Saved s;
   if (args.phase == Phase::train) {
-    Carver saved_carver(args.saved);
+    ScratchAllocator saved_carver(args.saved);
     s = saved(saved_carver, args.shape, dtype, args.phase);
   } else {
     s = saved(carver, args.shape, dtype, args.phase);
@@ -69,7 +69,7 @@ void Block::forward(const ForwardArgs& args) const {
 
 void Block::backward(const BackwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, args.x.dtype, Phase::train);
   const TensorView workspace = scratch(carver, args.shape, args.x.dtype, Phase::train);
   const Gradients grads{args.dparams, args.accumulate};

@@ -34,9 +34,9 @@ class Block final : public Module {
     TensorView middle;          // (B·T, C): between the two
   };
   /// Phase::train: all of it lasts until backward. Otherwise the two branches take turns in the same bytes.
-  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
   /// Bytes that the two branches use in turn.
-  [[nodiscard]] TensorView scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] TensorView scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
 
   BlockParts parts_;
 };

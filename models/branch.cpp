@@ -4,7 +4,7 @@
 namespace tessera::models {
 
 std::size_t Branch::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  Carver carver;
+  ScratchAllocator carver;
   if (phase != Phase::train) (void)carver.take_bytes(parts_.branch.saved_bytes(shape, dtype));
   (void)carver.take_bytes(parts_.branch.workspace_bytes(shape, parts_.channels, dtype, phase));
   return carver.bytes();
@@ -12,7 +12,7 @@ std::size_t Branch::workspace_bytes(BatchShape shape, DType dtype, Phase phase) 
 
 void Branch::forward(const ForwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  Carver carver(args.workspace);
+  ScratchAllocator carver(args.workspace);
   const TensorView saved =
       args.phase == Phase::train ? args.saved : carver.take_bytes(parts_.branch.saved_bytes(args.shape, args.x.dtype));
   const TensorView workspace =

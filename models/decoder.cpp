@@ -30,7 +30,7 @@ std::unique_ptr<Sublayer> make_attention(const DecoderConfig& c, const std::stri
                      .qkv = {linear("q_proj", c.hidden, q, c.qkv_bias), linear("k_proj", c.hidden, kv, c.qkv_bias),
                              linear("v_proj", c.hidden, kv, c.qkv_bias)},
                      .out = linear("o_proj", q, c.hidden, c.out_bias)};
-  if (c.head_norms) spec.heads.norms = HeadNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps};
+  if (c.qk_norm) spec.heads.norms = QkNormSpec{prefix + "q_norm.weight", prefix + "k_norm.weight", c.norm_eps};
   return std::make_unique<Attention>(spec, params);
 }
 
@@ -71,7 +71,7 @@ void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rot
                                                            .branch = Residual(norm_1, std::move(attention))}));
   ParamList second(m.params);
   const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
-  const ExpertsPlace place{
+  const ExpertsLayerSpec place{
       .prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
   auto experts = make_experts(c.experts, place, second);
   add_fused_names(c.experts, place, m.aliases);

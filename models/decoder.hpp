@@ -24,7 +24,7 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool tied = false;  // the head's weight is the token table
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool head_norms = false;  // RMSNorm of each head of q and k
+  bool qk_norm = false;  // RMSNorm of each head of q and k
   Rope rope;
   ExpertsConfig experts;  // instead of the dense MLP, in the layers it names
 };

@@ -18,13 +18,13 @@ ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys)
 namespace {
 
 /// "model.layers.3.mlp.experts.7."
-std::string expert_prefix(const ExpertsConfig& c, const ExpertsPlace& place, std::int64_t j) {
+std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& place, std::int64_t j) {
   return place.prefix + c.names.expert + std::to_string(j) + ".";
 }
 
 }  // namespace
 
-std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsPlace& place, ParamList& params) {
+std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLayerSpec& place, ParamList& params) {
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, place.std};
   };
@@ -43,7 +43,7 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsPlac
   return std::make_unique<MoeMlp>(spec, params);
 }
 
-void add_fused_names(const ExpertsConfig& c, const ExpertsPlace& place, std::map<std::string, TensorUse>& aliases) {
+void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& place, std::map<std::string, TensorUse>& aliases) {
   TensorUse gate_up{.parts = {}, .shape = {c.count, 2 * c.inner, place.hidden}, .same_as = ""};
   TensorUse down{.parts = {}, .shape = {c.count, place.hidden, c.inner}, .same_as = ""};
   for (std::int64_t j = 0; j < c.count; ++j) {

@@ -32,18 +32,19 @@ struct ExpertsKeys {
 /// in.
 [[nodiscard]] ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys);
 
-struct ExpertsPlace {
+struct ExpertsLayerSpec {
   std::string prefix;       // "model.layers.3."
   std::int64_t hidden = 0;  // H
   double std = 0.02;        // of fresh weights
   int layer = 0;            // among those with experts
 };
-[[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsPlace& place,
+[[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsLayerSpec& place,
                                                      ParamList& params);
 
 /// The names under which transformers 5 holds a layer's experts in memory, and may have stored them: the router under
 /// "mlp.gate", and fused "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj"
 /// (E, H, I).
-void add_fused_names(const ExpertsConfig& config, const ExpertsPlace& place, std::map<std::string, TensorUse>& aliases);
+void add_fused_names(const ExpertsConfig& config, const ExpertsLayerSpec& place,
+                     std::map<std::string, TensorUse>& aliases);
 
 }  // namespace tessera::models

@@ -15,21 +15,21 @@ Head::Head(const HeadSpec& spec, ParamList list)
   params_ = list.indices();
 }
 
-Head::Scratch Head::scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+Head::Scratch Head::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t rows = phase == Phase::logits ? shape.batch : shape.batch * shape.tokens;
   Scratch s;
   s.normed = carver.take(dtype, {rows, channels_});
   if (phase == Phase::logits) return s;
   if (phase == Phase::train) s.statistics = norm_.carve(carver, rows, dtype);
   const std::size_t mark = carver.mark();
-  s.loss = carver.take_bytes(kernels::head_loss_workspace(rows, vocab_, dtype, shape.device));
+  s.loss = carver.take_bytes(kernels::linear_cross_entropy_workspace(rows, vocab_, dtype, shape.device));
   carver.rewind(mark);
   if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
   return s;
 }
 
 std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)scratch(carver, shape, dtype, phase);
   return carver.bytes();
 }
@@ -43,20 +43,20 @@ void Head::forward(const ForwardArgs& args) const {
 }
 
 void Head::forward_loss(const ForwardArgs& args) const {
-  Carver carver(args.workspace);
+  ScratchAllocator carver(args.workspace);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::eval);
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
-  kernels::head_loss({.x = w.normed,
-                      .weight = at(args.params, weight_),
-                      .targets = args.batch->targets.reshape({rows}),
-                      .sums = args.batch->sums,
-                      .workspace = w.loss},
-                     args.stream);
+  kernels::linear_cross_entropy({.x = w.normed,
+                                 .weight = at(args.params, weight_),
+                                 .targets = args.batch->targets.reshape({rows}),
+                                 .sums = args.batch->sums,
+                                 .workspace = w.loss},
+                                args.stream);
 }
 
 void Head::forward_logits(const ForwardArgs& args) const {
-  Carver carver(args.workspace);
+  ScratchAllocator carver(args.workspace);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::logits);
   const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
   const std::int32_t* lengths = args.batch->lengths;
@@ -68,7 +68,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
 }
 
 void Head::backward(const BackwardArgs& args) const {
-  Carver carver(args.workspace);
+  ScratchAllocator carver(args.workspace);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::train);
   const Gradients grads{args.dparams, args.accumulate};
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
@@ -76,16 +76,16 @@ void Head::backward(const BackwardArgs& args) const {
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
   // The gradient of the normed x goes where dx will be; the norm's backward works in place.
-  kernels::head_loss({.x = w.normed,
-                      .weight = at(args.params, weight_),
-                      .targets = args.batch->targets.reshape({rows}),
-                      .sums = args.batch->sums,
-                      .workspace = w.loss,
-                      .loss_scale = args.batch->loss_scale,
-                      .dx = dx,
-                      .dweight = grads[weight_],
-                      .accumulate = grads.adds(weight_)},
-                     args.stream);
+  kernels::linear_cross_entropy({.x = w.normed,
+                                 .weight = at(args.params, weight_),
+                                 .targets = args.batch->targets.reshape({rows}),
+                                 .sums = args.batch->sums,
+                                 .workspace = w.loss,
+                                 .loss_scale = args.batch->loss_scale,
+                                 .dx = dx,
+                                 .dweight = grads[weight_],
+                                 .accumulate = grads.adds(weight_)},
+                                args.stream);
   norm_.backward({.params = args.params,
                   .grads = grads,
                   .x = x,

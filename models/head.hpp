@@ -38,7 +38,7 @@ class Head final : public Module {
     Norm::Saved statistics;  // train
     TensorView loss, norm;   // bytes; norm's lies over loss's
   };
-  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
   void forward_loss(const ForwardArgs& args) const;
   void forward_logits(const ForwardArgs& args) const;
 

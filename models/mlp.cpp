@@ -10,21 +10,21 @@ GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, para
 }
 
 std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)take_hidden(carver, shape, dtype);
   return carver.bytes();
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   if (phase != Phase::train) return 0;  // GELU in place
-  Carver carver;
+  ScratchAllocator carver;
   (void)take_hidden(carver, shape, dtype);  // GELU
   (void)take_hidden(carver, shape, dtype);  // backward: its gradient
   return carver.bytes();
 }
 
 void GeluMlp::forward(const ForwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView after = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : before;
 
@@ -34,7 +34,7 @@ void GeluMlp::forward(const ForwardArgs& args) const {
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView after = take_hidden(carver, args.shape, args.x.dtype);
   const TensorView d = take_hidden(carver, args.shape, args.x.dtype);  // gradient of `after`, then of `before`

@@ -48,7 +48,7 @@ struct Batch {
 };
 
 /// What the batch says of its tokens: which of them are padding, on which nothing may depend.
-[[nodiscard]] inline kernels::TokenWords words_of(const Batch& batch) { return {batch.positions, batch.targets}; }
+[[nodiscard]] inline kernels::TokenFields words_of(const Batch& batch) { return {batch.positions, batch.targets}; }
 /// What its balance losses are made of, once all layers have chosen.
 [[nodiscard]] inline kernels::BalanceArgs balance_of(const Batch& batch) {
   return {batch.router, words_of(batch), batch.loss_scale};

@@ -9,7 +9,7 @@ namespace tessera::models {
 MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     : channels_(spec.router.in),
       hidden_(spec.experts.front().up.out),
-      chosen_(spec.chosen),
+      top_k_(spec.chosen),
       normalise_(spec.normalise),
       layer_(spec.layer),
       balance_(spec.balance),
@@ -19,22 +19,22 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     up_.add(expert.up, params);
     down_.add(expert.down, params);
   }
-  TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && chosen_ > 0 &&
-                 chosen_ <= router_.out());
+  TESSERA_ASSERT(router_.out() == static_cast<std::int64_t>(spec.experts.size()) && top_k_ > 0 &&
+                 top_k_ <= router_.out());
 }
 
-MoeMlp::Saved MoeMlp::saved(Carver& carver, BatchShape shape, DType dtype) const {
+MoeMlp::Saved MoeMlp::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Saved s;
   s.probs = carver.take(stat_dtype(dtype), {tokens, router_.out()});
-  s.experts = carver.take(DType::i32, {tokens, chosen_});
-  s.weights = carver.take(stat_dtype(dtype), {tokens, chosen_});
+  s.experts = carver.take(DType::i32, {tokens, top_k_});
+  s.weights = carver.take(stat_dtype(dtype), {tokens, top_k_});
   s.gate = carver.take(dtype, {rows(shape), hidden_});
   s.up = carver.take(dtype, {rows(shape), hidden_});
   return s;
 }
 
-MoeMlp::Scratch MoeMlp::scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const {
+MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Scratch w;
   w.dispatch = {.slots = carver.take(DType::i32, {rows(shape)}),
@@ -45,19 +45,19 @@ MoeMlp::Scratch MoeMlp::scratch(Carver& carver, BatchShape shape, DType dtype, P
   w.product = carver.take(dtype, {rows(shape), hidden_});
   w.dproduct = carver.take(dtype, {rows(shape), hidden_});
   w.dlogits = carver.take(dtype, {tokens, router_.out()});
-  w.dweights = carver.take(stat_dtype(dtype), {tokens, chosen_});
+  w.dweights = carver.take(stat_dtype(dtype), {tokens, top_k_});
   w.dprobs = carver.take(DType::f64, {router_.out()});
   return w;
 }
 
 std::size_t MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)saved(carver, shape, dtype);
   return carver.bytes();
 }
 
 std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)scratch(carver, shape, dtype, phase);
   return carver.bytes();
 }
@@ -71,12 +71,12 @@ TensorView statistic(const Batch* batch, int layer, int which) {
   return row.reshape({2, row.shape[2]}).rows(which, 1).reshape({row.shape[2]});
 }
 
-kernels::TokenWords words(const Batch* batch) { return batch != nullptr ? words_of(*batch) : kernels::TokenWords{}; }
+kernels::TokenFields words(const Batch* batch) { return batch != nullptr ? words_of(*batch) : kernels::TokenFields{}; }
 
 }  // namespace
 
 void MoeMlp::forward(const ForwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, args.x.dtype);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, args.phase);
   const TensorView product = w.product ? w.product : s.gate;
@@ -107,7 +107,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
 }
 
 void MoeMlp::backward(const BackwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, args.x.dtype);
   const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::train);
 
@@ -147,7 +147,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
   down_.backward_input(part(w.dproduct, w.rows));
-  kernels::weigh_rows(
+  kernels::combine_weights_backward(
       {.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights},
       args.stream);
   down_.backward_params(part(w.product, w.rows));
@@ -170,7 +170,7 @@ TensorView MoeMlp::balance_gradient(const BackwardArgs& args, const Scratch& w) 
 double MoeMlp::forward_flops(BatchShape shape) const {
   const double expert = gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row();
   return static_cast<double>(shape.batch * shape.tokens) *
-         (router_.flops_per_row() + static_cast<double>(chosen_) * expert);
+         (router_.flops_per_row() + static_cast<double>(top_k_) * expert);
 }
 
 }  // namespace tessera::models

@@ -47,13 +47,13 @@ class MoeMlp final : public Sublayer {
     TensorView dweights;  // (N, K); backward
     TensorView dprobs;    // (E) f64; backward: the balance loss'
   };
-  [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * chosen_; }
-  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
+  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 
-  std::int64_t channels_, hidden_, chosen_;
+  std::int64_t channels_, hidden_, top_k_;
   bool normalise_;
   int layer_;
   double balance_;

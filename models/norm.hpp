@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "models/carver.hpp"
 #include "models/params.hpp"
+#include "models/scratch_allocator.hpp"
 
 namespace tessera::models {
 
@@ -24,7 +24,7 @@ class Norm {
   struct Saved {
     TensorView mean, rstd;  // (N); an RMSNorm has no mean
   };
-  [[nodiscard]] Saved carve(Carver& carver, std::int64_t rows, DType dtype) const {
+  [[nodiscard]] Saved carve(ScratchAllocator& carver, std::int64_t rows, DType dtype) const {
     Saved saved;
     if (kind_ == NormSpec::Kind::layer) saved.mean = carver.take(stat_dtype(dtype), {rows});
     saved.rstd = carver.take(stat_dtype(dtype), {rows});

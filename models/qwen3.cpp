@@ -8,7 +8,7 @@ namespace tessera::models {
 Model make_qwen3(const ConfigReader& config, DType dtype) {
   DecoderConfig c = parse_decoder(config, {.head_dim = 128});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
-  c.head_norms = true;
+  c.qk_norm = true;
   return make_decoder(c, dtype);
 }
 

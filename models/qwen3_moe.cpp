@@ -9,7 +9,7 @@ namespace tessera::models {
 Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
   DecoderConfig c = parse_decoder(config, {});
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
-  c.head_norms = true;
+  c.qk_norm = true;
   c.experts = parse_experts(
       config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
   c.experts.inner = config.integer({"moe_intermediate_size"}, 1, 4 * most_width);

@@ -3,14 +3,14 @@
 
 namespace tessera::models {
 
-Residual::Saved Residual::saved(Carver& carver, BatchShape shape, DType dtype) const {
+Residual::Saved Residual::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
   Saved s;
   s.norm = norm_.carve(carver, shape.batch * shape.tokens, dtype);
   s.sublayer = carver.take_bytes(sublayer_->saved_bytes(shape, dtype));
   return s;
 }
 
-Residual::Scratch Residual::scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype,
+Residual::Scratch Residual::scratch(ScratchAllocator& carver, BatchShape shape, std::int64_t channels, DType dtype,
                                     Phase phase) const {
   Scratch s;
   s.normed = carver.take(dtype, {shape.batch * shape.tokens, channels});
@@ -22,20 +22,20 @@ Residual::Scratch Residual::scratch(Carver& carver, BatchShape shape, std::int64
 }
 
 std::size_t Residual::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)saved(carver, shape, dtype);
   return carver.bytes();
 }
 
 std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)scratch(carver, shape, channels, dtype, phase);
   return carver.bytes();
 }
 
 void Residual::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
   const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, args.phase);
 
@@ -55,7 +55,7 @@ void Residual::forward(const ForwardArgs& args) const {
 
 void Residual::backward(const BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const Saved s = saved(saved_carver, args.shape, dtype);
   const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, Phase::train);
 

@@ -53,8 +53,8 @@ class Residual {
     TensorView normed;          // (B·T, C); in backward its gradient later
     TensorView sublayer, norm;  // bytes; norm's lies over sublayer's
   };
-  [[nodiscard]] Saved saved(Carver& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(Carver& carver, BatchShape shape, std::int64_t channels, DType dtype,
+  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, std::int64_t channels, DType dtype,
                                 Phase phase) const;
 
   Norm norm_;

@@ -2,9 +2,9 @@
 // Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows
 // (B·T, C) of a module's workspace and adds to the residual stream.
 
-#include "models/carver.hpp"
 #include "models/module.hpp"
 #include "models/params.hpp"
+#include "models/scratch_allocator.hpp"
 
 namespace tessera::models {
 

@@ -11,7 +11,7 @@ SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
 }
 
 std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  Carver carver;
+  ScratchAllocator carver;
   (void)take_hidden(carver, shape, dtype);  // gate
   (void)take_hidden(carver, shape, dtype);  // up
   return carver.bytes();
@@ -19,14 +19,14 @@ std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
 
 std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   if (phase != Phase::train) return 0;  // the product lies over gate
-  Carver carver;
+  ScratchAllocator carver;
   (void)take_hidden(carver, shape, dtype);  // the product; backward: then the gradient of up
   (void)take_hidden(carver, shape, dtype);  // backward: the product's gradient, then gate's
   return carver.bytes();
 }
 
 void SwigluMlp::forward(const ForwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView product = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : gate;
@@ -38,7 +38,7 @@ void SwigluMlp::forward(const ForwardArgs& args) const {
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
-  Carver saved_carver(args.saved), carver(args.workspace);
+  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
   const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
   const TensorView product = take_hidden(carver, args.shape, args.x.dtype), dup = product;

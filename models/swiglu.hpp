@@ -22,7 +22,7 @@ class SwigluMlp final : public Sublayer {
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
-  [[nodiscard]] TensorView take_hidden(Carver& carver, BatchShape shape, DType dtype) const {
+  [[nodiscard]] TensorView take_hidden(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
     return carver.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }
 

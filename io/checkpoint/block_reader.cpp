@@ -14,22 +14,22 @@
 
 namespace tessera::io {
 
-std::string pack_pieces(const std::vector<BlockPiece>& pieces) {
-  return {reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(BlockPiece)};
+std::string pack_checksums(const std::vector<RangeChecksum>& pieces) {
+  return {reinterpret_cast<const char*>(pieces.data()), pieces.size() * sizeof(RangeChecksum)};
 }
 
-std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks) {
-  std::vector<BlockPiece> pieces;
+std::vector<RangeChecksum> unpack_checksums(const std::vector<std::string>& of_ranks) {
+  std::vector<RangeChecksum> pieces;
   for (const std::string& text : of_ranks) {
-    const std::size_t n = text.size() / sizeof(BlockPiece), before = pieces.size();
+    const std::size_t n = text.size() / sizeof(RangeChecksum), before = pieces.size();
     pieces.resize(before + n);
-    if (n > 0) std::memcpy(pieces.data() + before, text.data(), n * sizeof(BlockPiece));
+    if (n > 0) std::memcpy(pieces.data() + before, text.data(), n * sizeof(RangeChecksum));
   }
   return pieces;
 }
 
-void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files) {
-  std::ranges::sort(pieces, [](const BlockPiece& a, const BlockPiece& b) {
+void join_checksums(std::vector<RangeChecksum> pieces, std::vector<StateFile>& files) {
+  std::ranges::sort(pieces, [](const RangeChecksum& a, const RangeChecksum& b) {
     return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
   });
   auto piece = pieces.begin();
@@ -105,7 +105,7 @@ namespace {
 
 /// Of the data sets in a damaged block, those whose own checksum is wrong too. Reads them, which is why it is for
 /// errors alone.
-std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t first, std::uint64_t last) {
+std::string damaged_datasets(const std::string& path, const StateFile& file, std::uint64_t first, std::uint64_t last) {
   BlockReader reader(path, file);
   std::string names;
   int hit = 0;
@@ -126,13 +126,13 @@ std::string hit_in(const std::string& path, const StateFile& file, std::uint64_t
   return hit == 0 ? "the file's headers or the gaps between data sets" : names;
 }
 
-[[noreturn]] void refuse_block(const std::string& path, const StateFile& file, std::uint64_t index) {
+[[noreturn]] void throw_damaged(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
   throw Error(ExitCode::data,
               strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ",
                      path.c_str(), static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
                      static_cast<unsigned long long>(last)) +
-                  hit_in(path, file, first, last));
+                  damaged_datasets(path, file, first, last));
 }
 
 }  // namespace
@@ -142,7 +142,8 @@ std::span<const std::byte> BlockReader::block(std::uint64_t index) {
   if (index == current_) return {buffer_.get(), n};
   const std::uint64_t offset = index * block_bytes;
   const auto bytes = fill(offset, offset + n);
-  if (crc32c(0, bytes) != file_->crcs[static_cast<std::size_t>(index)]) refuse_block(descriptor_.path(), *file_, index);
+  if (crc32c(0, bytes) != file_->crcs[static_cast<std::size_t>(index)])
+    throw_damaged(descriptor_.path(), *file_, index);
   current_ = index;
   return bytes;
 }
@@ -174,10 +175,10 @@ std::uint64_t overlap(std::uint64_t a, std::uint64_t n, std::uint64_t first, std
   return from < to ? to - from : 0;
 }
 
-std::vector<Job> jobs_of(const std::vector<StateFile>& files, const std::vector<Extent>& extents) {
+std::vector<Job> jobs_of(const std::vector<StateFile>& files, const std::vector<StateRange>& extents) {
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    const Extent& e = extents[i];
+    const StateRange& e = extents[i];
     if (e.bytes == 0) continue;
     for (std::uint64_t b = e.offset / block_bytes; b <= (e.offset + e.bytes - 1) / block_bytes; ++b) {
       if (!jobs.empty() && jobs.back().file == e.file && jobs.back().block == b) jobs.back().last = i + 1;
@@ -199,8 +200,8 @@ std::vector<Job> jobs_of(const std::vector<StateFile>& files, const std::vector<
 }
 
 /// Copies to `extents` what they take of [offset, offset + bytes.size()).
-void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<const Extent> extents) {
-  for (const Extent& e : extents)
+void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<const StateRange> extents) {
+  for (const StateRange& e : extents)
     if (const std::uint64_t n = overlap(e.offset, e.bytes, offset, offset + bytes.size()); n > 0) {
       const std::uint64_t first = std::max(offset, e.offset);
       copy_now(e.device, e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(n));
@@ -208,12 +209,12 @@ void take(std::span<const std::byte> bytes, std::uint64_t offset, std::span<cons
 }
 
 /// Threads that share out the jobs.
-class ExtentReader {
+class RangeReader {
  public:
-  ExtentReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-               const std::vector<Extent>& extents)
+  RangeReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+              const std::vector<StateRange>& extents)
       : paths_(paths), files_(files), extents_(extents), jobs_(jobs_of(files, extents)), error_at_(jobs_.size()) {}
-  ExtentsRead run(int threads) {
+  RangesRead run(int threads) {
     std::vector<std::thread> others;
     for (int t = 1; t < threads; ++t) others.emplace_back([this] { work(); });
     work();
@@ -227,7 +228,7 @@ class ExtentReader {
     std::unique_ptr<BlockReader> reader;
     int open = -1;
     std::uint64_t bytes = 0;
-    std::vector<BlockPiece> shared;
+    std::vector<RangeChecksum> shared;
     for (std::size_t i = next_++; i < jobs_.size(); i = next_++) {
       const Job& job = jobs_[i];
       const auto f = static_cast<std::size_t>(job.file);
@@ -251,11 +252,11 @@ class ExtentReader {
     read_.bytes += bytes;
     read_.shared.insert(read_.shared.end(), shared.begin(), shared.end());
   }
-  void do_job(BlockReader& reader, const Job& job, std::vector<BlockPiece>& shared) const {
+  void do_job(BlockReader& reader, const Job& job, std::vector<RangeChecksum>& shared) const {
     const std::span extents = std::span(extents_).subspan(job.first, job.last - job.first);
     const std::uint64_t first = job.block * block_bytes, last = first + block_bytes;
     if (job.whole) return take(reader.block(job.block), first, extents);
-    for (const Extent& e : extents) {
+    for (const StateRange& e : extents) {
       const std::uint64_t from = std::max(first, e.offset), to = std::min(last, e.offset + e.bytes);
       const auto bytes = reader.unchecked(from, to);
       copy_now(e.device, e.memory + (from - e.offset), bytes.data(), bytes.size());
@@ -265,25 +266,25 @@ class ExtentReader {
 
   const std::vector<std::string>& paths_;
   const std::vector<StateFile>& files_;
-  const std::vector<Extent>& extents_;
+  const std::vector<StateRange>& extents_;
   std::vector<Job> jobs_;
   std::atomic<std::size_t> next_{0};
   std::mutex mutex_;
-  ExtentsRead read_;
+  RangesRead read_;
   std::exception_ptr error_;
   std::size_t error_at_;
 };
 
 }  // namespace
 
-ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                         const std::vector<Extent>& extents, int threads) {
-  return ExtentReader(paths, files, extents).run(threads);
+RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                       const std::vector<StateRange>& extents, int threads) {
+  return RangeReader(paths, files, extents).run(threads);
 }
 
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                  std::vector<BlockPiece> pieces) {
-  const auto key = [](const BlockPiece& p) { return std::tuple(p.file, p.offset, p.bytes, p.crc); };
+                  std::vector<RangeChecksum> pieces) {
+  const auto key = [](const RangeChecksum& p) { return std::tuple(p.file, p.offset, p.bytes, p.crc); };
   std::ranges::sort(pieces, {}, key);
   const auto twice = std::ranges::unique(pieces, {}, key);  // replicas read the same bytes
   pieces.erase(twice.begin(), twice.end());
@@ -307,7 +308,7 @@ void check_shared(const std::vector<std::string>& paths, const std::vector<State
       at += piece->bytes;
     }
     fill_to(last);
-    if (!whole || crc != file.crcs[static_cast<std::size_t>(block)]) refuse_block(paths[f], file, block);
+    if (!whole || crc != file.crcs[static_cast<std::size_t>(block)]) throw_damaged(paths[f], file, block);
   }
 }
 

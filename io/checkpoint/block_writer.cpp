@@ -135,7 +135,7 @@ class BlockWriter::DeviceCopy {
  public:
   DeviceCopy(Device device, std::size_t units)
       : there_(units), stream_("snapshot", Stream::Mode::immediate, device, Priority::normal) {
-    settle(device);  // the updates before
+    synchronize(device);  // the updates before
   }
   ~DeviceCopy() {
     try {
@@ -155,11 +155,11 @@ class BlockWriter::DeviceCopy {
   Stream stream_;
 };
 
-BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents,
+BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& extents,
                          std::span<std::byte> snapshot, int threads, std::function<void()> last)
     : last_(std::move(last)) {
   int units = 0;
-  for (const Extent& e : extents) {
+  for (const StateRange& e : extents) {
     units = std::max(units, e.unit + 1);
     for (std::uint64_t done = 0; done < e.bytes;) {
       const std::uint64_t offset = e.offset + done, n = std::min(e.bytes - done, block_bytes - offset % block_bytes);
@@ -178,7 +178,7 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
   for (std::size_t i = 0; i < chunks_.size(); ++i) of_unit_[static_cast<std::size_t>(chunks_[i].unit)].push_back(i);
   if (!snapshot.empty() && !chunks_.empty() && chunks_.front().device != host_device) copy_from_device();
   for (std::size_t f = 0; f < paths.size(); ++f) {
-    const bool used = std::ranges::any_of(extents, [&](const Extent& e) { return e.file == static_cast<int>(f); });
+    const bool used = std::ranges::any_of(extents, [&](const StateRange& e) { return e.file == static_cast<int>(f); });
     targets_.push_back(used ? std::make_unique<Target>(paths[f]) : nullptr);
   }
   const int count = std::max(1, threads);
@@ -262,7 +262,7 @@ void BlockWriter::work() {
 }
 
 void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
-  BlockPiece& piece = pieces_[i];
+  RangeChecksum& piece = pieces_[i];
   if (copy_) copy_->wait(static_cast<std::size_t>(chunks_[i].unit));
   else if (chunks_[i].device != host_device)
     memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));

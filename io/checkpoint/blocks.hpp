@@ -17,19 +17,19 @@
 namespace tessera::io {
 
 /// The checksum of some bytes inside one block of a file, as their writer took it from memory.
-struct BlockPiece {
+struct RangeChecksum {
   std::uint32_t file = 0, crc = 0;
   std::uint64_t offset = 0, bytes = 0;
 };
 
 /// To and from the bytes that ranks send each other.
-[[nodiscard]] std::string pack_pieces(const std::vector<BlockPiece>& pieces);
-[[nodiscard]] std::vector<BlockPiece> unpack_pieces(const std::vector<std::string>& of_ranks);
+[[nodiscard]] std::string pack_checksums(const std::vector<RangeChecksum>& pieces);
+[[nodiscard]] std::vector<RangeChecksum> unpack_checksums(const std::vector<std::string>& of_ranks);
 
 /// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order,
 /// none across the end of a block or of a data set. Throws Error (internal) at the first byte that nobody or two have
 /// written.
-void join_pieces(std::vector<BlockPiece> pieces, std::vector<StateFile>& files);
+void join_checksums(std::vector<RangeChecksum> pieces, std::vector<StateFile>& files);
 
 /// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the
 /// file system can (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the
@@ -41,8 +41,8 @@ class BlockWriter {
   /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update
   /// may copy to (the sum of the extents' bytes); empty: it waits instead. `last` runs on one of the threads when all
   /// is written and synced; what it throws is the writer's error.
-  BlockWriter(const std::vector<std::string>& paths, const std::vector<Extent>& extents, std::span<std::byte> snapshot,
-              int threads, std::function<void()> last = {});
+  BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& extents,
+              std::span<std::byte> snapshot, int threads, std::function<void()> last = {});
   /// Waits for what is being written, gives up the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
@@ -55,7 +55,7 @@ class BlockWriter {
   /// Waits until then; throws the first error.
   void wait();
   /// After wait(): the checksums, in order of (file, offset).
-  [[nodiscard]] const std::vector<BlockPiece>& pieces() const { return pieces_; }
+  [[nodiscard]] const std::vector<RangeChecksum>& pieces() const { return pieces_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Bytes that before_update had to copy; of a device's memory all.
   [[nodiscard]] std::uint64_t copied() const { return copied_; }
@@ -81,7 +81,7 @@ class BlockWriter {
 
   std::function<void()> last_;
   std::vector<std::unique_ptr<Target>> targets_;
-  std::vector<BlockPiece> pieces_;  // of the chunk of the same index
+  std::vector<RangeChecksum> pieces_;  // of the chunk of the same index
   std::vector<Chunk> chunks_;
   std::vector<std::vector<std::size_t>> of_unit_;
   std::unique_ptr<DeviceCopy> copy_;  // where the memory is a device's, and there is a snapshot
@@ -126,20 +126,20 @@ class BlockReader {
   std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
 };
 
-/// What read_extents has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as
+/// What read_ranges has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as
 /// well.
-struct ExtentsRead {
+struct RangesRead {
   std::uint64_t bytes = 0;
-  std::vector<BlockPiece> shared;
+  std::vector<RangeChecksum> shared;
 };
 /// Fills the extents from the files on `threads` threads; no byte is read twice by ranks that hold different
 /// ones. A block whose data are all in `extents` is checked here, the rest by check_shared, which has to follow.
 /// Throws Error (data) as BlockReader.
-[[nodiscard]] ExtentsRead read_extents(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                                       const std::vector<Extent>& extents, int threads);
+[[nodiscard]] RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                                     const std::vector<StateRange>& extents, int threads);
 /// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read
 /// here. Throws Error (data), E123.
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                  std::vector<BlockPiece> pieces);
+                  std::vector<RangeChecksum> pieces);
 
 }  // namespace tessera::io

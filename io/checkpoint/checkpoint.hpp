@@ -23,7 +23,7 @@ struct SaveRequest {
   bool compare_replicas =
       true;  // the same on every rank: refuse to save where replicas differ; reads all of the state once more
   std::uint64_t file_bytes = default_file_bytes;
-  std::vector<AttachmentText> attachments;
+  std::vector<AuxiliaryFile> attachments;
   std::string training = "{}", may_differ = "{}";  // JSON objects; rank 0's count
   std::span<std::byte> snapshot;                   // empty: memory must stay as it is until commit
   int threads = 2;                                 // that write, on this rank
@@ -94,6 +94,6 @@ class CheckpointReader {
 void check_headers(const std::string& directory, const Manifest& manifest);
 
 /// An attachment's text, checked (E123). No World. Throws Error (data).
-[[nodiscard]] std::string read_attachment(const std::string& directory, const Attachment& attachment);
+[[nodiscard]] std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& attachment);
 
 }  // namespace tessera::io

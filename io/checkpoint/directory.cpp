@@ -132,7 +132,7 @@ void read_through(const std::string& directory, const Manifest& manifest) {
     BlockReader reader(directory + "/" + file.name, file);
     for (std::uint64_t b = 0; b < file.crcs.size(); ++b) (void)reader.block(b);
   }
-  for (const auto& a : manifest.attachments) (void)read_attachment(directory, a);
+  for (const auto& a : manifest.attachments) (void)read_auxiliary_file(directory, a);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/config/json_file.hpp"
 #include "io/file/crc32c.hpp"
+#include "io/file/text_file.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -21,7 +21,7 @@ Manifest read_manifest(const std::string& directory) {
   if (::stat(path.c_str(), &there) != 0 && errno == ENOENT)
     throw Error(ExitCode::data,
                 "E130 " + directory + " has no " + manifest_name + ": it is no checkpoint, or its save did not end");
-  Manifest manifest = parse_manifest(read_text(path, largest_manifest), path);
+  Manifest manifest = parse_manifest(read_text(path, max_manifest_bytes), path);
   const auto check = [&](const std::string& name, std::uint64_t bytes) {
     const std::string file = directory + "/" + name;
     if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
@@ -52,7 +52,7 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
     }
     check(file.bytes);
     // Only now: the library is not made for damaged headers.
-    const Hdf5Catalogue catalogue = read_hdf5(path);
+    const Hdf5Contents catalogue = read_hdf5(path);
     if (catalogue.datasets != file.datasets)
       throw Error(ExitCode::data, "E122 " + path + " does not hold the data sets that the manifest says");
     const auto number = [&](const char* name) {
@@ -67,7 +67,7 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
   }
 }
 
-std::string read_attachment(const std::string& directory, const Attachment& attachment) {
+std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& attachment) {
   const std::string path = directory + "/" + attachment.name;
   std::string text = read_text(path, static_cast<std::size_t>(attachment.bytes));
   if (text.size() != attachment.bytes || crc32c(0, std::as_bytes(std::span(text))) != attachment.crc)
@@ -78,14 +78,14 @@ std::string read_attachment(const std::string& directory, const Attachment& atta
 CheckpointReader::CheckpointReader(World& world, std::string directory)
     : world_(world), directory_(std::move(directory)) {
   std::string text;
-  world_.together([&] {
+  world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
     const Manifest manifest = read_manifest(directory_);
     check_headers(directory_, manifest);
-    for (const Attachment& a : manifest.attachments) (void)read_attachment(directory_, a);
+    for (const AuxiliaryFileRecord& a : manifest.attachments) (void)read_auxiliary_file(directory_, a);
     text = manifest_text(manifest);
   });
-  manifest_ = parse_manifest(world_.from_root(text), directory_ + "/" + manifest_name);
+  manifest_ = parse_manifest(world_.broadcast(text), directory_ + "/" + manifest_name);
 }
 
 std::vector<std::string> CheckpointReader::paths() const {
@@ -95,13 +95,13 @@ std::vector<std::string> CheckpointReader::paths() const {
 }
 
 std::string CheckpointReader::attachment(const std::string& name) const {
-  const auto found = std::ranges::find(manifest_.attachments, name, &Attachment::name);
+  const auto found = std::ranges::find(manifest_.attachments, name, &AuxiliaryFileRecord::name);
   if (found == manifest_.attachments.end()) return {};
   std::string text;
-  world_.together([&] {
-    if (world_.rank() == 0) text = read_attachment(directory_, *found);
+  world_.run_and_agree([&] {
+    if (world_.rank() == 0) text = read_auxiliary_file(directory_, *found);
   });
-  return world_.from_root(text);
+  return world_.broadcast(text);
 }
 
 LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
@@ -109,15 +109,15 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
   const auto begin = std::chrono::steady_clock::now();
   LoadReport report;
   std::uint64_t bytes = 0;
-  std::vector<BlockPiece> shared;
-  world_.together([&] {
+  std::vector<RangeChecksum> shared;
+  world_.run_and_agree([&] {
     if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
       throw Error(
           ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
           "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
     const auto extents = [&] {
       try {
-        return extents_of(params, layout, shards, manifest_.files, 0, 1);
+        return state_ranges(params, layout, shards, manifest_.files, 0, 1);
       } catch (const Error& error) { throw Error(error.code(), directory_ + ": " + error.line()); }
     }();
     for (const StateView& view : shards)
@@ -130,14 +130,14 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
             if (from < to)
               clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
           }
-    for (const Extent& e : extents) bytes += e.bytes;
-    ExtentsRead read = read_extents(paths(), manifest_.files, extents, threads);
+    for (const StateRange& e : extents) bytes += e.bytes;
+    RangesRead read = read_ranges(paths(), manifest_.files, extents, threads);
     report.bytes_read = read.bytes;
     shared = std::move(read.shared);
   });
-  const std::vector<std::string> all = world_.to_root(pack_pieces(shared));
-  world_.together([&] {
-    if (world_.rank() == 0) check_shared(paths(), manifest_.files, unpack_pieces(all));
+  const std::vector<std::string> all = world_.gather(pack_checksums(shared));
+  world_.run_and_agree([&] {
+    if (world_.rank() == 0) check_shared(paths(), manifest_.files, unpack_checksums(all));
   });
   report.bytes = static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -92,7 +92,7 @@ class Reader {
     const std::string name = text(object, "name");
     if (name.empty() || name == "." || name == ".." || name == manifest_name || name.size() > 255 ||
         name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
-      refuse("E110", shown(name) + " leaves the checkpoint's directory");
+      refuse("E110", quote_name(name) + " leaves the checkpoint's directory");
     return name;
   }
 
@@ -104,18 +104,18 @@ Hdf5Dataset parse_dataset(const Reader& read, const Json& json) {
   Hdf5Dataset d;
   d.path = read.text(json, "path");
   const SafetensorsType* type = find_safetensors_type(read.text(json, "dtype"));
-  if (type == nullptr || !type->known) read.refuse("E122", shown(d.path) + " has a type that is not known");
+  if (type == nullptr || !type->known) read.refuse("E122", quote_name(d.path) + " has a type that is not known");
   d.dtype = type->dtype;
   std::uint64_t bytes = size_of(d.dtype);
   for (const Json& n : read.list(json, "shape")) {
     const std::uint64_t extent = read.number(n, "shape");
     d.shape.push_back(static_cast<std::int64_t>(extent));
     if (__builtin_mul_overflow(bytes, extent, &bytes))
-      read.refuse("E122", "the shape of " + shown(d.path) + " overflows 2^63 bytes");
+      read.refuse("E122", "the shape of " + quote_name(d.path) + " overflows 2^63 bytes");
   }
   d.offset = read.member(json, "offset");
   d.bytes = read.member(json, "bytes");
-  if (d.bytes != bytes) read.refuse("E122", "the shape of " + shown(d.path) + " does not make its bytes");
+  if (d.bytes != bytes) read.refuse("E122", "the shape of " + quote_name(d.path) + " does not make its bytes");
   return d;
 }
 
@@ -125,13 +125,14 @@ StateFile parse_file(const Reader& read, const Json& json) {
   file.bytes = read.member(json, "bytes");
   const std::string crcs = read.text(json, "crc32c");
   const std::uint64_t blocks = file.bytes / block_bytes + (file.bytes % block_bytes != 0 ? 1 : 0);
-  if (crcs.size() != 8 * blocks) read.refuse("E122", shown(file.name) + " has not a checksum for each of its blocks");
+  if (crcs.size() != 8 * blocks)
+    read.refuse("E122", quote_name(file.name) + " has not a checksum for each of its blocks");
   for (std::size_t i = 0; i < crcs.size(); i += 8) file.crcs.push_back(read.hex(std::string_view(crcs).substr(i, 8)));
   std::uint64_t end = 0;
   for (const Json& dataset : read.list(json, "datasets")) {
     Hdf5Dataset d = parse_dataset(read, dataset);
     if (d.offset < end || d.offset > file.bytes || d.bytes > file.bytes - d.offset)
-      read.refuse("E122", shown(d.path) + " overlaps another data set or the end of " + shown(file.name));
+      read.refuse("E122", quote_name(d.path) + " overlaps another data set or the end of " + quote_name(file.name));
     end = d.offset + d.bytes;
     file.datasets.push_back(std::move(d));
     file.dataset_crcs.push_back(read.checksum(dataset));
@@ -179,7 +180,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
                                static_cast<unsigned long long>(read.member(json, "version")),
                                static_cast<long long>(format_version)));
   for (const Json& feature : read.list(json, "features_required"))
-    read.refuse("E133", "it needs " + (feature.is_string() ? shown(feature.get<std::string>()) : "a feature") +
+    read.refuse("E133", "it needs " + (feature.is_string() ? quote_name(feature.get<std::string>()) : "a feature") +
                             ", which this program does not have");
   Manifest manifest;
   manifest.step = static_cast<std::int64_t>(read.member(json, "step"));
@@ -199,13 +200,13 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   }
   std::ranges::sort(names);
   if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
-    read.refuse("E122", shown(*twice) + " is named twice");
+    read.refuse("E122", quote_name(*twice) + " is named twice");
   manifest.training = read.object_text(json, "training");
   manifest.may_differ = read.object_text(json, "may_differ");
   return manifest;
 }
 
-std::string what_lies_in(const StateFile& file, std::uint64_t first, std::uint64_t last) {
+std::string describe_range(const StateFile& file, std::uint64_t first, std::uint64_t last) {
   const Hdf5Dataset *from = nullptr, *to = nullptr;
   std::size_t count = 0;
   for (const auto& d : file.datasets)

@@ -12,8 +12,8 @@
 namespace tessera::io {
 
 inline constexpr const char* manifest_name = "manifest.json";
-inline constexpr std::size_t largest_manifest = std::size_t{256} << 20;  // bytes; a longer file is no manifest
-inline constexpr std::uint64_t block_bytes = 4u << 20;                   // of a file: what one CRC covers
+inline constexpr std::size_t max_manifest_bytes = std::size_t{256} << 20;  // bytes; a longer file is no manifest
+inline constexpr std::uint64_t block_bytes = 4u << 20;                     // of a file: what one CRC covers
 
 /// An HDF5 file of the checkpoint, with a CRC32C for each block of it: headers, gaps and data.
 struct StateFile {
@@ -25,7 +25,7 @@ struct StateFile {
 };
 
 /// A small file that belongs to the model: config.json, tokenizer.json, …
-struct Attachment {
+struct AuxiliaryFileRecord {
   std::string name;
   std::uint64_t bytes = 0;
   std::uint32_t crc = 0;
@@ -35,7 +35,7 @@ struct Manifest {
   std::int64_t step = 0;
   bool optimizer = false;  // moments are there, not the model alone
   std::vector<StateFile> files;
-  std::vector<Attachment> attachments;
+  std::vector<AuxiliaryFileRecord> attachments;
   std::string training;    // JSON object: what a run goes on with; equal for equal states
   std::string may_differ;  // JSON object: all that may differ between equal states (run, world, mesh, times)
 };
@@ -54,6 +54,6 @@ struct Manifest {
 }
 /// The data sets that have bytes in [first, last) of the file, as words: "/model/wte.weight", "3 data sets from …
 /// to …", or "the file's headers".
-[[nodiscard]] std::string what_lies_in(const StateFile& file, std::uint64_t first, std::uint64_t last);
+[[nodiscard]] std::string describe_range(const StateFile& file, std::uint64_t first, std::uint64_t last);
 
 }  // namespace tessera::io

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 /// Of what lies anywhere: a device's memory by way of a window.
 std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::size_t count) {
   if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
-  std::vector<float> window(std::min(count, host_window_bytes / sizeof(float)));
+  std::vector<float> window(std::min(count, host_staging_bytes / sizeof(float)));
   for (std::size_t done = 0; done < count; done += window.size()) {
     const std::span piece(window.data(), std::min(window.size(), count - done));
     copy_now(device, piece.data(), data + done, piece.size_bytes());
@@ -37,8 +37,8 @@ void compare_replicas(World& world, const SaveRequest& request) {
         if (data != nullptr)
           crc = crc_of(crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
   }
-  const std::vector<std::string> all = world.to_root(strfmt("%d %08x", request.shards.front().shard, crc));
-  world.together([&] {
+  const std::vector<std::string> all = world.gather(strfmt("%d %08x", request.shards.front().shard, crc));
+  world.run_and_agree([&] {
     std::unordered_map<std::string, std::size_t> first;  // of a shard's replicas
     for (std::size_t r = 0; r < all.size(); ++r) {
       const std::size_t q = first.try_emplace(all[r].substr(0, all[r].find(' ')), r).first->second;
@@ -66,10 +66,10 @@ struct CheckpointSave::Parts {
                              .attachments = request.attachments}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
-    const auto extents = extents_of(request.params, *request.layout, request.shards, transaction.files(),
-                                    request.replica, request.replicas);
+    const auto extents = state_ranges(request.params, *request.layout, request.shards, transaction.files(),
+                                      request.replica, request.replicas);
     const auto last = [this] { transaction.sync_layout(); };
-    world.together([&] {
+    world.run_and_agree([&] {
       writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last);
     });
   }
@@ -93,7 +93,7 @@ bool CheckpointSave::finished() const { return parts_->writer->finished(); }
 
 SaveReport CheckpointSave::commit() {
   Parts& p = *parts_;
-  p.world.together([&] { p.writer->wait(); });
+  p.world.run_and_agree([&] { p.writer->wait(); });
   p.transaction.commit(p.writer->pieces(), p.training, p.may_differ);
   return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count(), p.writer->copied(),
           p.writer->cpu_seconds()};

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "io/file/file.hpp"
-#include "runtime/shard/share.hpp"
+#include "runtime/shard/replica_segments.hpp"
 
 namespace tessera::io {
 
@@ -23,7 +23,7 @@ std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool 
   for (int k = 0; k < (optimizer ? num_state_kinds : 1); ++k)
     for (const ParamSpec& p : params) {
       if (p.name.empty() || p.name.find('/') != std::string::npos || p.name == "." || p.name.size() > 1024)
-        throw Error(ExitCode::data, shown(p.name) + " cannot be the name of a data set");
+        throw Error(ExitCode::data, quote_name(p.name) + " cannot be the name of a data set");
       Hdf5Dataset d{.path = group_of(static_cast<StateKind>(k)) + p.name, .dtype = DType::f32, .shape = {}};
       for (int i = 0; i < p.shape.rank(); ++i) d.shape.push_back(p.shape[i]);
       d.bytes = static_cast<std::uint64_t>(p.numel()) * sizeof(float);
@@ -94,16 +94,16 @@ class Places {
 
 }  // namespace
 
-std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                               std::span<const StateView> shards, const std::vector<StateFile>& files, int replica,
-                               int replicas) {
+std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                                     std::span<const StateView> shards, const std::vector<StateFile>& files,
+                                     int replica, int replicas) {
   const bool moments = !shards.empty() && shards.front().data[1] != nullptr;
   const int kinds = moments ? num_state_kinds : 1;
   const Places places(params, files, kinds);
-  std::vector<Extent> extents;
+  std::vector<StateRange> extents;
   for (const StateView& view : shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
-    for (const auto& s : shard::replica_share(layout, view.unit, view.shard, replica, replicas))
+    for (const auto& s : shard::replica_segments(layout, view.unit, view.shard, replica, replicas))
       for (int k = 0; k < kinds; ++k) {
         const Place& place = places.at(k, s.param);
         extents.push_back(
@@ -112,7 +112,7 @@ std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::S
              reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
       }
   }
-  std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
+  std::ranges::sort(extents, [](const StateRange& a, const StateRange& b) {
     return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
   });
   return extents;

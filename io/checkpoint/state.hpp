@@ -33,7 +33,7 @@ struct StateView {
                                                       std::uint64_t file_bytes);
 
 /// A stretch of memory and its place in a file; both contiguous.
-struct Extent {
+struct StateRange {
   int file = 0;
   std::uint64_t offset = 0, bytes = 0;
   std::byte* memory = nullptr;
@@ -41,10 +41,10 @@ struct Extent {
   Device device;
 };
 /// Of these shards, in order of (file, offset). `replica` of `replicas`: only its share of each
-/// (shard::replica_share). Throws Error (data) listing what `files` lack, or hold in another shape or type, and what
+/// (shard::replica_segments). Throws Error (data) listing what `files` lack, or hold in another shape or type, and what
 /// they hold beyond it in the groups of `optimizer`.
-[[nodiscard]] std::vector<Extent> extents_of(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                                             std::span<const StateView> shards, const std::vector<StateFile>& files,
-                                             int replica, int replicas);
+[[nodiscard]] std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                                                   std::span<const StateView> shards,
+                                                   const std::vector<StateFile>& files, int replica, int replicas);
 
 }  // namespace tessera::io

@@ -28,7 +28,7 @@ void write_whole(const std::string& path, const std::string& text, Durable durab
 
 /// Pieces of bytes that no data set has: cut at blocks.
 void add_pieces(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes,
-                std::vector<BlockPiece>& pieces) {
+                std::vector<RangeChecksum>& pieces) {
   while (!bytes.empty()) {
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), block_bytes - offset % block_bytes));
     pieces.push_back({file, crc32c(0, bytes.first(n)), offset, n});
@@ -76,14 +76,14 @@ std::vector<std::string> CheckpointTransaction::paths() const {
 
 CheckpointTransaction::CheckpointTransaction(World& world, Spec spec) : world_(world), spec_(std::move(spec)) {
   try {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() == 0) lay_out();
     });
   } catch (...) {
     if (world_.rank() == 0) remove_tree_quietly(temporary());
     throw;
   }
-  unpack(world_.from_root(packed(spec_.files)), spec_.files);
+  unpack(world_.broadcast(packed(spec_.files)), spec_.files);
   for (StateFile& f : spec_.files) std::ranges::sort(f.datasets, {}, &Hdf5Dataset::offset);
 }
 
@@ -96,7 +96,7 @@ void CheckpointTransaction::lay_out() {
   if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
   for (std::size_t f = 0; f < spec_.files.size(); ++f) {
     StateFile& file = spec_.files[f];
-    const Hdf5Skeleton skeleton =
+    const Hdf5Layout skeleton =
         lay_out_hdf5(file.datasets, {{"format", "tessera-checkpoint", 0},
                                      {"version", {}, 1},
                                      {"step", {}, spec_.step},
@@ -122,15 +122,15 @@ void CheckpointTransaction::sync_layout() {
   synced_ = true;  // the directory's entries come with the manifest
 }
 
-void CheckpointTransaction::commit(const std::vector<BlockPiece>& pieces, const std::string& training,
+void CheckpointTransaction::commit(const std::vector<RangeChecksum>& pieces, const std::string& training,
                                    const std::string& may_differ) {
-  const std::vector<std::string> all = world_.to_root(pack_pieces(pieces));
-  world_.together([&] {
+  const std::vector<std::string> all = world_.gather(pack_checksums(pieces));
+  world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
     sync_layout();
-    std::vector<BlockPiece> joined = unpack_pieces(all);
+    std::vector<RangeChecksum> joined = unpack_checksums(all);
     joined.insert(joined.end(), headers_.begin(), headers_.end());
-    join_pieces(std::move(joined), spec_.files);
+    join_checksums(std::move(joined), spec_.files);
     Manifest manifest{.step = spec_.step,
                       .optimizer = spec_.optimizer,
                       .files = spec_.files,

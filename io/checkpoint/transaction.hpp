@@ -14,7 +14,7 @@
 namespace tessera::io {
 
 /// A small file of the model that goes with it, by name and content.
-struct AttachmentText {
+struct AuxiliaryFile {
   std::string name, text;
 };
 
@@ -25,7 +25,7 @@ class CheckpointTransaction {
     std::int64_t step = 0;
     bool optimizer = false;
     std::vector<StateFile> files;  // plan_state_files
-    std::vector<AttachmentText> attachments;
+    std::vector<AuxiliaryFile> attachments;
     std::string aside = {};  // where a directory that stands there goes; "": it is removed
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes
@@ -47,7 +47,7 @@ class CheckpointTransaction {
   /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be
   /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps aside
   /// (Spec::aside). `training` and `may_differ` are rank 0's. Throws Error (data) on every rank alike.
-  void commit(const std::vector<BlockPiece>& pieces, const std::string& training, const std::string& may_differ);
+  void commit(const std::vector<RangeChecksum>& pieces, const std::string& training, const std::string& may_differ);
 
  private:
   void lay_out();
@@ -56,7 +56,7 @@ class CheckpointTransaction {
 
   World& world_;
   Spec spec_;
-  std::vector<BlockPiece> headers_;  // rank 0: of the bytes that no data set has
+  std::vector<RangeChecksum> headers_;  // rank 0: of the bytes that no data set has
   bool open_ = true, synced_ = false;
 };
 

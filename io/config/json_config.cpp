@@ -66,7 +66,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(std::string& name) override {
     if (const ConfigNode* before = open_.back()->find(name); before != nullptr)
-      throw refuse(position_.line, shown(name) + strfmt(" is given twice (before in line %d)", before->line));
+      throw refuse(position_.line, quote_name(name) + strfmt(" is given twice (before in line %d)", before->line));
     if (open_.back()->entries.size() == max_config_entries)
       throw refuse(position_.line, strfmt("a table of more than %zu entries", max_config_entries));
     open_.back()->entries.push_back({name, ConfigNode{.line = position_.line}});

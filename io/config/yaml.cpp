@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/config/json_file.hpp"
 #include "io/file/file.hpp"
+#include "io/file/text_file.hpp"
 
 namespace tessera::io {
 
@@ -140,7 +140,7 @@ class Reader {
   static void add_entry(ConfigNode& map, const std::string& key, int line, const std::string& source) {
     if (const ConfigNode* before = map.find(key); before != nullptr)
       throw refuse(source, static_cast<std::size_t>(line),
-                   shown(key) + strfmt(" is given twice (before in line %d)", before->line), "Keep one of them");
+                   quote_name(key) + strfmt(" is given twice (before in line %d)", before->line), "Keep one of them");
     if (map.entries.size() == max_config_entries)
       throw refuse(source, static_cast<std::size_t>(line),
                    strfmt("a table of more than %zu entries", max_config_entries));

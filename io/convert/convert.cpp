@@ -17,14 +17,14 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 /// What rank 0 finds before anything is made, and the name that what stands there will get.
 std::string prepare(World& world, const ConvertTarget& target, std::uint64_t bytes) {
   std::string aside;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     for (const auto& a : target.attachments) bytes += a.text.size();
     check_space(target.directory, bytes);
     std::error_code failed;
-    if (target.replace && fs::exists(target.directory, failed)) aside = name_aside(target.directory);
+    if (target.replace && fs::exists(target.directory, failed)) aside = backup_path(target.directory);
   });
-  return world.from_root(aside);
+  return world.broadcast(aside);
 }
 
 /// Writes, and compares if that is wanted; fills in the times.
@@ -40,9 +40,9 @@ void carry_out(World& world, Conversion& conversion, const ConvertTarget& target
 
 }  // namespace
 
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source,
+ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                     StreamOptions options) {
+                                     ConvertOptions options) {
   std::vector<SafetensorsTensor> planned;
   for (const ConvertTensor& t : tensors) planned.push_back({t.name, t.dtype, t.shape});
   const ModelFiles files = plan_model_files(planned, target.max_file_bytes);
@@ -62,13 +62,13 @@ ConvertReport convert_to_safetensors(World& world, const StoredTensors& source,
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
   directory.commit(target.attachments, aside);
-  report.moved_aside = aside;
+  report.backup = aside;
   return report;
 }
 
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source,
+ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
                                     const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                    StreamOptions options) {
+                                    ConvertOptions options) {
   std::vector<ParamSpec> params;
   std::map<std::string, const ConvertTensor*> by_path;
   for (const ConvertTensor& t : tensors) {
@@ -103,7 +103,7 @@ ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source,
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
   transaction.commit(conversion.pieces(), "{}", target.may_differ);
-  report.moved_aside = aside;
+  report.backup = aside;
   return report;
 }
 

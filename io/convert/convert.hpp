@@ -5,8 +5,8 @@
 
 #include <span>
 
+#include "io/convert/conversion.hpp"
 #include "io/convert/output.hpp"
-#include "io/convert/stream.hpp"
 #include "runtime/base/param.hpp"
 
 namespace tessera::io {
@@ -15,18 +15,18 @@ struct ConvertReport {
   std::uint64_t bytes = 0;  // of the output's weights
   std::int64_t tensors = 0;
   int files = 0;
-  std::string moved_aside;    // where what stood there before has gone; "" if nothing did
+  std::string backup;         // where what stood there before has gone; "" if nothing did
   double seconds = 0;         // to write, until it is committed
   double verify_seconds = 0;  // 0: not asked for
 };
 
 struct ConvertTarget {
   std::string directory;
-  std::vector<AttachmentText> attachments;  // rank 0's count
-  bool replace = false;                     // a directory that stands there steps aside
-  bool verify = false;                      // read both sides again and compare before it is committed
-  std::uint64_t max_file_bytes = 0;         // safetensors: of a shard; checkpoint: of a state file
-  std::string may_differ = "{}";            // checkpoint: rank 0's
+  std::vector<AuxiliaryFile> attachments;  // rank 0's count
+  bool replace = false;                    // a directory that stands there steps aside
+  bool verify = false;                     // read both sides again and compare before it is committed
+  std::uint64_t max_file_bytes = 0;        // safetensors: of a shard; checkpoint: of a state file
+  std::string may_differ = "{}";           // checkpoint: rank 0's
 };
 
 /// A tensor of the output and where its elements are.
@@ -34,17 +34,17 @@ struct ConvertTensor {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  std::vector<StoredSlice> slices;
+  std::vector<TensorSlice> slices;
 };
 
 /// Throws Error (data) on every rank alike: what ModelDirectory and Conversion do, and no space (E140). Then
 /// nothing is there that was not before.
-ConvertReport convert_to_safetensors(World& world, const StoredTensors& source,
+ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                     StreamOptions options);
+                                     ConvertOptions options);
 /// Tensors are the parameters in canonical order; their dtype is fp32. Step 0, no optimizer state.
-ConvertReport convert_to_checkpoint(World& world, const StoredTensors& source,
+ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
                                     const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
-                                    StreamOptions options);
+                                    ConvertOptions options);
 
 }  // namespace tessera::io

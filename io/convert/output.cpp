@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "io/checkpoint/directory.hpp"
-#include "io/config/json_file.hpp"
-#include "io/model/companions.hpp"
+#include "io/file/text_file.hpp"
+#include "io/model/auxiliary_files.hpp"
 
 namespace tessera::io {
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 bool is_ours(const std::string& name) {
-  const auto& companions = companion_files();
+  const auto& companions = auxiliary_file_names();
   if (name == "config.json" || std::ranges::find(companions, name) != companions.end()) return true;
   return name == manifest_name || name == std::string(manifest_name) + ".tmp" || name == index_file_name ||
          (name.starts_with("model") && name.ends_with(".safetensors")) ||
@@ -92,22 +92,22 @@ void check_space(const std::string& output, std::uint64_t bytes) {
                 "Free some space, or write elsewhere");
 }
 
-std::string name_aside(const std::string& path) {
+std::string backup_path(const std::string& path) {
   std::string name = path + ".old";
   for (int n = 2; entry_exists(name); ++n) name = path + ".old." + std::to_string(n);
   return name;
 }
 
-std::vector<AttachmentText> read_model_attachments(const std::string& directory) {
-  std::vector<AttachmentText> result = {{"config.json", read_text(directory + "/config.json")}};
-  for (AttachmentText& a : read_companions(directory)) result.push_back(std::move(a));
+std::vector<AuxiliaryFile> read_model_auxiliary_files(const std::string& directory) {
+  std::vector<AuxiliaryFile> result = {{"config.json", read_text(directory + "/config.json")}};
+  for (AuxiliaryFile& a : read_auxiliary_files(directory)) result.push_back(std::move(a));
   return result;
 }
 
 ModelDirectory::ModelDirectory(World& world, std::string directory, const ModelFiles& files)
     : world_(world), directory_(std::move(directory)), files_(files) {
   try {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() != 0) return;
       remove_tree_quietly(temporary());
       if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
@@ -133,14 +133,14 @@ std::vector<std::string> ModelDirectory::paths() const {
   return paths;
 }
 
-void ModelDirectory::commit(const std::vector<AttachmentText>& attachments, const std::string& aside) {
-  world_.together([&] {
+void ModelDirectory::commit(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) {
+  world_.run_and_agree([&] {
     if (world_.rank() == 0) publish(attachments, aside);
   });
   open_ = false;
 }
 
-void ModelDirectory::publish(const std::vector<AttachmentText>& attachments, const std::string& aside) const {
+void ModelDirectory::publish(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) const {
   for (const auto& a : attachments) write_text(temporary() + "/" + a.name, a.text);
   if (!files_.index.empty()) write_text(temporary() + "/" + index_file_name, files_.index);
   sync_directory(temporary());

@@ -17,10 +17,10 @@ void check_output(const std::string& input, const std::string& output, bool repl
 /// Throws Error (data), E140, unless the file system of `output` has room for `bytes` more.
 void check_space(const std::string& output, std::uint64_t bytes);
 /// "OUT.old", or the first of "OUT.old.2", … that is not there.
-[[nodiscard]] std::string name_aside(const std::string& path);
+[[nodiscard]] std::string backup_path(const std::string& path);
 
 /// config.json, and the companions of the weights that are there. Throws Error (data): no config.json.
-[[nodiscard]] std::vector<AttachmentText> read_model_attachments(const std::string& directory);
+[[nodiscard]] std::vector<AuxiliaryFile> read_model_auxiliary_files(const std::string& directory);
 
 /// A directory of a model in safetensors. Made as DIRECTORY.tmp; one rename commits it.
 class ModelDirectory {
@@ -36,10 +36,10 @@ class ModelDirectory {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective, after all data are on stable storage: attachments, the index, then the rename. What stood there goes
   /// to `aside`. Throws Error (data) on every rank alike.
-  void commit(const std::vector<AttachmentText>& attachments, const std::string& aside);
+  void commit(const std::vector<AuxiliaryFile>& attachments, const std::string& aside);
 
  private:
-  void publish(const std::vector<AttachmentText>& attachments, const std::string& aside) const;
+  void publish(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) const;
   [[nodiscard]] std::string temporary() const { return directory_ + ".tmp"; }
 
   World& world_;

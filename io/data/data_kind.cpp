@@ -18,7 +18,7 @@ bool has_suffix(const std::string& path, std::string_view suffix) {
 
 }  // namespace
 
-void refuse_foreign(const std::string& path, std::string_view bytes) {
+void reject_unsupported(const std::string& path, std::string_view bytes) {
   struct Kind {
     const char* name;
     std::vector<std::string_view> suffixes;
@@ -54,7 +54,7 @@ std::string data_kind(const std::string& path) {
   return has_suffix(path, ".jsonl") ? "jsonl" : has_suffix(path, ".bin") ? "bin" : "text";
 }
 
-Error zero_byte(const std::string& path, std::size_t at) {
+Error zero_byte_error(const std::string& path, std::size_t at) {
   return Error(ExitCode::data, strfmt("%s is not text: byte %zu is zero", path.c_str(), at), {},
                "Give UTF-8 text, .jsonl with a \"text\" key, or llm.c .bin tokens");
 }

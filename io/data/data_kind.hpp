@@ -12,8 +12,8 @@ namespace tessera::io {
 [[nodiscard]] std::string data_kind(const std::string& path);
 /// Throws Error (data) for what is no text and no tokens, by name: Parquet, Arrow, archives, …;
 /// told by ending and by first bytes.
-void refuse_foreign(const std::string& path, std::string_view bytes);
+void reject_unsupported(const std::string& path, std::string_view bytes);
 /// The error for a text with a zero byte.
-[[nodiscard]] Error zero_byte(const std::string& path, std::size_t at);
+[[nodiscard]] Error zero_byte_error(const std::string& path, std::size_t at);
 
 }  // namespace tessera::io

@@ -52,7 +52,7 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
       largest = std::max(largest, byte);
       smallest = std::min(smallest, byte);
     }
-    if (smallest == 0) throw zero_byte(path, bytes.find('\0', at));
+    if (smallest == 0) throw zero_byte_error(path, bytes.find('\0', at));
   }
   return largest;
 }
@@ -192,7 +192,7 @@ Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer)
   for (const auto& path : paths) {
     MappedFile file(path);
     DatasetFile entry{.path = path, .bytes = file.bytes().size(), .kind = data_kind(path)};
-    refuse_foreign(path, file.bytes());
+    reject_unsupported(path, file.bytes());
     if (entry.bytes == 0) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
     if ((entry.kind == "bin") != is_bin)
       throw Error(ExitCode::data, "text and .bin tokens do not mix: " + paths.front() + " and " + path, {},

@@ -144,7 +144,7 @@ std::span<const PackedStream::Piece> PackedStream::pieces_of(std::int64_t sample
   return pieces_.subspan(first, end - first);
 }
 
-void PackedStream::add_work(std::int64_t sample, PackedWork& work) const {
+void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
   for (const Piece& piece : pieces_of(sample)) {
     work.targets += piece.targets();
     work.tokens += piece.tokens;
@@ -168,7 +168,7 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
   for (const Piece& piece : pieces_of(sample)) {
     whole_->read(piece.first, piece.tokens, to.ids + at);
     whole_->read(piece.first + 1, piece.targets(), to.targets + at);
-    if (!piece.goes_on) to.targets[at + piece.tokens - 1] = to.no_target;
+    if (!piece.continues) to.targets[at + piece.tokens - 1] = to.no_target;
     for (std::int32_t t = 0; t < piece.tokens; ++t) to.positions[at + t] = t;
     at += piece.tokens;
   }
@@ -180,7 +180,7 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
 std::uint64_t PackedStream::hash() const {
   std::uint64_t hash = hash64("packed samples");
   for (const Piece& piece : pieces_) {
-    const std::int64_t words[2] = {piece.first, piece.tokens * 2 + (piece.goes_on ? 1 : 0)};
+    const std::int64_t words[2] = {piece.first, piece.tokens * 2 + (piece.continues ? 1 : 0)};
     hash = hash64({reinterpret_cast<const char*>(words), sizeof words}, hash);
   }
   return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size_bytes()}, hash);

@@ -36,7 +36,7 @@ struct PackingCount {
 };
 
 /// What is in a sample, or in several.
-struct PackedWork {
+struct PackedCounts {
   std::int64_t targets = 0, tokens = 0, squares = 0;  // as in PackingCount
 };
 
@@ -69,7 +69,7 @@ class PackedStream final : public TokenStream {
   [[nodiscard]] const PackingCount& count() const { return count_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }  // T
   /// Adds what `sample` holds.
-  void add_work(std::int64_t sample, PackedWork& work) const;
+  void add_counts(std::int64_t sample, PackedCounts& work) const;
   /// Thread-safe, allocates nothing.
   void read_sample(std::int64_t sample, const PackedSample& to) const;
   /// Of what is in which sample: ranks compare it.
@@ -82,12 +82,12 @@ class PackedStream final : public TokenStream {
   void move_index(std::span<std::byte> room);
 
  private:
-  /// Tokens of one document that stand together; `goes_on`: the document does, behind them.
+  /// Tokens of one document that stand together; `continues`: the document does, behind them.
   struct Piece {
     std::int64_t first = 0;
     std::int32_t tokens = 0;
-    bool goes_on = false;
-    [[nodiscard]] std::int64_t targets() const { return tokens - (goes_on ? 0 : 1); }
+    bool continues = false;
+    [[nodiscard]] std::int64_t targets() const { return tokens - (continues ? 0 : 1); }
   };
   class Packer;
   void cut(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces);

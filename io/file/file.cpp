@@ -26,7 +26,7 @@ Error system_error(const std::string& verb, const std::string& path, int error_n
                to_do);
 }
 
-std::string shown(std::string_view name) {
+std::string quote_name(std::string_view name) {
   constexpr std::size_t longest = 120;
   std::string text = "\"";
   for (const char c : name.substr(0, longest)) text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;

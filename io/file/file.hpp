@@ -14,7 +14,7 @@ namespace tessera::io {
 /// Error (data): "cannot VERB PATH: what the system says". `error_number` is an errno.
 [[nodiscard]] Error system_error(const std::string& verb, const std::string& path, int error_number);
 /// A name out of a file, for a message: in quotes, control bytes as '?', at most 120 bytes.
-[[nodiscard]] std::string shown(std::string_view name);
+[[nodiscard]] std::string quote_name(std::string_view name);
 
 /// Through the page cache, or past it (O_DIRECT: offsets, lengths and memory aligned).
 enum class Cache : unsigned char { page, direct };

@@ -121,7 +121,7 @@ std::uint64_t bytes_of(const Hdf5Dataset& d) {
   std::uint64_t bytes = size_of(d.dtype);
   for (const std::int64_t n : d.shape)
     if (n < 1 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(n), &bytes))
-      throw Error(ExitCode::data, "HDF5: the shape of " + shown(d.path) + " cannot be stored");
+      throw Error(ExitCode::data, "HDF5: the shape of " + quote_name(d.path) + " cannot be stored");
   return bytes;
 }
 
@@ -146,13 +146,13 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
   std::vector<hsize_t> dims(d.shape.begin(), d.shape.end());
   const Handle space(
       dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
-      H5Sclose, "the shape of " + shown(d.path));
+      H5Sclose, "the shape of " + quote_name(d.path));
   const Handle type(file_type(d.dtype), H5Tclose, "a type");
   const Handle dataset(H5Dcreate2(file, d.path.c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT), H5Dclose,
-                       "the data set " + shown(d.path));
+                       "the data set " + quote_name(d.path));
   if (d.dtype == DType::bf16) write_text_attribute(dataset, "dtype", "bf16");
   const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) refuse("the place of " + shown(d.path));
+  if (offset == HADDR_UNDEF) refuse("the place of " + quote_name(d.path));
   d.offset = offset;
 }
 
@@ -166,7 +166,7 @@ void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
   check(H5Pset_fapl_stdio(access), "the stdio driver");
   // Superblock 2 with checksummed headers: damage in older forms crashes the library.
   check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18), "the format's version");
-  check(H5Pset_alignment(access, hdf5_aligned, hdf5_alignment), "alignment");
+  check(H5Pset_alignment(access, hdf5_aligned_from, hdf5_alignment), "alignment");
   check(H5Pset_meta_block_size(access, header_room(datasets)), "room for headers");
 #if H5_VERSION_GE(1, 10, 7)
   check(H5Pset_file_locking(access, false, true), "no file locks");
@@ -205,13 +205,13 @@ void check_names(const std::vector<Hdf5Dataset>& datasets) {
                              d.path.back() != '/' && d.path.find("//") == std::string::npos &&
                              d.path.find('\0') == std::string::npos;
     if (!well_formed || d.path.find("/./") != std::string::npos || d.path.ends_with("/."))
-      throw Error(ExitCode::data, "HDF5: " + shown(d.path) + " cannot be the name of a data set");
+      throw Error(ExitCode::data, "HDF5: " + quote_name(d.path) + " cannot be the name of a data set");
   }
 }
 
 }  // namespace
 
-Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes) {
+Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes) {
   prepare_library();
   check_names(datasets);
   std::uint64_t most = header_room(datasets) + (1u << 20);
@@ -231,13 +231,13 @@ Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<
   for (const auto& d : datasets) by_offset.push_back(&d);
   std::ranges::sort(by_offset, {}, &Hdf5Dataset::offset);
   const File file = File::open_to_read(memory.path());
-  Hdf5Skeleton skeleton;
+  Hdf5Layout skeleton;
   skeleton.file_bytes = file.size();
   std::uint64_t at = 0;
   const auto take = [&](std::uint64_t until) {
     TESSERA_ASSERT(until >= at, "data sets overlap at %llu", static_cast<unsigned long long>(until));
     if (until == at) return;
-    Hdf5Skeleton::Stretch stretch{at, std::string(until - at, '\0')};
+    Hdf5Layout::Metadata stretch{at, std::string(until - at, '\0')};
     file.read_at(at, std::as_writable_bytes(std::span(stretch.bytes)));
     skeleton.stretches.push_back(std::move(stretch));
   };
@@ -255,7 +255,7 @@ namespace {
 
 /// What a walk over a file has found, or why it stops.
 struct Walk {
-  Hdf5Catalogue catalogue;
+  Hdf5Contents catalogue;
   std::string refused;
   std::size_t objects = 0;
 };
@@ -332,29 +332,29 @@ void visit(hid_t group, const std::string& name, const std::string& path, std::u
     return;
   }
   H5L_info_t link;
-  if (H5Lget_info(group, name.c_str(), &link, H5P_DEFAULT) < 0) refuse("the link " + shown(path));
+  if (H5Lget_info(group, name.c_str(), &link, H5P_DEFAULT) < 0) refuse("the link " + quote_name(path));
   if (link.type != H5L_TYPE_HARD) {
-    walk.refused = shown(path) + (link.type == H5L_TYPE_SOFT ? " is a soft link" : " is an external link");
+    walk.refused = quote_name(path) + (link.type == H5L_TYPE_SOFT ? " is a soft link" : " is an external link");
     return;
   }
-  const Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, shown(path));
+  const Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, quote_name(path));
   switch (H5Iget_type(object)) {
     case H5I_GROUP: return walk_group(object, path, file_bytes, walk, depth + 1);
     case H5I_DATASET: {
       Hdf5Dataset d;
       d.path = path;
       if (const std::string forbidden = describe(object, file_bytes, d); !forbidden.empty())
-        walk.refused = shown(path) + " " + forbidden;
+        walk.refused = quote_name(path) + " " + forbidden;
       else walk.catalogue.datasets.push_back(std::move(d));
       return;
     }
-    default: walk.refused = shown(path) + " is a committed type"; return;
+    default: walk.refused = quote_name(path) + " is a committed type"; return;
   }
 }
 
 void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Walk& walk, int depth) {
   if (depth > 16) {
-    walk.refused = shown(prefix) + ": groups within groups without end";
+    walk.refused = quote_name(prefix) + ": groups within groups without end";
     return;
   }
   std::vector<std::string> names;
@@ -367,7 +367,7 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
               return list.size() > most_objects ? 1 : 0;
             },
             &names),
-        "the links of " + shown(prefix.empty() ? "/" : prefix));
+        "the links of " + quote_name(prefix.empty() ? "/" : prefix));
   for (const std::string& name : names) {
     if (!walk.refused.empty()) return;
     visit(group, name, prefix + "/" + name, file_bytes, walk, depth);
@@ -386,7 +386,7 @@ void read_attributes(hid_t file, Walk& walk) {
             &names),
         "the attributes");
   for (const std::string& name : names) {
-    const Handle attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose, "the attribute " + shown(name));
+    const Handle attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose, "the attribute " + quote_name(name));
     const Handle type(H5Aget_type(attribute), H5Tclose, "a type");
     const Handle space(H5Aget_space(attribute), H5Sclose, "a shape");
     Hdf5Attribute out{name, {}, 0};
@@ -399,7 +399,7 @@ void read_attributes(hid_t file, Walk& walk) {
 
 }  // namespace
 
-Hdf5Catalogue read_hdf5(const std::string& path) {
+Hdf5Contents read_hdf5(const std::string& path) {
   prepare_library();
   const std::uint64_t file_bytes = File::open_to_read(path).size();
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file properties");

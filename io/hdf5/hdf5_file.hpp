@@ -28,35 +28,34 @@ struct Hdf5Attribute {
   friend bool operator==(const Hdf5Attribute&, const Hdf5Attribute&) = default;
 };
 
-struct Hdf5Catalogue {
+struct Hdf5Contents {
   std::vector<Hdf5Dataset> datasets;      // by offset
   std::vector<Hdf5Attribute> attributes;  // by name
 };
 
-/// Offsets of data sets of hdf5_aligned bytes or more are multiples of hdf5_alignment.
-inline constexpr std::uint64_t hdf5_alignment = 4096, hdf5_aligned = 512;
+/// Offsets of data sets of hdf5_aligned_from bytes or more are multiples of hdf5_alignment.
+inline constexpr std::uint64_t hdf5_alignment = 4096, hdf5_aligned_from = 512;
 
 /// A file without its elements: what stands at the bytes that belong to no data set, zeros included.
-struct Hdf5Skeleton {
-  struct Stretch {
+struct Hdf5Layout {
+  struct Metadata {
     std::uint64_t offset = 0;
     std::string bytes;
   };
   std::uint64_t file_bytes = 0;
-  std::vector<Stretch> stretches;  // by offset; with the data sets they cover the file
+  std::vector<Metadata> stretches;  // by offset; with the data sets they cover the file
 };
 
 /// Lays out a file with these data sets and groups in checksummed form (superblock 2), without times; fills in offset
 /// and bytes. The same arguments give the same bytes in any process. In memory: nothing is written. Throws Error
 /// (data): a name that cannot be one, a file-size limit below it.
-[[nodiscard]] Hdf5Skeleton lay_out_hdf5(std::vector<Hdf5Dataset>& datasets,
-                                        const std::vector<Hdf5Attribute>& attributes);
+[[nodiscard]] Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes);
 
 /// What a file holds. Throws Error (data) naming the file: not HDF5, truncated, or a feature that could reach outside
 /// the file or run code (external storage, soft or external links, virtual data sets, filters, committed or compound
 /// types): nothing of it is followed. The library behind it is not made for hostile files: check the bytes first where
 /// a checksum is there.
-[[nodiscard]] Hdf5Catalogue read_hdf5(const std::string& path);
+[[nodiscard]] Hdf5Contents read_hdf5(const std::string& path);
 
 /// "1.10.8, parallel": the library in use.
 [[nodiscard]] std::string hdf5_version();

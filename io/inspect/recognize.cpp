@@ -18,14 +18,14 @@ namespace tessera::io {
 
 namespace fs = std::filesystem;
 
-const char* name_of(StoredKind kind) {
+const char* name_of(PathKind kind) {
   switch (kind) {
-    case StoredKind::checkpoint: return "a checkpoint";
-    case StoredKind::model: return "a model directory";
-    case StoredKind::hdf5: return "an HDF5 file";
-    case StoredKind::safetensors: return "a safetensors file";
-    case StoredKind::index: return "an index of safetensors files";
-    case StoredKind::tokens: return "a token file";
+    case PathKind::checkpoint: return "a checkpoint";
+    case PathKind::model: return "a model directory";
+    case PathKind::hdf5: return "an HDF5 file";
+    case PathKind::safetensors: return "a safetensors file";
+    case PathKind::index: return "an index of safetensors files";
+    case PathKind::tokens: return "a token file";
   }
   return "?";
 }
@@ -55,18 +55,17 @@ std::string newest_in(const std::string& directory, std::string& problem) {
   return {};
 }
 
-Located recognise_directory(const std::string& path, Prefer prefer) {
-  if (is_there(path + "/" + manifest_name)) return {StoredKind::checkpoint, path};
+LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
+  if (is_there(path + "/" + manifest_name)) return {PathKind::checkpoint, path};
   const bool model = prefer != Prefer::checkpoint &&
                      (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
-  if (model && prefer == Prefer::model) return {StoredKind::model, path};
+  if (model && prefer == Prefer::model) return {PathKind::model, path};
   // A checkpoint that never came to be one: whoever reads its manifest says so.
   const std::string name = fs::path(path).filename().string();
-  if (checkpoint_step(name) && !model) return {StoredKind::checkpoint, path};
+  if (checkpoint_step(name) && !model) return {PathKind::checkpoint, path};
   std::string problem;
-  if (std::string newest = newest_in(path, problem); !newest.empty())
-    return {StoredKind::checkpoint, std::move(newest)};
-  if (model) return {StoredKind::model, path};
+  if (std::string newest = newest_in(path, problem); !newest.empty()) return {PathKind::checkpoint, std::move(newest)};
+  if (model) return {PathKind::model, path};
   std::vector<std::pair<long, std::string>> versions;
   std::error_code failed;
   for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
@@ -75,7 +74,7 @@ Located recognise_directory(const std::string& path, Prefer prefer) {
   std::ranges::sort(versions, std::greater{});
   for (const auto& [version, directory] : versions)
     if (std::string newest = newest_in(directory, problem); !newest.empty())
-      return {StoredKind::checkpoint, std::move(newest)};
+      return {PathKind::checkpoint, std::move(newest)};
   if (!problem.empty()) throw Error(ExitCode::data, "no whole checkpoint in " + path + "; of the newest: " + problem);
   if (prefer == Prefer::checkpoint)
     throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");
@@ -83,35 +82,35 @@ Located recognise_directory(const std::string& path, Prefer prefer) {
               "Name a checkpoint-N, a run's directory, or a directory with model.safetensors");
 }
 
-Located recognise_file(const std::string& path) {
+LocatedPath recognize_file(const std::string& path) {
   const File file = File::open_to_read(path);
   std::array<unsigned char, 12> head{};
   const std::uint64_t size = file.size();
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(size, head.size()));
   file.read_at(0, std::as_writable_bytes(std::span(head).first(n)));
   static constexpr unsigned char hdf5[] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-  if (n >= sizeof hdf5 && std::memcmp(head.data(), hdf5, sizeof hdf5) == 0) return {StoredKind::hdf5, path};
+  if (n >= sizeof hdf5 && std::memcmp(head.data(), hdf5, sizeof hdf5) == 0) return {PathKind::hdf5, path};
   std::int32_t magic = 0;
   std::memcpy(&magic, head.data(), sizeof magic);
-  if (magic == 20240520 || magic == 20240801) return {StoredKind::tokens, path};
-  if (path.ends_with(".index.json")) return {StoredKind::index, path};
-  if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {StoredKind::safetensors, path};
+  if (magic == 20240520 || magic == 20240801) return {PathKind::tokens, path};
+  if (path.ends_with(".index.json")) return {PathKind::index, path};
+  if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {PathKind::safetensors, path};
   if (fs::path(path).filename() == manifest_name) {
     const std::string directory = fs::path(path).parent_path().string();
-    return {StoredKind::checkpoint, directory.empty() ? "." : directory};
+    return {PathKind::checkpoint, directory.empty() ? "." : directory};
   }
-  if (path.ends_with(".h5")) return {StoredKind::hdf5, path};
-  if (path.ends_with(".bin")) return {StoredKind::tokens, path};
+  if (path.ends_with(".h5")) return {PathKind::hdf5, path};
+  if (path.ends_with(".bin")) return {PathKind::tokens, path};
   throw Error(ExitCode::data, path + " is neither an HDF5 file, a safetensors file or index, nor a token file", {},
               "inspect, verify and diff know these, checkpoints, and model directories");
 }
 
 }  // namespace
 
-Located recognise(const std::string& path, Prefer prefer) {
+LocatedPath recognise(const std::string& path, Prefer prefer) {
   std::error_code failed;
   if (!fs::exists(path, failed)) throw system_error("read", path, failed ? failed.value() : ENOENT);
-  return fs::is_directory(path, failed) ? recognise_directory(path, prefer) : recognise_file(path);
+  return fs::is_directory(path, failed) ? recognize_directory(path, prefer) : recognize_file(path);
 }
 
 }  // namespace tessera::io

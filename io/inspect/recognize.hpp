@@ -5,7 +5,7 @@
 
 namespace tessera::io {
 
-enum class StoredKind : unsigned char {
+enum class PathKind : unsigned char {
   checkpoint,   // a directory with a manifest
   model,        // a directory with model.safetensors or its index
   hdf5,         // a file
@@ -14,10 +14,10 @@ enum class StoredKind : unsigned char {
   tokens,       // a file: llm.c's .bin
 };
 /// "a checkpoint", …
-[[nodiscard]] const char* name_of(StoredKind kind);
+[[nodiscard]] const char* name_of(PathKind kind);
 
-struct Located {
-  StoredKind kind = StoredKind::checkpoint;
+struct LocatedPath {
+  PathKind kind = PathKind::checkpoint;
   std::string path;  // of a run's or output directory: its newest checkpoint
 };
 
@@ -27,6 +27,6 @@ enum class Prefer : unsigned char { automatic, checkpoint, model };
 
 /// Throws Error (data): nothing there, or nothing of these. A directory with checkpoint-<step> in it, or in its vN-…
 /// (the newest first), stands for its newest checkpoint that is whole as far as sizes tell.
-[[nodiscard]] Located recognise(const std::string& path, Prefer prefer = Prefer::automatic);
+[[nodiscard]] LocatedPath recognise(const std::string& path, Prefer prefer = Prefer::automatic);
 
 }  // namespace tessera::io

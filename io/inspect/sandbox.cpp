@@ -47,7 +47,7 @@ void confine() {
 std::string answer(const std::string& path) {
   AnyJson json = AnyJson::object();
   try {
-    const Hdf5Catalogue catalogue = read_hdf5(path);
+    const Hdf5Contents catalogue = read_hdf5(path);
     json["datasets"] = AnyJson::array();
     for (const auto& d : catalogue.datasets)
       json["datasets"].push_back({d.path, safetensors_type(d.dtype).name, d.shape, d.offset, d.bytes});
@@ -96,11 +96,11 @@ std::string drain(int in) {
   return text;
 }
 
-Hdf5Catalogue parse(const std::string& text, const std::string& path) {
+Hdf5Contents parse(const std::string& text, const std::string& path) {
   const AnyJson json = AnyJson::parse(text, nullptr, false);
   if (!json.is_object()) throw Error(ExitCode::data, "E120 " + path + ": reading it gave no answer");
   if (json.contains("error")) throw Error(ExitCode::data, json["error"].get<std::string>());
-  Hdf5Catalogue catalogue;
+  Hdf5Contents catalogue;
   try {
     for (const AnyJson& d : json.at("datasets")) {
       const auto type = find_safetensors_type(d.at(1).get<std::string>());
@@ -114,7 +114,7 @@ Hdf5Catalogue parse(const std::string& text, const std::string& path) {
 
 }  // namespace
 
-Hdf5Catalogue read_hdf5_contained(const std::string& path) {
+Hdf5Contents read_hdf5_sandboxed(const std::string& path) {
   static_cast<void>(File::open_to_read(path));  // says best why it cannot
   int ends[2] = {};
   if (::pipe(ends) != 0) throw system_error("read", path, errno);

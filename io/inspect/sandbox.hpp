@@ -8,6 +8,6 @@ namespace tessera::io {
 
 /// As read_hdf5. Not to be called where MPI runs (it forks). Throws Error (data), E120, also where that
 /// process crashes or meets a limit.
-[[nodiscard]] Hdf5Catalogue read_hdf5_contained(const std::string& path);
+[[nodiscard]] Hdf5Contents read_hdf5_sandboxed(const std::string& path);
 
 }  // namespace tessera::io

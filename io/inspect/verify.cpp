@@ -12,7 +12,7 @@
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 
 namespace tessera::io {
 
@@ -49,14 +49,14 @@ class Findings {
 std::string problem_of(const std::string& path, const StateFile& file) {
   std::error_code failed;
   const auto status = fs::symlink_status(path, failed);
-  if (!fs::exists(status)) return "E109 " + path + " is missing: it holds " + what_lies_in(file, 0, file.bytes);
+  if (!fs::exists(status)) return "E109 " + path + " is missing: it holds " + describe_range(file, 0, file.bytes);
   if (!fs::is_regular_file(status)) return "E110 " + path + " is no regular file";
   const std::uint64_t bytes = fs::file_size(path, failed);
   if (failed) return "E109 " + path + ": " + failed.message();
   if (bytes == file.bytes) return {};
   return strfmt("E109 %s has %llu bytes, the manifest says %llu", path.c_str(), static_cast<unsigned long long>(bytes),
                 static_cast<unsigned long long>(file.bytes)) +
-         (bytes < file.bytes ? "; cut off is " + what_lies_in(file, bytes, file.bytes) : "");
+         (bytes < file.bytes ? "; cut off is " + describe_range(file, bytes, file.bytes) : "");
 }
 
 struct Block {
@@ -64,7 +64,8 @@ struct Block {
   std::uint64_t index = 0;
 };
 
-/// This rank's share of all blocks of the files that can be read: the same number on each rank, neighbours together.
+/// This rank's share of all blocks of the files that can be read: the same number on each rank, neighbours
+/// run_and_agree.
 std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& readable, int rank, int ranks) {
   std::vector<Block> all;
   for (std::size_t f = 0; f < manifest.files.size(); ++f)
@@ -106,7 +107,7 @@ void check_rest(const std::string& directory, const Manifest& manifest, bool blo
   const std::size_t last = manifest.files.size();
   for (const auto& a : manifest.attachments) {
     try {
-      (void)read_attachment(directory, a);
+      (void)read_auxiliary_file(directory, a);
     } catch (const Error& error) { findings.add(last, 0, error.line()); }
   }
   if (const std::string problem = name_problem(directory, manifest.step); !problem.empty())
@@ -131,10 +132,10 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
   const std::string manifest_path = directory + "/" + manifest_name;
   std::string text, readable_text;
   Findings findings;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     if (std::error_code failed; !fs::exists(manifest_path, failed)) (void)read_manifest(directory);  // says why
-    text = read_text(manifest_path, largest_manifest);
+    text = read_text(manifest_path, max_manifest_bytes);
     const Manifest manifest = parse_manifest(text, manifest_path);
     for (std::size_t f = 0; f < manifest.files.size(); ++f) {
       const std::string problem = problem_of(directory + "/" + manifest.files[f].name, manifest.files[f]);
@@ -142,27 +143,27 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
       if (!problem.empty()) findings.add(f, 0, problem);
     }
   });
-  const Manifest manifest = parse_manifest(world.from_root(text), manifest_path);
-  readable_text = world.from_root(readable_text);
+  const Manifest manifest = parse_manifest(world.broadcast(text), manifest_path);
+  readable_text = world.broadcast(readable_text);
   std::vector<bool> readable;
   for (const char c : readable_text) readable.push_back(c == '1');
 
   VerifyReport report;
-  world.together([&] {
+  world.run_and_agree([&] {
     report.bytes =
         read_blocks(directory, manifest, share(manifest, readable, world.rank(), world.size()), threads, findings);
   });
   std::string mine = findings.text();
   const std::int64_t bad = world.sum(static_cast<std::int64_t>(std::ranges::count(mine, '\n')));
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     check_rest(directory, manifest, bad == 0, findings);
     mine = findings.text();
   });
-  for (const std::string& lines : world.to_root(mine))
+  for (const std::string& lines : world.gather(mine))
     for (std::size_t at = 0; at < lines.size(); at = lines.find('\n', at) + 1)
       report.damage.push_back(lines.substr(at, lines.find('\n', at) - at));
-  report.damages = world.sum(world.rank() == 0 ? static_cast<std::int64_t>(report.damage.size()) : 0);
+  report.num_damaged = world.sum(world.rank() == 0 ? static_cast<std::int64_t>(report.damage.size()) : 0);
   report.bytes = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(report.bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

@@ -54,7 +54,7 @@ void check_names(const std::vector<SafetensorsTensor>& tensors) {
   std::set<std::string> names;
   for (const auto& tensor : tensors)
     if (!names.insert(tensor.name).second)
-      throw Error(ExitCode::data, "cannot write tensor " + shown(tensor.name) + ": the name is taken");
+      throw Error(ExitCode::data, "cannot write tensor " + quote_name(tensor.name) + ": the name is taken");
 }
 
 /// The word that transformers has for a type.
@@ -84,7 +84,7 @@ std::string config_for_dtype(const std::string& config, DType dtype) {
   return changed ? json.dump(2) + "\n" : config;
 }
 
-const std::vector<std::string>& companion_files() {
+const std::vector<std::string>& auxiliary_file_names() {
   static const std::vector<std::string> names = {"tokenizer.json",
                                                  "tokenizer_config.json",
                                                  "special_tokens_map.json",

@@ -44,6 +44,6 @@ struct ModelFiles {
 
 /// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat
 /// templates.
-[[nodiscard]] const std::vector<std::string>& companion_files();
+[[nodiscard]] const std::vector<std::string>& auxiliary_file_names();
 
 }  // namespace tessera::io

@@ -66,19 +66,20 @@ class Matcher {
       }
       const ParamSpec& param = params_[at->second];
       if (use.parts.size() == 1) expected = param.shape;
-      TensorPlace& place = result_.places[at->second];
-      if (place.entry != nullptr) wrong_.add(shown(entry.name) + " is " + shown(place.entry->name) + " again;");
+      TensorRange& place = result_.places[at->second];
+      if (place.entry != nullptr)
+        wrong_.add(quote_name(entry.name) + " is " + quote_name(place.entry->name) + " again;");
       else place = {&file, &entry, first};
       first += param.numel();
     }
-    if (!known) unexpected_.add(shown(entry.name));
+    if (!known) unexpected_.add(quote_name(entry.name));
     else check(entry, expected);
   }
 
   ModelMatch finish(const std::string& source) {
     Findings missing;
     for (std::size_t i = 0; i < params_.size(); ++i)
-      if (result_.places[i].entry == nullptr) missing.add(shown(params_[i].name));
+      if (result_.places[i].entry == nullptr) missing.add(quote_name(params_[i].name));
     if (!missing.any() && !unexpected_.any() && !wrong_.any()) return std::move(result_);
     std::string text = (missing.any() || unexpected_.any() ? "E112 " : "E113 ") + source + " does not fit config.json:";
     text += missing.text(" missing:") + unexpected_.text(" unexpected:") + wrong_.text("");
@@ -87,7 +88,7 @@ class Matcher {
   }
 
  private:
-  void copy(const TensorPlace& place, const std::string& name) {
+  void copy(const TensorRange& place, const std::string& name) {
     const auto at = index_.find(name);
     TESSERA_ASSERT(at != index_.end(), "a copy of %s", name.c_str());
     check(*place.entry, params_[at->second].shape);
@@ -95,8 +96,8 @@ class Matcher {
   }
   void check(const SafetensorsEntry& entry, const Shape& shape) {
     if (!same_shape(entry.shape, shape))
-      wrong_.add(shown(entry.name) + " is " + shape_text(entry.shape) + ", not " + shape.str() + ";");
-    else if (!is_float(entry)) wrong_.add(shown(entry.name) + " is " + entry.type + ", no float;");
+      wrong_.add(quote_name(entry.name) + " is " + shape_text(entry.shape) + ", not " + shape.str() + ";");
+    else if (!is_float(entry)) wrong_.add(quote_name(entry.name) + " is " + entry.type + ", no float;");
   }
 
   std::span<const ParamSpec> params_;

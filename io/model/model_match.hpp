@@ -14,17 +14,17 @@
 namespace tessera::io {
 
 /// Elements of a tensor, from element `first` on.
-struct TensorPlace {
+struct TensorRange {
   const SafetensorsFile* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
   std::int64_t first = 0;
 };
 
 struct ModelMatch {
-  std::vector<TensorPlace> places;  // of each parameter
+  std::vector<TensorRange> places;  // of each parameter
   struct Copy {
     int param = 0;
-    TensorPlace place;
+    TensorRange place;
   };
   std::vector<Copy> copies;  // tensors that must be equal to a parameter
 };

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "io/model/model_file.hpp"
 #include "io/model/model_files.hpp"
+#include "io/model/model_io.hpp"
 #include "io/model/model_match.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "runtime/base/transfer.hpp"
@@ -33,9 +33,9 @@ void require_files(const std::string& directory) {
 }
 
 /// Elements [first, first + count) of what is at `place`, wherever the shard lies.
-void read_elements(const TensorPlace& place, std::int64_t first, std::int64_t count, float* to, Device device) {
+void read_elements(const TensorRange& place, std::int64_t first, std::int64_t count, float* to, Device device) {
   if (device == host_device) return place.file->read(*place.entry, place.first + first, count, to);
-  constexpr auto most = static_cast<std::int64_t>(host_window_bytes / sizeof(float));  // elements at a time
+  constexpr auto most = static_cast<std::int64_t>(host_staging_bytes / sizeof(float));  // elements at a time
   std::vector<float> piece(static_cast<std::size_t>(std::min(most, count)));
   for (std::int64_t done = 0; done < count; done += most) {
     const std::int64_t n = std::min(most, count - done);
@@ -74,8 +74,8 @@ void check_copy(const ModelMatch::Copy& copy, const ParamSpec& param, const shar
       copy_now(view.device, held.data(), view.data + (s.unit_offset - first) + done, held.size() * sizeof(float));
       if (std::memcmp(piece.data(), held.data(), piece.size() * sizeof(float)) != 0)
         throw Error(ExitCode::data,
-                    "E114 " + copy.place.file->path() + ": " + shown(copy.place.entry->name) + " is not equal to " +
-                        shown(param.name) + ", which the config ties it to",
+                    "E114 " + copy.place.file->path() + ": " + quote_name(copy.place.entry->name) +
+                        " is not equal to " + quote_name(param.name) + ", which the config ties it to",
                     {}, "Set tie_word_embeddings as the weights were trained, or remove the tensor");
     }
   }
@@ -87,7 +87,7 @@ std::uint64_t read_model(World& world, const std::string& directory, std::span<c
                          const shard::ShardLayout& layout, std::span<const ShardView> shards,
                          const std::function<TensorUse(const std::string&)>& use) {
   std::uint64_t bytes = 0;
-  world.together([&] {
+  world.run_and_agree([&] {
     require_files(directory);
     const std::vector<SafetensorsFile> files = open_safetensors_model(directory);
     const ModelMatch match = match_model(files, directory, params, use);

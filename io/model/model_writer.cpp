@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "io/config/json_file.hpp"
 #include "io/file/file.hpp"
-#include "io/model/model_file.hpp"
+#include "io/file/text_file.hpp"
+#include "io/model/model_io.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -44,7 +44,7 @@ class ModelWriter {
   /// Wherever they lie: a device's by way of a window.
   static void write_elements(File& file, std::uint64_t offset, std::span<const float> elements, Device device) {
     if (device == host_device) return file.write_at(offset, std::as_bytes(elements));
-    std::vector<float> window(std::min(elements.size(), host_window_bytes / sizeof(float)));
+    std::vector<float> window(std::min(elements.size(), host_staging_bytes / sizeof(float)));
     for (std::size_t done = 0; done < elements.size(); done += window.size()) {
       const std::span piece(window.data(), std::min(window.size(), elements.size() - done));
       copy_now(device, piece.data(), elements.data() + done, piece.size_bytes());
@@ -107,7 +107,7 @@ class ModelWriter {
   void copy_companions() {
     std::error_code failed;
     if (companions_from_.empty() || fs::equivalent(companions_from_, directory_, failed)) return;
-    for (const std::string& name : companion_files())
+    for (const std::string& name : auxiliary_file_names())
       if (fs::is_regular_file(companions_from_ + "/" + name, failed))
         text_file(name, read_text(companions_from_ + "/" + name, std::size_t{1} << 30));
   }
@@ -131,15 +131,15 @@ void write_model(World& world, const std::string& directory, const std::string& 
   const bool root = world.rank() == 0;
   ModelWriter writer(directory, params, options);  // alike on every rank
   try {
-    world.together([&] {
+    world.run_and_agree([&] {
       if (root) writer.prepare(config);
     });
     std::uint64_t written = 0;
-    world.together([&] {
+    world.run_and_agree([&] {
       if (write_here) written = writer.write(layout, shards);
     });
     const std::int64_t all = world.sum(static_cast<std::int64_t>(written));
-    world.together([&] {
+    world.run_and_agree([&] {
       if (root) writer.commit(static_cast<std::uint64_t>(all));
     });
   } catch (...) {

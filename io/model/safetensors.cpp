@@ -29,7 +29,7 @@ float float_of_f16(std::uint16_t bits) {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_bytes_ = file_.size();
-  const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_refusal(path, code, rule); };
+  const auto refuse = [&](const char* code, const std::string& rule) { return safetensors_error(path, code, rule); };
   if (size < 8) throw refuse("E101", "it has only " + std::to_string(size) + " bytes");
   std::uint64_t length = 0;
   file_.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
@@ -84,7 +84,7 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
   if (!readable)
     throw Error(ExitCode::data,
                 strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(),
-                       shown(entry.name).c_str(), entry.type),
+                       quote_name(entry.name).c_str(), entry.type),
                 {}, "Convert it to F32, BF16, F16 or F64");
   const std::size_t width = size_of(entry.dtype);
   std::uint64_t offset = entry.begin + static_cast<std::uint64_t>(first) * width;
@@ -102,7 +102,7 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
       widen(piece.data(), entry.dtype, n, out + done);
     } else if (const auto bad = narrow(piece.data(), n, out + done); bad != n) {
       throw Error(ExitCode::data, strfmt("%s: element %lld of tensor %s is too large for fp32", file_.path().c_str(),
-                                         static_cast<long long>(first + done + bad), shown(entry.name).c_str()));
+                                         static_cast<long long>(first + done + bad), quote_name(entry.name).c_str()));
     }
     offset += bytes;
     bytes_read_ += bytes;
@@ -120,7 +120,7 @@ SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
   });
   for (std::size_t i = 0; i < order.size(); ++i)
     if (order[i]->name == "__metadata__" || (i > 0 && order[i]->name == order[i - 1]->name))
-      throw Error(ExitCode::data, "cannot write tensor " + shown(order[i]->name) + ": the name is taken");
+      throw Error(ExitCode::data, "cannot write tensor " + quote_name(order[i]->name) + ": the name is taken");
 
   SafetensorsPlan plan;
   std::uint64_t at = 0;

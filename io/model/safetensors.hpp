@@ -27,7 +27,7 @@ struct SafetensorsEntry {
 };
 
 /// "E105 SOURCE is not a valid safetensors file: RULE. …"; docs/formats.md has the codes.
-[[nodiscard]] Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule);
+[[nodiscard]] Error safetensors_error(const std::string& source, const char* code, const std::string& rule);
 
 /// What a header says, checked against every rule. Entries are in the order of their bytes.
 struct SafetensorsHeader {

@@ -29,7 +29,7 @@ class Refusal {
   explicit Refusal(const std::string& source) : source_(source) {}
   /// `code`: docs/formats.md, "E105".
   [[nodiscard]] Error operator()(const char* code, const std::string& rule) const {
-    return safetensors_refusal(source_, code, rule);
+    return safetensors_error(source_, code, rule);
   }
 
  private:
@@ -58,7 +58,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::top) return go(At::end);
     if (at_ == At::tensor) {
       if (!has_type_ || !has_shape_ || !has_offsets_)
-        throw refuse_("E103", "tensor " + shown(entry_.name) + " has no " +
+        throw refuse_("E103", "tensor " + quote_name(entry_.name) + " has no " +
                                   (!has_type_    ? "dtype"
                                    : !has_shape_ ? "shape"
                                                  : "data_offsets"));
@@ -71,8 +71,8 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (at_ != At::tensor) return true;
     bool& seen = key_ == "dtype" ? has_type_ : key_ == "shape" ? has_shape_ : has_offsets_;
     if (key_ != "dtype" && key_ != "shape" && key_ != "data_offsets")
-      throw refuse_("E103", "tensor " + shown(entry_.name) + " has an unknown key " + shown(key_));
-    if (seen) throw refuse_("E104", "tensor " + shown(entry_.name) + " has " + shown(key_) + " twice");
+      throw refuse_("E103", "tensor " + quote_name(entry_.name) + " has an unknown key " + quote_name(key_));
+    if (seen) throw refuse_("E104", "tensor " + quote_name(entry_.name) + " has " + quote_name(key_) + " twice");
     return seen = true;
   }
   bool start_array(std::size_t) override {
@@ -82,14 +82,14 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override {
     if (at_ == At::offsets && num_offsets_ != 2)
-      throw refuse_("E103", "tensor " + shown(entry_.name) + ": data_offsets are not two numbers");
+      throw refuse_("E103", "tensor " + quote_name(entry_.name) + ": data_offsets are not two numbers");
     return go(At::tensor);
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (at_ == At::shape) {
       if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
           entry_.shape.size() == max_dims)
-        throw refuse_("E106", "tensor " + shown(entry_.name) + " has an absurd shape");
+        throw refuse_("E106", "tensor " + quote_name(entry_.name) + " has an absurd shape");
       entry_.shape.push_back(static_cast<std::int64_t>(value));
     } else if (at_ == At::offsets && num_offsets_ < 2) {
       (num_offsets_++ == 0 ? entry_.begin : entry_.end) = value;
@@ -101,13 +101,13 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override {
     if (at_ == At::metadata) {
       if (!header_.metadata.emplace(key_, std::move(value)).second)
-        throw refuse_("E104", "metadata has " + shown(key_) + " twice");
+        throw refuse_("E104", "metadata has " + quote_name(key_) + " twice");
       return true;
     }
     if (at_ != At::tensor || key_ != "dtype") throw misplaced("a string");
     const SafetensorsType* type = find_safetensors_type(value);
     if (type == nullptr)
-      throw refuse_("E105", "tensor " + shown(entry_.name) + " has an unknown dtype " + shown(value));
+      throw refuse_("E105", "tensor " + quote_name(entry_.name) + " has an unknown dtype " + quote_name(value));
     entry_.type = type->name;
     entry_.dtype = type->dtype;
     entry_.known_dtype = type->known;
@@ -133,9 +133,9 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   [[nodiscard]] Error misplaced(const std::string& what) const {
     if (at_ == At::start) return refuse_("E103", "the header is not a JSON object");
-    if (at_ == At::metadata) return refuse_("E103", "metadata " + shown(key_) + " is " + what + ", not a string");
-    if (at_ == At::top) return refuse_("E103", shown(key_) + " is " + what + ", not a tensor's description");
-    return refuse_("E103", "tensor " + shown(entry_.name) + ": " + what + " in " + shown(key_));
+    if (at_ == At::metadata) return refuse_("E103", "metadata " + quote_name(key_) + " is " + what + ", not a string");
+    if (at_ == At::top) return refuse_("E103", quote_name(key_) + " is " + what + ", not a tensor's description");
+    return refuse_("E103", "tensor " + quote_name(entry_.name) + ": " + what + " in " + quote_name(key_));
   }
 
   SafetensorsHeader& header_;
@@ -152,8 +152,8 @@ std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refus
   std::uint64_t bits = find_safetensors_type(entry.type)->bits;
   for (const auto dim : entry.shape)
     if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(dim), &bits))
-      throw refuse("E106", "the size of tensor " + shown(entry.name) + " overflows 64 bits");
-  if (bits % 8 != 0) throw refuse("E107", "tensor " + shown(entry.name) + " does not fill whole bytes");
+      throw refuse("E106", "the size of tensor " + quote_name(entry.name) + " overflows 64 bits");
+  if (bits % 8 != 0) throw refuse("E107", "tensor " + quote_name(entry.name) + " does not fill whole bytes");
   return bits / 8;
 }
 
@@ -164,16 +164,16 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
   for (const auto& e : entries) {
     const auto* name = e.name.c_str();
     if (e.begin > e.end)
-      throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", shown(name).c_str(),
+      throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", quote_name(name).c_str(),
                                   static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end)));
     if (e.end > data_bytes)
       throw refuse("E109", strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file",
-                                  shown(name).c_str(), static_cast<unsigned long long>(e.begin),
+                                  quote_name(name).c_str(), static_cast<unsigned long long>(e.begin),
                                   static_cast<unsigned long long>(e.end), static_cast<unsigned long long>(data_bytes)));
     const auto bytes = bytes_by_shape(e, refuse);
     if (bytes != e.end - e.begin)
       throw refuse("E107",
-                   strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", shown(name).c_str(),
+                   strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", quote_name(name).c_str(),
                           static_cast<unsigned long long>(e.end - e.begin), static_cast<unsigned long long>(bytes)));
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -184,7 +184,7 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
     if (e.begin != at)
       throw refuse("E108",
                    strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
-                          shown(e.name).c_str(), static_cast<unsigned long long>(std::min(at, e.begin))));
+                          quote_name(e.name).c_str(), static_cast<unsigned long long>(std::min(at, e.begin))));
     at = e.end;
     e.begin += data_start;
     e.end += data_start;
@@ -201,7 +201,7 @@ void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& re
   std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
   const auto twice =
       std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-  if (twice != names.end()) throw refuse("E104", "tensor " + shown(**twice) + " stands twice in the header");
+  if (twice != names.end()) throw refuse("E104", "tensor " + quote_name(**twice) + " stands twice in the header");
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ const SafetensorsType& safetensors_type(DType dtype) {
   return types[0];
 }
 
-Error safetensors_refusal(const std::string& source, const char* code, const std::string& rule) {
+Error safetensors_error(const std::string& source, const char* code, const std::string& rule) {
   return Error(ExitCode::data, std::string(code) + " " + source + " is not a valid safetensors file: " + rule, {},
                "Fetch or write the file again");
 }

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/model/model_files.hpp"
 
 namespace tessera::io {
@@ -31,7 +31,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ == 1 && at_map()) {
       if (std::exchange(seen_map_, true)) throw refuse("E104", "\"weight_map\" stands twice");
     } else if (depth_ == 2 && at_map()) {
-      throw refuse("E103", "tensor " + shown(key_) + " is an object, not a file's name");
+      throw refuse("E103", "tensor " + quote_name(key_) + " is an object, not a file's name");
     }
     return ++depth_ > 0;
   }
@@ -51,7 +51,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ != 2 || !at_map()) return scalar("a string");
     if (value.empty() || value == "." || value == ".." || value.size() > 255 ||
         value.find_first_of(std::string_view("/\\\0", 3)) != value.npos)
-      throw refuse("E110", shown(value) + " leaves the model's directory");
+      throw refuse("E110", quote_name(value) + " leaves the model's directory");
     index_.entries.push_back({key_, std::move(value)});
     return true;
   }
@@ -85,7 +85,8 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool scalar(const char* what) const {
     if (depth_ == 0) throw refuse("E103", "it is not a JSON object");
     if (depth_ == 1 && at_map()) throw refuse("E103", std::string("\"weight_map\" is ") + what);
-    if (depth_ == 2 && at_map()) throw refuse("E103", "tensor " + shown(key_) + " is " + what + ", not a file's name");
+    if (depth_ == 2 && at_map())
+      throw refuse("E103", "tensor " + quote_name(key_) + " is " + what + ", not a file's name");
     return true;
   }
 
@@ -104,14 +105,14 @@ void check_shard(const SafetensorsFile& file, const std::string& name, const Saf
     if (entry.file != name) continue;
     ++mapped;
     if (file.find(entry.tensor) == nullptr)
-      throw refusal(source, "E111", shown(entry.tensor) + " is mapped to " + name + ", which has no such tensor");
+      throw refusal(source, "E111", quote_name(entry.tensor) + " is mapped to " + name + ", which has no such tensor");
   }
   if (mapped == file.entries().size()) return;
   for (const auto& tensor : file.entries()) {
     const auto at = std::lower_bound(index.entries.begin(), index.entries.end(), tensor.name,
                                      [](const auto& e, const std::string& wanted) { return e.tensor < wanted; });
     if (at == index.entries.end() || at->tensor != tensor.name || at->file != name)
-      throw refusal(source, "E111", name + " holds " + shown(tensor.name) + ", which is not mapped to it");
+      throw refusal(source, "E111", name + " holds " + quote_name(tensor.name) + ", which is not mapped to it");
   }
 }
 
@@ -154,7 +155,7 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   const auto twice = std::adjacent_find(index.entries.begin(), index.entries.end(),
                                         [](const auto& a, const auto& b) { return a.tensor == b.tensor; });
   if (twice != index.entries.end())
-    throw refusal(source, "E104", "tensor " + shown(twice->tensor) + " is mapped twice");
+    throw refusal(source, "E104", "tensor " + quote_name(twice->tensor) + " is mapped twice");
   return index;
 }
 
@@ -162,14 +163,14 @@ std::string shard_path(const std::string& directory, const std::string& file) {
   const fs::path path = fs::path(directory) / file;
   std::error_code failed;
   if (!fs::exists(path, failed))
-    throw refusal(directory + "/" + index_file_name, "E111", "its shard " + shown(file) + " is not there");
+    throw refusal(directory + "/" + index_file_name, "E111", "its shard " + quote_name(file) + " is not there");
   if (!fs::is_symlink(path, failed)) return path.string();
   const fs::path home = fs::canonical(directory, failed), target = fs::canonical(path, failed);
   const fs::path blobs =
       (home / "../../blobs").lexically_normal();  // snapshots/<commit>/ of a Hugging Face cache link there
   if (failed || (target.parent_path() != home && target.parent_path() != blobs))
     throw refusal(directory + "/" + index_file_name, "E110",
-                  shown(file) + " is a link that leaves the model's directory");
+                  quote_name(file) + " is a link that leaves the model's directory");
   return path.string();
 }
 

@@ -29,7 +29,7 @@ BpeModel::BpeModel(const Component& node, const TokenizerJson& json, Alphabet al
   read_merges(node, json);
   const std::string unknown = node.text("unk_token", "");
   if (!unknown.empty() && (unknown_ = vocabulary_.id_of(unknown)) == Vocabulary::none)
-    throw node.refuse("has no token " + shown(unknown) + ", its unk_token");
+    throw node.refuse("has no token " + quote_name(unknown) + ", its unk_token");
   alphabet_ == Alphabet::bytes ? read_bytes(node) : read_fallback(node);
 }
 
@@ -38,9 +38,9 @@ void BpeModel::read_vocabulary(const Component& node, const TokenizerJson& json)
   const auto most = static_cast<std::int64_t>(4 * json.vocab.size() + 1024);
   for (const auto& [token, id] : json.vocab) {
     if (id < 0 || id > most)
-      throw node.refuse(strfmt("gives %s the id %lld", shown(token).c_str(), static_cast<long long>(id)));
+      throw node.refuse(strfmt("gives %s the id %lld", quote_name(token).c_str(), static_cast<long long>(id)));
     if (!vocabulary_.add(token, static_cast<std::int32_t>(id)))
-      throw node.refuse("has the token " + shown(token) + " or its id " + std::to_string(id) + " twice");
+      throw node.refuse("has the token " + quote_name(token) + " or its id " + std::to_string(id) + " twice");
   }
 }
 
@@ -51,7 +51,7 @@ void BpeModel::read_merges(const Component& node, const TokenizerJson& json) {
     both.assign(left).append(right);
     const std::int32_t a = vocabulary_.id_of(left), b = vocabulary_.id_of(right), made = vocabulary_.id_of(both);
     if (a < 0 || b < 0 || made < 0 || left.empty() || right.empty())
-      throw node.refuse("merges " + shown(left) + " and " + shown(right) + ", but not all three are tokens");
+      throw node.refuse("merges " + quote_name(left) + " and " + quote_name(right) + ", but not all three are tokens");
     merges_.add(a, b, {rank++, made});
     merged_.push_back(made);
   }

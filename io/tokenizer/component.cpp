@@ -26,7 +26,7 @@ void Component::only(std::initializer_list<const char*> keys) const {
   for (const auto& item : node_.items()) {
     const auto known = [&item](const char* key) { return item.key() == key; };
     if (item.key() != "type" && std::none_of(keys.begin(), keys.end(), known))
-      throw refuse("has the key " + shown(item.key()) + ", which is not known");
+      throw refuse("has the key " + quote_name(item.key()) + ", which is not known");
   }
 }
 

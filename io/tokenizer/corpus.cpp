@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "io/data/data_kind.hpp"
-#include "io/tokenizer/cut.hpp"
-#include "io/tokenizer/mix_hash.hpp"
+#include "io/tokenizer/byte_hash.hpp"
+#include "io/tokenizer/split_point.hpp"
 
 namespace tessera::io {
 
@@ -14,7 +14,7 @@ Corpus::Corpus(const std::vector<std::string>& paths) : paths_(paths) {
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   for (const std::string& path : paths) {
     maps_.emplace_back(path);
-    refuse_foreign(path, maps_.back().bytes());
+    reject_unsupported(path, maps_.back().bytes());
     const std::string kind = data_kind(path);
     if (kind == "bin") throw Error(ExitCode::data, path + " holds tokens already", {}, "Give text or .jsonl files");
     if (maps_.back().bytes().empty()) throw Error(ExitCode::data, path + " is empty", {}, "Give a file with data");
@@ -33,7 +33,7 @@ std::vector<Corpus::Part> Corpus::parts(std::size_t bytes, Cut texts) const {
         const std::size_t newline = rest.find('\n', bytes - 1);
         if (newline != rest.npos) length = newline + 1;
       } else if (texts == Cut::at_safe_newlines) {
-        length = safe_cut(rest, bytes);
+        length = find_split_point(rest, bytes);
       }
       const bool lines = jsonl_[file];
       all.push_back({file, at, length, lines || at == 0, lines || at + length == whole.size()});

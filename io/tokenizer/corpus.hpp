@@ -59,7 +59,7 @@ struct CorpusReport {
   int width = 2;  // bytes of an id in the file
 };
 
-struct CorpusJob {
+struct TokenizeOptions {
   std::string out;                  // the token file
   std::optional<std::int32_t> eos;  // stands behind each document, unless the tokenizer's template puts it there
   std::size_t part_bytes = std::size_t{1} << 20;
@@ -70,6 +70,7 @@ struct CorpusJob {
 /// tokenizer has at most 65536, else uint32. Beside it stands where each document ends (documents.hpp). Both are
 /// written under other names and renamed at the end. Throws Error (data) on every rank alike: what Corpus refuses, a
 /// zero byte or a line that is no document (with its place), a disk that is full. Ranks see one file system.
-CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job);
+CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
+                             const TokenizeOptions& job);
 
 }  // namespace tessera::io

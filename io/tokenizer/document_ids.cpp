@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::io {

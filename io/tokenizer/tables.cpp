@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "io/file/file.hpp"
+#include "io/tokenizer/byte_hash.hpp"
 #include "io/tokenizer/component.hpp"
-#include "io/tokenizer/mix_hash.hpp"
 #include "io/tokenizer/unicode.hpp"
 
 namespace tessera::io {
@@ -35,8 +35,8 @@ TokenizerTables::TokenizerTables(std::string_view json, const std::string& where
   const auto harmless = [](const AddedToken& t) {
     return !t.lstrip && !t.rstrip && t.content.find('\n') == t.content.npos;
   };
-  may_be_cut = pre_tokenizer.ends_pieces_at_newlines(model) && !normalizer.touches('\n') &&
-               std::all_of(added_tokens.begin(), added_tokens.end(), harmless);
+  is_splittable = pre_tokenizer.ends_pieces_at_newlines(model) && !normalizer.touches('\n') &&
+                  std::all_of(added_tokens.begin(), added_tokens.end(), harmless);
 }
 
 const AddedToken* TokenizerTables::added(std::int32_t id) const {
@@ -63,9 +63,9 @@ void TokenizerTables::read_added_tokens(const Component& node) {
     const std::int32_t expected = known != Vocabulary::none ? known : next;
     if (token.id != expected)
       throw entry.refuse(strfmt("gives %s the id %d, where Hugging Face's tokenizers count %d",
-                                shown(token.content).c_str(), token.id, expected));
+                                quote_name(token.content).c_str(), token.id, expected));
     if (!seen.emplace(token.content, token.id).second || added_by_id.contains(token.id))
-      throw entry.refuse("has the token " + shown(token.content) + " or its id twice");
+      throw entry.refuse("has the token " + quote_name(token.content) + " or its id twice");
     next = std::max(next, token.id + 1);
     size = std::max(size, token.id + 1);
     added_by_id.emplace(token.id, added_tokens.size());

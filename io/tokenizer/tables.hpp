@@ -31,7 +31,7 @@ struct TokenizerTables {
   std::uint64_t hash = 0;
   /// True if a text may be cut behind a newline that stands alone between characters that are no white space, its parts
   /// encoded apart, the later ones as `inside`, and the ids joined.
-  bool may_be_cut = false;
+  bool is_splittable = false;
 
  private:
   void read_added_tokens(const Component& node);

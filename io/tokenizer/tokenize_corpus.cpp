@@ -47,7 +47,7 @@ class DocumentEncoder {
     const std::string_view text = corpus.text(part);
     if (!corpus.is_jsonl(part.file)) {
       const std::size_t zero = text.find('\0');
-      if (zero != text.npos) throw zero_byte(corpus.path(part.file), part.offset + zero);
+      if (zero != text.npos) throw zero_byte_error(corpus.path(part.file), part.offset + zero);
       return encode(text, part.begins, part.ends, made);
     }
     const auto document = [&](std::string_view one) { encode(one, true, true, made); };
@@ -76,9 +76,9 @@ struct Counts {
 /// Collective.
 Counts count_all(World& world, const Counts& mine, Counts& all) {
   std::string joined;
-  for (const std::string& text : world.to_root(std::to_string(mine.tokens) + " " + std::to_string(mine.documents)))
+  for (const std::string& text : world.gather(std::to_string(mine.tokens) + " " + std::to_string(mine.documents)))
     joined += text + " ";
-  std::istringstream in(world.from_root(joined));
+  std::istringstream in(world.broadcast(joined));
   Counts before = all;
   for (int rank = 0; rank < world.size(); ++rank) {
     Counts one;
@@ -109,11 +109,11 @@ class Output {
  public:
   Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_) {
     // Two runs may make the same file at once: each its own, and the last one stays.
-    temporary_ += world_.from_root("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
-    world_.together([&] {
+    temporary_ += world_.broadcast("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
+    world_.run_and_agree([&] {
       if (world_.rank() == 0) file_ = File::create(temporary_);
     });
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() != 0) file_ = File::open_to_write(temporary_);
     });
   }
@@ -123,12 +123,12 @@ class Output {
   Output(const Output&) = delete;
   [[nodiscard]] const File& file() const { return file_; }
   void commit(const std::string& header) {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() == 0) file_.write_at(0, std::as_bytes(std::span(header)));
       file_.sync();
       file_.close();
     });
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() == 0) commit_rename(temporary_, path_);
       committed_ = true;
     });
@@ -143,8 +143,9 @@ class Output {
 
 }  // namespace
 
-CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus, const CorpusJob& job) {
-  const auto cut = tokenizer.tables().may_be_cut ? Corpus::Cut::at_safe_newlines : Corpus::Cut::never;
+CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
+                             const TokenizeOptions& job) {
+  const auto cut = tokenizer.tables().is_splittable ? Corpus::Cut::at_safe_newlines : Corpus::Cut::never;
   const std::vector<Corpus::Part> parts = corpus.parts(job.part_bytes, cut);
   CorpusReport report{.bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
   DocumentEncoder encoder(tokenizer, job.eos);
@@ -158,13 +159,13 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
     made.ids.clear();
     made.ends.clear();
-    world.together([&] {
+    world.run_and_agree([&] {
       for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p)
         encoder.encode(corpus, parts[p], made);
     });
     const Counts at = count_all(
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
-    world.together([&] {
+    world.run_and_agree([&] {
       write_ids(output.file(), report.width, at.tokens, made.ids, room);
       write_ends(documents.file(), at, made.ends);
     });

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
 

@@ -33,7 +33,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
     if (v.rfind("#version", 0) == 0) return true;  // a heading that came along from merges.txt
     const std::size_t blank = v.find(' ');
     if (blank == v.npos || v.find(' ', blank + 1) != v.npos)
-      throw refuse("the merge " + shown(v) + " is not two tokens");
+      throw refuse("the merge " + quote_name(v) + " is not two tokens");
     out_.merges.emplace_back(v.substr(0, blank), v.substr(blank + 1));
     return true;
   }
@@ -49,7 +49,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& key) override {
     if (list_ != List::vocab && !keys_.back().insert(key).second)
-      throw refuse("the key " + shown(key) + " stands twice");
+      throw refuse("the key " + quote_name(key) + " stands twice");
     key_ = key;
     return true;
   }
@@ -104,7 +104,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   template <class T>
   bool value(T&& v) {
-    if (list_ == List::vocab) throw refuse("the token " + shown(key_) + " has no integer id");
+    if (list_ == List::vocab) throw refuse("the token " + quote_name(key_) + " has no integer id");
     if (list_ == List::merges) throw refuse("a merge that is no text");
     place(Tree(std::forward<T>(v)));
     return true;

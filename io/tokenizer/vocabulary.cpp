@@ -2,7 +2,7 @@
 
 #include "io/tokenizer/vocabulary.hpp"
 
-#include "io/tokenizer/mix_hash.hpp"
+#include "io/tokenizer/byte_hash.hpp"
 
 namespace tessera::io {
 

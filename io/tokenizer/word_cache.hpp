@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/tokenizer/mix_hash.hpp"
+#include "io/tokenizer/byte_hash.hpp"
 
 namespace tessera::io {
 

@@ -16,7 +16,7 @@ namespace {
 
 int bench_gemm(const Call& call, World& world) {
   const Options& options = call.options();
-  const int threads = take_cores(call.options(), world).threads;
+  const int threads = set_rank_threads(call.options(), world).threads;
   std::vector<GemmShape> shapes{{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}};
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
@@ -26,19 +26,19 @@ int bench_gemm(const Call& call, World& world) {
   const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
   nlohmann::ordered_json json;
   json["ranks"] = world.size(), json["threads_per_rank"] = threads, json["bf16_kernel"] = bf16.name,
-  json["bf16_passed_over"] = bf16.passed_over;
+  json["bf16_passed_over"] = bf16.skipped;
   if (!options.flag("json")) {
     log::info(version_line());
     log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s",
                      world.size(), threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
                      kernels::blas_version().c_str()));
-    if (!bf16.passed_over.empty()) log::info(bf16.passed_over);
+    if (!bf16.skipped.empty()) log::info(bf16.skipped);
     log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
   }
   for (const GemmShape& shape : shapes) {
     const auto repeats = static_cast<int>(options.integer("bench_repeats"));
-    const double speed = measure_together(world, shape, repeats),
-                 bf16_speed = measure_together(world, shape, repeats, DType::bf16);
+    const double speed = measure_gemm_on_all_ranks(world, shape, repeats),
+                 bf16_speed = measure_gemm_on_all_ranks(world, shape, repeats, DType::bf16);
     json["shapes"].push_back(
         {{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
     if (!options.flag("json")) {

@@ -53,13 +53,13 @@ void each_chunk(World& world, std::uint64_t bytes,
 double seconds_of(World& world, const std::function<void()>& work) {
   world.barrier();
   const auto start = Clock::now();
-  world.together(work);
+  world.run_and_agree(work);
   world.barrier();
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 void create(World& world, const std::string& path, std::uint64_t bytes) {
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     io::remove_quietly(path);
     io::File file = io::File::create(path);
@@ -71,7 +71,7 @@ void create(World& world, const std::string& path, std::uint64_t bytes) {
 /// The disk without us.
 double raw_copy(World& world, const std::string& from, const std::string& to) {
   std::uint64_t bytes = 0;
-  world.together([&] { bytes = io::File::open_to_read(from).size(); });
+  world.run_and_agree([&] { bytes = io::File::open_to_read(from).size(); });
   create(world, to, bytes);
   const double seconds = seconds_of(world, [&] {
     const io::DirectFile in = io::DirectFile::open_to_read(from), out = io::DirectFile::open_to_write(to);
@@ -108,12 +108,12 @@ std::vector<io::SafetensorsTensor> made_tensors(std::uint64_t bytes) {
 void make_model(World& world, const std::string& directory, const std::vector<io::SafetensorsTensor>& tensors) {
   const io::ModelFiles files = io::plan_model_files(tensors, ~std::uint64_t{0} >> 1);
   const std::string path = directory + "/" + files.files[0].name;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() == 0) io::make_directories(directory);
   });
   const std::uint64_t bytes = files.files[0].plan.file_bytes;
   create(world, path, bytes);
-  world.together([&] {
+  world.run_and_agree([&] {
     const io::DirectFile out = io::DirectFile::open_to_write(path);
     const std::string& header = files.files[0].plan.header;
     each_chunk(world, bytes, [&](std::uint64_t at, std::span<std::byte> buffer) {
@@ -128,10 +128,10 @@ void make_model(World& world, const std::string& directory, const std::vector<io
   });
 }
 
-std::vector<io::ConvertTensor> as_they_are(const io::StoredTensors& stored, std::size_t skip) {
+std::vector<io::ConvertTensor> identity_tensors(const io::TensorCatalog& stored, std::size_t skip) {
   std::vector<io::ConvertTensor> tensors;
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
-    const io::StoredTensor& t = stored.tensors[i];
+    const io::TensorEntry& t = stored.tensors[i];
     Shape shape;
     for (const std::int64_t extent : t.shape) shape.push_back(extent);
     tensors.push_back({t.name.substr(skip), DType::f32, shape, {{static_cast<int>(i), 0, t.numel()}}});
@@ -140,10 +140,10 @@ std::vector<io::ConvertTensor> as_they_are(const io::StoredTensors& stored, std:
 }
 
 double to_native(World& world, const std::string& from, const std::string& to) {
-  io::StoredTensors stored;
-  world.together([&] { stored = io::stored_safetensors(from); });
+  io::TensorCatalog stored;
+  world.run_and_agree([&] { stored = io::catalog_safetensors(from); });
   const auto start = Clock::now();
-  (void)io::convert_to_checkpoint(world, stored, as_they_are(stored, 0),
+  (void)io::convert_to_checkpoint(world, stored, identity_tensors(stored, 0),
                                   {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -151,8 +151,8 @@ double to_native(World& world, const std::string& from, const std::string& to) {
 double to_hf(World& world, const std::string& from, const std::string& to) {
   const auto start = Clock::now();
   const io::CheckpointReader checkpoint(world, from);
-  const io::StoredTensors stored = io::stored_checkpoint(from, checkpoint.manifest());
-  (void)io::convert_to_safetensors(world, stored, as_they_are(stored, std::string("/model/").size()),
+  const io::TensorCatalog stored = io::catalog_checkpoint(from, checkpoint.manifest());
+  (void)io::convert_to_safetensors(world, stored, identity_tensors(stored, std::string("/model/").size()),
                                    {.directory = to, .max_file_bytes = ~std::uint64_t{0} >> 1}, {.threads = threads});
   return std::chrono::duration<double>(Clock::now() - start).count();
 }

@@ -5,7 +5,7 @@
 #include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/inference.hpp"
-#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/bandwidth.hpp"
@@ -69,11 +69,11 @@ double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t
 
 int bench_generate_command(const Call& call, World& world) {
   const Options& options = call.options();
-  const int threads = take_cores(options, world).threads;
+  const int threads = set_rank_threads(options, world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const models::Model model = models::make(config.text, config.path);
-  const std::int64_t rows = options.maybe_integer("per_device_eval_batch_size").value_or(bench_rows);
-  const std::int64_t new_tokens = options.maybe_integer("max_new_tokens").value_or(bench_new_tokens);
+  const std::int64_t rows = options.optional_integer("per_device_eval_batch_size").value_or(bench_rows);
+  const std::int64_t new_tokens = options.optional_integer("max_new_tokens").value_or(bench_new_tokens);
   const std::int64_t length = options.has("max_length") ? sequence_length(options, model)
                                                         : std::min(bench_prompt, model.max_tokens - new_tokens + 1);
   if (length < 1 || length + new_tokens - 1 > model.max_tokens)
@@ -87,11 +87,11 @@ int bench_generate_command(const Call& call, World& world) {
       inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
   infer::GenerateRequest request = made_request(model, rows * world.size(), length, new_tokens);
 
-  const double sgemm = measure_together(world, {2048, 2048, 2048}, std::min(repeats, 3));
+  const double sgemm = measure_gemm_on_all_ranks(world, {2048, 2048, 2048}, std::min(repeats, 3));
   world.barrier();
   const double read =
-      1e-3 *
-      static_cast<double>(world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read(read_bytes, repeats))));
+      1e-3 * static_cast<double>(
+                 world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read_bandwidth(read_bytes, repeats))));
   const GenerateSide cached = measure_generation(world, spec, request);
   request.recompute = true;
   const GenerateSide whole = measure_generation(world, spec, request);

@@ -63,7 +63,7 @@ struct MadeState {
   std::vector<ParamSpec> params;
   std::vector<shard::UnitSpec> units;
   shard::ShardLayout layout;
-  std::unique_ptr<std::byte, FreeMemory> memory;
+  std::unique_ptr<std::byte, FreeDeleter> memory;
   std::vector<io::StateView> shards;
 };
 
@@ -91,7 +91,7 @@ Sides measure_disk(World& world, const std::string& directory, std::uint64_t byt
         io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
     sides.load.push_back(static_cast<double>(loaded.bytes) /
                          std::chrono::duration<double>(Clock::now() - begin).count());
-    world.together([&] {
+    world.run_and_agree([&] {
       if (world.rank() == 0) io::remove_checkpoint(checkpoint);
     });
   }
@@ -107,7 +107,7 @@ double median_ratio(const std::vector<double>& a, const std::vector<double>& b) 
 
 enum class Lines : unsigned char { print, leave };
 
-void report(const BesideSides& sides, const std::string& model, World& world, nlohmann::ordered_json& json,
+void report(const AsyncSaveTimes& sides, const std::string& model, World& world, nlohmann::ordered_json& json,
             Lines lines) {
   const double plain = median(sides.plain), now = median(sides.now), beside = median(sides.beside),
                bare = median(sides.bare);
@@ -143,8 +143,8 @@ int bench_io_command(const Call& call, World& world) {
   const std::string directory = options.has("dir") ? options.text("dir") : ".";
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::uint64_t bytes = options.bytes("size");
-  (void)take_cores(call.options(), world);
-  world.together([&] {
+  (void)set_rank_threads(call.options(), world);
+  world.run_and_agree([&] {
     if (world.rank() == 0) io::make_directories(directory);
   });
   const Sides sides = measure_disk(world, directory, bytes, repeats);
@@ -173,7 +173,7 @@ int bench_io_command(const Call& call, World& world) {
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
     const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
-    report(measure_beside(call, world, model, directory, repeats), config.path, world, json,
+    report(measure_async_save(call, world, model, directory, repeats), config.path, world, json,
            options.flag("json") ? Lines::leave : Lines::print);
   }
   if (options.flag("json")) log::info(json.dump(2));

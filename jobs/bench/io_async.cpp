@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 double elapsed_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// Lets one save run beside the steps.
-class Beside final : public train::StepGuest {
+class Beside final : public train::StepCallback {
  public:
-  shard::StepNotes notes() override { return {.stop = 0, .save = 0, .saved = save && save->finished() ? 1 : 0}; }
+  shard::ControlFlags flags() override { return {.stop = 0, .save = 0, .saved = save && save->finished() ? 1 : 0}; }
   void before_update(int unit) override {
     if (save) save->before_update(unit);
   }
@@ -41,10 +41,10 @@ class Turns {
         raw_(world, directory + "/tessera-bench.raw",
              static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
     trainer_.initialise();
-    trainer_.set_guest(&guest_);
+    trainer_.set_callback(&guest_);
     (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
   }
-  ~Turns() { trainer_.set_guest(nullptr); }
+  ~Turns() { trainer_.set_callback(nullptr); }
 
   void turn() {
     const double before = ten_steps([] {});
@@ -63,7 +63,7 @@ class Turns {
     sides.now.push_back(save.commit().seconds);
     remove();
   }
-  BesideSides sides;
+  AsyncSaveTimes sides;
 
  private:
   static constexpr std::int64_t steps = 10;
@@ -106,13 +106,13 @@ class Turns {
     for (std::int64_t s = 0; s < steps; ++s) {
       if (s == 1) after_first();
       const train::StepReport report = trainer_.step(tokens_, sampler_, s * global, global);
-      if (guest_.save && (report.notes.saved == world_.size() || s + 1 == steps)) commit_save();
+      if (guest_.save && (report.flags.saved == world_.size() || s + 1 == steps)) commit_save();
     }
     world_.barrier();
     return elapsed_since(begin);
   }
   void remove() {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() == 0) io::remove_checkpoint(checkpoint_);
     });
   }
@@ -130,8 +130,8 @@ class Turns {
 
 }  // namespace
 
-BesideSides measure_beside(const Call& call, World& world, const models::Model& model, const std::string& directory,
-                           int repeats) {
+AsyncSaveTimes measure_async_save(const Call& call, World& world, const models::Model& model,
+                                  const std::string& directory, int repeats) {
   Turns turns(call, world, model, directory);
   for (int i = 0; i < repeats; ++i) turns.turn();
   return turns.sides;

@@ -12,7 +12,7 @@
 namespace tessera::jobs {
 
 /// One value a turn.
-struct BesideSides {
+struct AsyncSaveTimes {
   std::vector<double> plain;  // seconds of ten steps, before and after the two below
   std::vector<double> beside,
       bare;                 // seconds more that they take with a save, or a bare write past the page cache, beside them
@@ -23,7 +23,7 @@ struct BesideSides {
 };
 
 /// Collective.
-[[nodiscard]] BesideSides measure_beside(const Call& call, World& world, const models::Model& model,
-                                         const std::string& directory, int repeats);
+[[nodiscard]] AsyncSaveTimes measure_async_save(const Call& call, World& world, const models::Model& model,
+                                                const std::string& directory, int repeats);
 
 }  // namespace tessera::jobs

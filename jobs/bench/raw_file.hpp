@@ -16,12 +16,12 @@ namespace tessera::jobs {
 double timed(World& world, const auto& work) {
   world.barrier();
   const auto begin = std::chrono::steady_clock::now();
-  world.together(work);
+  world.run_and_agree(work);
   world.barrier();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-struct FreeMemory {
+struct FreeDeleter {
   void operator()(std::byte* p) const { std::free(p); }
 };
 
@@ -41,7 +41,7 @@ class RawFile {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Collective: an empty file of that size.
   void create() {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() != 0) return;
       io::File file = io::File::create(path_);
       file.allocate(bytes_);
@@ -80,7 +80,7 @@ class RawFile {
   World& world_;
   std::string path_;
   std::uint64_t part_ = 0, bytes_ = 0;
-  std::unique_ptr<std::byte, FreeMemory> buffer_;
+  std::unique_ptr<std::byte, FreeDeleter> buffer_;
 };
 
 }  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 // `tessera bench step`: a training step against what multiplies it, the CPU's sgemm or the
-// device's library, both sides in one run.
+// device's library, both measurements in one run.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -7,12 +7,12 @@
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/report.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/versions.hpp"
-#include "runtime/base/device_facts.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/device_limits.hpp"
 
@@ -21,7 +21,7 @@ namespace tessera::jobs {
 namespace {
 
 /// One strategy, and what its steps took.
-struct Side {
+struct Measurement {
   std::string name, word;  // "zero3 fp32", "zero3"
   const models::Model* model = nullptr;
   Precision precision;
@@ -31,39 +31,40 @@ struct Side {
 };
 
 /// `steps` steps of one strategy after two to warm up.
-void measure(Side& side, const Call& call, World& world, const io::TokenStream& tokens, std::int64_t steps) {
-  check_device_choices(call.options(), world);  // a side before may have chosen for itself
-  train::TrainerOptions options = trainer_options(call.options(), *side.model, world, 1000000);
-  options.run.strategy = shard::make_strategy(side.word, world.size(), 0, world.topology().ranks_per_node);
+void measure(Measurement& measurement, const Call& call, World& world, const io::TokenStream& tokens,
+             std::int64_t steps) {
+  check_gpu_choices(call.options(), world);  // a measurement before may have chosen for itself
+  train::TrainerOptions options = trainer_options(call.options(), *measurement.model, world, 1000000);
+  options.run.strategy = shard::make_strategy(measurement.word, world.size(), 0, world.topology().ranks_per_node);
   apply_policy(call.options(), options.run.strategy.policy);
-  options.run.strategy.policy.param_dtype = side.precision.compute;
-  options.run.strategy.policy.reduce_dtype = side.precision.reduce;
-  if (side.precision.compute != DType::f16) options.loss_scale.reset();
+  options.run.strategy.policy.param_dtype = measurement.precision.compute;
+  options.run.strategy.policy.reduce_dtype = measurement.precision.reduce;
+  if (measurement.precision.compute != DType::f16) options.loss_scale.reset();
   options.lr.kind = train::LrSchedule::Kind::constant;
   train::Trainer trainer(world, options);
   trainer.initialise();
   const std::int64_t global = options.run.batch.global_batch;
   const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
-  const std::string choices = rehearse_choices({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
-  if (side.seconds.empty() && !choices.empty() && !call.options().flag("json"))
-    log::info(strfmt("kernels   %-12s ", side.name.c_str()) + choices);
+  const std::string choices = choose_gpu_kernels({&call.options(), &world, &trainer, {&tokens, &sampler, global}});
+  if (measurement.seconds.empty() && !choices.empty() && !call.options().flag("json"))
+    log::info(strfmt("kernels   %-12s ", measurement.name.c_str()) + choices);
   for (std::int64_t step = 0; step < steps + 2; ++step) {
     const train::StepReport report = trainer.step(tokens, sampler, step * global, global);
     if (step < 2) continue;
-    side.seconds.push_back(report.seconds);
-    side.comm.push_back(report.comm_seconds);
+    measurement.seconds.push_back(report.seconds);
+    measurement.comm.push_back(report.comm_seconds);
   }
   std::size_t arena = 0;
   for (int c = 0; c < plan::num_categories; ++c) arena += trainer.measured_memory()[c];
-  side.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
-  side.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
-  side.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
-  side.in_use = device_memory_in_use(world.device());
+  measurement.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
+  measurement.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
+  measurement.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));
+  measurement.in_use = device_memory_in_use(world.device());
   world.barrier();
 }
 
 /// What the steps are held against.
-struct Limit {
+struct GemmPeak {
   std::string name;              // "sgemm", "bf16 8192^3"
   double before = 0, after = 0;  // GFLOP/s over all ranks
   [[nodiscard]] double flops() const { return std::max(before, after) * 1e9; }
@@ -75,66 +76,70 @@ struct Work {
   double peak = 0;          // FLOP/s of all ranks by the data sheet; 0 on the CPU
 };
 
-nlohmann::ordered_json side_json(const Side& side, const Work& work, const Limit& limit) {
-  const double seconds = median(side.seconds);
+nlohmann::ordered_json measurement_json(const Measurement& measurement, const Work& work, const GemmPeak& limit) {
+  const double seconds = median(measurement.seconds);
   nlohmann::ordered_json json = {{"step_s", seconds},
                                  {"tokens_per_second", work.tokens / seconds},
                                  {"gflops", work.flops / seconds / 1e9},
                                  {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm",
                                   (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
-                                 {"comm_s", median(side.comm)},
-                                 {"pss_bytes", side.pss},
-                                 {"planned_bytes", side.planned},
-                                 {"arena_bytes", side.arena},
-                                 {"steps", side.seconds.size()}};
+                                 {"comm_s", median(measurement.comm)},
+                                 {"pss_bytes", measurement.pss},
+                                 {"planned_bytes", measurement.planned},
+                                 {"arena_bytes", measurement.arena},
+                                 {"steps", measurement.seconds.size()}};
   if (work.peak > 0) {
     json["mfu_palm"] = work.flops / seconds / work.peak,
     json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak;
-    json["device_bytes_in_use"] = side.in_use;
+    json["device_bytes_in_use"] = measurement.in_use;
   }
   return json;
 }
 
-void print_host(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
+void print_host(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
   log::info(strfmt("%-12s %12s %12s %12s %10s %14s %14s", "", "median step", "GFLOP/s", "of sgemm", "comm", "PSS, all",
                    "arena, all"));
-  for (const Side& side : sides)
-    log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", side.name.c_str(), 1e3 * median(side.seconds),
-                     work.flops / median(side.seconds) / 1e9, 100 * work.flops / median(side.seconds) / limit.flops(),
-                     100 * median(side.comm) / median(side.seconds), human_bytes(static_cast<double>(side.pss)).c_str(),
-                     human_bytes(static_cast<double>(side.arena)).c_str()));
+  for (const Measurement& measurement : measurements)
+    log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", measurement.name.c_str(),
+                     1e3 * median(measurement.seconds), work.flops / median(measurement.seconds) / 1e9,
+                     100 * work.flops / median(measurement.seconds) / limit.flops(),
+                     100 * median(measurement.comm) / median(measurement.seconds),
+                     human_bytes(static_cast<double>(measurement.pss)).c_str(),
+                     human_bytes(static_cast<double>(measurement.arena)).c_str()));
 }
 
-void print_device(const std::vector<Side>& sides, const Work& work, const Limit& limit) {
+void print_device(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
   log::info(strfmt(
       "MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
       "(PaLM's 12 L q T)",
       plan::h200.half_flops / 1e12, plan::h200.name));
   log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
                    ("of " + limit.name).c_str(), "planned", "arena", "in use"));
-  for (const Side& side : sides) {
-    const double seconds = median(side.seconds);
-    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", side.name.c_str(), 1e3 * seconds,
-                     human_count(work.tokens / seconds).c_str(), 100 * work.flops_halved / seconds / work.peak,
-                     100 * work.flops / seconds / work.peak, 100 * work.flops_halved / seconds / limit.flops(),
-                     human_bytes(static_cast<double>(side.planned)).c_str(),
-                     human_bytes(static_cast<double>(side.arena)).c_str(),
-                     human_bytes(static_cast<double>(side.in_use)).c_str()));
+  for (const Measurement& measurement : measurements) {
+    const double seconds = median(measurement.seconds);
+    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", measurement.name.c_str(),
+                     1e3 * seconds, human_count(work.tokens / seconds).c_str(),
+                     100 * work.flops_halved / seconds / work.peak, 100 * work.flops / seconds / work.peak,
+                     100 * work.flops_halved / seconds / limit.flops(),
+                     human_bytes(static_cast<double>(measurement.planned)).c_str(),
+                     human_bytes(static_cast<double>(measurement.arena)).c_str(),
+                     human_bytes(static_cast<double>(measurement.in_use)).c_str()));
   }
 }
 
 /// Sides: ZeRO-3, ZeRO-0, and ZeRO-3 in fp32 where the two are not (on the CPU).
-void print(const Call& call, const std::vector<Side>& sides, const Work& work, const Limit& limit) {
-  const double overhead = median(sides[0].seconds) / median(sides[1].seconds);
-  const double faster = sides.size() > 2 ? median(sides[2].seconds) / median(sides[0].seconds) : 0;
-  const char* const compute = name_of(sides[0].precision.compute);
+void print(const Call& call, const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
+  const double overhead = median(measurements[0].seconds) / median(measurements[1].seconds);
+  const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
+  const char* const compute = name_of(measurements[0].precision.compute);
   if (call.options().flag("json")) {
     const char* const gemm = work.peak > 0 ? "gemm" : "sgemm";
     nlohmann::ordered_json json = {{strfmt("%s_before_gflops", gemm), limit.before},
                                    {strfmt("%s_after_gflops", gemm), limit.after},
                                    {"zero3_over_zero0", overhead}};
     if (faster > 0) json[strfmt("%s_over_fp32", compute)] = faster;
-    for (const Side& side : sides) json[side.name] = side_json(side, work, limit);
+    for (const Measurement& measurement : measurements)
+      json[measurement.name] = measurement_json(measurement, work, limit);
     log::info(json.dump(2));
     return;
   }
@@ -143,18 +148,18 @@ void print(const Call& call, const std::vector<Side>& sides, const Work& work, c
                    limit.before / unit, work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
                    static_cast<long long>(call.options().integer("bench_repeats")),
                    work.peak > 0 ? "" : " of each shape"));
-  if (work.peak > 0) print_device(sides, work, limit);
-  else print_host(sides, work, limit);
+  if (work.peak > 0) print_device(measurements, work, limit);
+  else print_host(measurements, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
 }
 
 /// The best sum over ranks: of all shapes on the CPU, of one large product on a device.
-double machine_limit(World& world, const models::Model& model, std::int64_t rows, DType compute, int repeats) {
-  if (world.device() != host_device) return measure_device_together(world, compute, device_limit_edge, repeats);
+double measure_gemm_peak(World& world, const models::Model& model, std::int64_t rows, DType compute, int repeats) {
+  if (world.device() != host_device) return measure_device_gemm_on_all_ranks(world, compute, device_gemm_size, repeats);
   double limit = 0;
   for (const GemmShape& shape : gemm_shapes(model, rows))
-    limit = std::max(limit, measure_together(world, shape, repeats));
+    limit = std::max(limit, measure_gemm_on_all_ranks(world, shape, repeats));
   return limit;
 }
 
@@ -163,8 +168,8 @@ double machine_limit(World& world, const models::Model& model, std::int64_t rows
 int bench_step_command(const Call& call, World& world) {
   const Options& options = call.options();
   check_options(options);
-  check_device_choices(options, world);
-  const int threads = take_cores(call.options(), world).threads;
+  check_gpu_choices(options, world);
+  const int threads = set_rank_threads(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);
   const models::Model model = models::make(config.text, config.path, precision.compute),
@@ -190,28 +195,29 @@ int bench_step_command(const Call& call, World& world) {
   }
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::int64_t rows = batch.micro_batch * length;
-  Limit limit{.name = on_device
-                          ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_limit_edge))
-                          : "sgemm"};
-  limit.before = machine_limit(world, model, rows, precision.compute, repeats);
-  // Each side twice, in turns, so that a drifting machine does not favour one.
-  std::vector<Side> sides;
+  GemmPeak limit{.name = on_device
+                             ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_gemm_size))
+                             : "sgemm"};
+  limit.before = measure_gemm_peak(world, model, rows, precision.compute, repeats);
+  // Each measurement twice, in turns, so that a drifting machine does not favour one.
+  std::vector<Measurement> measurements;
   for (const char* word : {"zero3", "zero0"})
-    sides.push_back({.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
+    measurements.push_back(
+        {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
   if (precision.compute != DType::f32 && !on_device)
-    sides.push_back(
+    measurements.push_back(
         {.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
-    for (Side& side : sides) {
+    for (Measurement& measurement : measurements) {
       if (part == 0) continue;
-      measure(side, call, world, tokens, part);
+      measure(measurement, call, world, tokens, part);
       if (!options.flag("json"))
-        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", side.name.c_str(), side.seconds.size(),
-                         static_cast<long long>(steps), median(side.seconds)));
+        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", measurement.name.c_str(),
+                         measurement.seconds.size(), static_cast<long long>(steps), median(measurement.seconds)));
     }
   }
-  limit.after = machine_limit(world, model, rows, precision.compute, repeats);
-  print(call, sides, work, limit);
+  limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
+  print(call, measurements, work, limit);
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -8,7 +8,7 @@
 #include "io/data/jsonl.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/values.hpp"
-#include "jobs/cli/session/text.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {

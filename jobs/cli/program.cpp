@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "jobs/cli/commands/commands.hpp"
-#include "jobs/cli/options/render.hpp"
+#include "jobs/cli/options/docs_generator.hpp"
 #include "jobs/cli/session/launcher.hpp"
-#include "jobs/cli/session/requests.hpp"
+#include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -106,7 +106,7 @@ int start_world(const Call& call) {
 
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
-  if (command == "train") listen_for_requests();  // before MPI: a request may come while the job starts
+  if (command == "train") install_preemption_handlers();  // before MPI: a request may come while the job starts
   for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
     if (command == with_peers) return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
@@ -133,7 +133,7 @@ int dispatch(const Call& call) {
 
 int run_program(const std::vector<std::string>& arguments, char** environment) {
   const auto started = std::chrono::steady_clock::now();
-  survive_file_size_limit();
+  ignore_file_size_signal();
   log::set_rank(launcher_rank(), launcher_size(), "this node");  // until MPI knows better
   Invocation invocation;
   try {

@@ -1,9 +1,9 @@
 // Attention on a device: which kernel takes a call, and what backward wants to know of every row before it begins.
 #include "kernels/attention.hpp"
 
-#include "kernels/cuda/attention_problem.cuh"
+#include "kernels/cuda/attention_call.cuh"
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
 
 namespace tessera::kernels::cuda {
@@ -14,17 +14,17 @@ constexpr std::int64_t most_head_dim = 256,
 
 /// delta = Σ over a row of dout·out: a warp per (token, head).
 template <class T>
-__global__ void __launch_bounds__(team_block) delta_kernel(const AttentionCall<T> c, float* delta) {
-  const std::int64_t index = Team<32>::index(), rows = c.map.batch * c.map.tokens * c.map.heads;
+__global__ void __launch_bounds__(group_block) delta_kernel(const AttentionCall<T> c, float* delta) {
+  const std::int64_t index = ThreadGroup<32>::index(), rows = c.map.batch * c.map.tokens * c.map.heads;
   if (index >= rows) return;
   const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
                      t = row % c.map.tokens;
   const std::int64_t at = c.map.out(b, head, t);
   float sum = 0;
-  for (std::int64_t i = Team<32>::lane(); i < c.map.head_dim; i += 32)
+  for (std::int64_t i = ThreadGroup<32>::lane(); i < c.map.head_dim; i += 32)
     sum = fmaf(to_float(c.out[at + i]), to_float(c.dout[at + i]), sum);
   sum = warp_sum(sum);
-  if (Team<32>::lane() == 0) delta[c.map.lse(b, head, t)] = sum;
+  if (ThreadGroup<32>::lane() == 0) delta[c.map.lse(b, head, t)] = sum;
 }
 
 template <class T>
@@ -54,7 +54,7 @@ std::size_t attention_backward_workspace(const AttentionShape& s) {
 }
 
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  by_element(args.qkv.dtype, [&](auto zero) {
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
     call.out = data_of<T>(args.out);
@@ -68,7 +68,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_backward_workspace(args.shape), "workspace of %zu bytes",
                  args.workspace.nbytes());
-  by_element(args.qkv.dtype, [&](auto zero) {
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
     auto* const delta = static_cast<float*>(args.workspace.data);
@@ -79,8 +79,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
     call.vectors = call.vectors && aligned16(args.dout.data) && aligned16(args.dqkv.data);
     const AttentionShape& s = args.shape;
     delta_kernel<T>
-        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call,
-                                                                                                              delta);
+        <<<blocks_for(s.batch * s.tokens * s.heads, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(
+            call, delta);
     check_launch("attention_backward delta");
     call.delta = delta;
     if constexpr (sizeof(T) == 4) launch_plain_backward(call, stream_of(stream));

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention_tiles.hpp"
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(team_block, 2) cached_kernel(const CacheCall<T> c) {
-  const std::int64_t index = Team<32>::index();
+__global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<T> c) {
+  const std::int64_t index = ThreadGroup<32>::index();
   if (index >= c.map.batch * c.map.tokens * c.map.heads) return;
-  const int lane = Team<32>::lane();
+  const int lane = ThreadGroup<32>::lane();
   const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
                      t = row % c.map.tokens, d = c.map.head_dim;
   const std::int64_t cached = c.cached(b, head / c.map.group()), asked = c.position(row),
@@ -63,11 +63,11 @@ __global__ void __launch_bounds__(team_block, 2) cached_kernel(const CacheCall<T
       score = dot * c.scale;
     }
     const float now = fmaxf(max, warp_max(score)), base = now == -INFINITY ? 0.0F : now;
-    const float p = expf(score - base), shrink = expf(max - base);
-    sum = fmaf(sum, shrink, warp_sum(p));
+    const float p = expf(score - base), rescale = expf(max - base);
+    sum = fmaf(sum, rescale, warp_sum(p));
     max = now;
 #pragma unroll
-    for (int i = 0; i < most_columns; ++i) out[i] *= shrink;
+    for (int i = 0; i < most_columns; ++i) out[i] *= rescale;
     const int count = last - first < 31 ? static_cast<int>(last - first) + 1 : 32;
 #pragma unroll 2
     for (int j = 0; j < count; ++j) {
@@ -102,7 +102,7 @@ CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const Tenso
 
 void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
-  by_element(args.qkv.dtype, [&](auto zero) {
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     append_kernel<T><<<blocks_for(s.batch * s.tokens * s.kv_heads * s.head_dim, 256), 256, 0, stream_of(stream)>>>(
         call_of<T>(s, args.qkv, args.positions, args.cache));
@@ -112,13 +112,14 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
-  by_element(args.qkv.dtype, [&](auto zero) {
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     CacheCall<T> call = call_of<T>(s, args.qkv, args.positions, args.cache);
     call.out = data_of<T>(args.out);
     call.scale = static_cast<float>(args.scale);
     cached_kernel<T>
-        <<<blocks_for(s.batch * s.tokens * s.heads, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(call);
+        <<<blocks_for(s.batch * s.tokens * s.heads, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(
+            call);
     check_launch("cached_attention");
   });
 }

@@ -3,12 +3,12 @@
 // warp. Host and device, so that the maps are tested without a device. Tiles are 64 rows of D numbers of two bytes; the
 // product is mma.m16n8k16 (PTX ISA, "Matrix Fragments").
 
-#include "kernels/cuda/element.hpp"
+#include "kernels/element.hpp"
 
 namespace tessera::kernels::cuda {
 
-inline constexpr int tile_rows = 64;  // queries or keys of a tile
-inline constexpr int warp_rows = 16;  // of them, one warp's
+inline constexpr int block_m = 64;  // queries or keys of a tile
+inline constexpr int warp_m = 16;   // of them, one warp's
 inline constexpr int tile_warps = 4;
 inline constexpr int tile_threads = 32 * tile_warps;
 inline constexpr int chunk_elements = 8;  // 16 bytes: what one lane hands to ldmatrix
@@ -16,7 +16,9 @@ inline constexpr int chunk_elements = 8;  // 16 bytes: what one lane hands to ld
 /// Elements from the start of a tile to chunk `chunk` of row `row`, rows of `width` numbers (a multiple of 64). Chunks
 /// are exchanged within groups of eight by the row's low bits, so that eight rows of one column of chunks lie in
 /// different banks.
-TESSERA_HD int tile_at(int row, int chunk, int width) { return row * width + ((chunk ^ (row & 7)) * chunk_elements); }
+TESSERA_HD int swizzled_offset(int row, int chunk, int width) {
+  return row * width + ((chunk ^ (row & 7)) * chunk_elements);
+}
 
 // ldmatrix.x4 reads four 8×8 matrices; lane l names row l%8 of matrix l/8. As A (16 rows, 16 deep) they are: rows 0-7,
 // rows 8-15, then both again 8 deeper.

@@ -1,7 +1,7 @@
 // The balance loss on a device: sums over experts in the host's order, so that equal statistics give the host's bits.
 #include "kernels/balance_formulas.hpp"
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -20,24 +20,25 @@ Words words_of(const BalanceArgs& of) {
 /// Tokens that choose and count, and the weight of the micro-batch, known to the whole block.
 __device__ double count(const Words& w, std::int64_t& tokens) {
   std::int64_t padding = 0, valid = 0;
-  for (std::int64_t i = threadIdx.x; i < w.numel; i += team_block) {
+  for (std::int64_t i = threadIdx.x; i < w.numel; i += group_block) {
     padding += w.padding.has(i) ? 1 : 0;
     valid += w.targets[i] != ignore_index ? 1 : 0;
   }
-  tokens = w.numel - Team<team_block>::sum(padding);
-  return static_cast<double>(Team<team_block>::sum(valid)) * *w.loss_scale;
+  tokens = w.numel - ThreadGroup<group_block>::sum(padding);
+  return static_cast<double>(ThreadGroup<group_block>::sum(valid)) * *w.loss_scale;
 }
 
-__global__ void __launch_bounds__(team_block)
+__global__ void __launch_bounds__(group_block)
     gradient_kernel(const RouterTable table, const Words words, double coefficient, double* out) {
   std::int64_t tokens = 0;
   const double factor = coefficient * count(words, tokens);
   const double rows = static_cast<double>(tokens) * static_cast<double>(table.layers);
-  for (std::int64_t e = threadIdx.x; e < table.experts; e += team_block) out[e] = balance_slope(table, factor, rows, e);
+  for (std::int64_t e = threadIdx.x; e < table.experts; e += group_block)
+    out[e] = balance_slope(table, factor, rows, e);
 }
 
 /// A block for each loss: the terms of all experts at once, then one thread adds them in order.
-__global__ void __launch_bounds__(team_block)
+__global__ void __launch_bounds__(group_block)
     losses_kernel(const RouterTable table, const Words words, const double* gradient_scale, double unit,
                   std::int64_t* sums) {
   extern __shared__ double terms[];
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(team_block)
   const double weight = count(words, tokens) / *gradient_scale;
   const LayerRange layers = layers_of(blockIdx.x, table.layers);
   const double rows = static_cast<double>(tokens) * static_cast<double>(layers.count);
-  for (std::int64_t e = threadIdx.x; e < table.experts; e += team_block)
+  for (std::int64_t e = threadIdx.x; e < table.experts; e += group_block)
     terms[e] = balance_term(table, layers, rows, e);
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -57,8 +58,8 @@ __global__ void __launch_bounds__(team_block)
 }  // namespace
 
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream) {
-  gradient_kernel<<<1, team_block, 0, stream_of(stream)>>>(table_of(args.of.router), words_of(args.of),
-                                                           args.coefficient, args.out.as<double>());
+  gradient_kernel<<<1, group_block, 0, stream_of(stream)>>>(table_of(args.of.router), words_of(args.of),
+                                                            args.coefficient, args.out.as<double>());
   check_launch("balance_gradient");
 }
 
@@ -66,7 +67,7 @@ void add_balance_losses(const BalanceSumsArgs& args, StreamView stream) {
   const RouterTable table = table_of(args.of.router);
   const auto bytes = static_cast<std::size_t>(table.experts) * sizeof(double);
   allow_shared(losses_kernel, bytes);
-  losses_kernel<<<blocks_for(table.layers + 1, 1), team_block, bytes, stream_of(stream)>>>(
+  losses_kernel<<<blocks_for(table.layers + 1, 1), group_block, bytes, stream_of(stream)>>>(
       table, words_of(args.of), args.gradient_scale, args.unit, args.sums);
   check_launch("add_balance_losses");
 }

@@ -39,9 +39,9 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
                      stride = args.stride > 0 ? args.stride : columns;
   if (columns == 0) return;
-  by_element(args.dy.dtype, [&](auto zero) {
+  dispatch_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    by_gradient<T>(args.dbias.dtype, [&](auto gradient) {
+    dispatch_gradient_dtype<T>(args.dbias.dtype, [&](auto gradient) {
       using G = decltype(gradient);
       column_sums_kernel<T, G><<<blocks_for(columns, sum_columns), dim3(sum_columns, sum_rows), 0, stream_of(stream)>>>(
           data_of<T>(args.dy), rows, stride, columns, data_of<G>(args.dbias), args.accumulate);
@@ -51,7 +51,7 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
 }
 
 void add(const AddArgs& args, StreamView stream) {
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each<vector_length<T>>(Add<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(),
                                {args.x.data, args.y.data}, stream, "add");

@@ -34,9 +34,9 @@ struct Fill {
 
 void convert(const ConvertArgs& args, StreamView stream) {
   const TensorView &from = args.from, &to = args.to;
-  by_element(from.dtype, [&](auto source) {
+  dispatch_dtype(from.dtype, [&](auto source) {
     using From = decltype(source);
-    by_element(to.dtype, [&](auto target) {
+    dispatch_dtype(to.dtype, [&](auto target) {
       using To = decltype(target);
       for_each<vector_length<From, To>>(Convert<From, To>{data_of<From>(from), data_of<To>(to)}, from.numel(),
                                         {from.data, to.data}, stream, "convert");

@@ -114,7 +114,7 @@ void clear(const TensorView& table, StreamView stream) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
-  by_element(args.y.dtype, [&](auto zero) {
+  dispatch_dtype(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Forward<T> op{data_of<std::int32_t>(args.ids),
                         args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
@@ -133,9 +133,9 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
   const TensorView& dpositions = args.dpositions_table;
-  by_element(args.dy.dtype, [&](auto zero) {
+  dispatch_dtype(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    by_gradient<T>(args.dtokens_table.dtype, [&](auto gradient) {
+    dispatch_gradient_dtype<T>(args.dtokens_table.dtype, [&](auto gradient) {
       using G = decltype(gradient);
       const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels,
                              args.accumulate_tokens};

@@ -1,5 +1,5 @@
 // GELU on a device: one pass, 16 bytes per thread and tensor.
-#include "kernels/cuda/formulas.hpp"
+#include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/gelu.hpp"
@@ -39,7 +39,7 @@ struct Backward {
 }  // namespace
 
 void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each<vector_length<T>>(Forward<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(),
                                {args.x.data, args.y.data}, stream, "gelu_forward");
@@ -47,7 +47,7 @@ void gelu_forward(const GeluForwardArgs& args, StreamView stream) {
 }
 
 void gelu_backward(const GeluBackwardArgs& args, StreamView stream) {
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each<vector_length<T>>(Backward<T>{data_of<T>(args.x), data_of<T>(args.dy), data_of<T>(args.dx)},
                                args.x.numel(), {args.x.data, args.dy.data, args.dx.data}, stream, "gelu_backward");

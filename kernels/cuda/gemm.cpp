@@ -23,25 +23,25 @@ std::string identity_of(int device) {
 }
 
 /// A product's first call since noting began.
-struct NotedCall {
+struct RecordedCall {
   GemmArgs args;
   cudaStream_t stream;
 };
 
 /// What one device's products have. Lives until the process ends: the driver may be gone before destructors run.
-struct DeviceProducts {
-  explicit DeviceProducts(int device) : choices(identity_of(device)) {}
+struct GemmCache {
+  explicit GemmCache(int device) : choices(identity_of(device)) {}
   cublasLtHandle_t handle = nullptr;
   GemmChoices choices;
-  std::map<GemmPlan, std::unique_ptr<GemmProduct>> products;
+  std::map<GemmPlan, std::unique_ptr<CublasGemm>> products;
   std::map<cudaStream_t, void*> workspaces;
   bool noting = false;
-  std::map<GemmPlan, NotedCall> noted;
+  std::map<GemmPlan, RecordedCall> noted;
 };
 
 struct Registry {
   std::mutex mutex;
-  std::map<int, DeviceProducts*> devices;
+  std::map<int, GemmCache*> devices;
 };
 Registry& registry() {
   static auto* const instance = new Registry;
@@ -49,20 +49,20 @@ Registry& registry() {
 }
 
 /// The products of the calling thread's device, alone with them.
-class OwnProducts {
+class DeviceGemms {
  public:
-  OwnProducts() : lock_(registry().mutex) {
+  DeviceGemms() : lock_(registry().mutex) {
     int device = 0;
     TESSERA_CUDA(cudaGetDevice(&device));
-    DeviceProducts*& known = registry().devices[device];
+    GemmCache*& known = registry().devices[device];
     if (!known) {
-      auto made = std::make_unique<DeviceProducts>(device);
+      auto made = std::make_unique<GemmCache>(device);
       check_gemm(gemm_library().create(&made->handle), "cublasLtCreate", {});
       known = made.release();
     }
     own_ = known;
   }
-  DeviceProducts* operator->() const { return own_; }
+  GemmCache* operator->() const { return own_; }
   [[nodiscard]] GemmCall call(const GemmArgs& args, cudaStream_t stream) const {
     void*& workspace = own_->workspaces[stream];
     if (!workspace) TESSERA_CUDA(cudaMalloc(&workspace, gemm_workspace_bytes));
@@ -71,13 +71,13 @@ class OwnProducts {
 
  private:
   std::lock_guard<std::mutex> lock_;
-  DeviceProducts* own_ = nullptr;
+  GemmCache* own_ = nullptr;
 };
 
-const GemmProduct& product_of(const OwnProducts& own, const GemmCall& call, const GemmPlan& plan) {
+const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const GemmPlan& plan) {
   auto& slot = own->products[plan];
   if (slot) return *slot;
-  auto product = std::make_unique<GemmProduct>(plan);
+  auto product = std::make_unique<CublasGemm>(plan);
   set_bias(call, *product);
   const auto kept = own->choices.find(plan);
   product->algorithm = kept ? algorithm_of(*kept, call.handle, *product) : candidates(call, *product, 1).front();
@@ -86,7 +86,7 @@ const GemmProduct& product_of(const OwnProducts& own, const GemmCall& call, cons
 }
 
 /// A product without depth is beta·C, which is C or zeros.
-void empty_product(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
+void zero_depth_gemm(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
   TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1),
                  "an empty product with bias, addend or beta %g", args.beta);
   if (args.beta == 1) return;
@@ -97,18 +97,18 @@ void empty_product(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stre
 
 }  // namespace
 
-void note_products() {
-  const OwnProducts own;
+void record_gemms() {
+  const DeviceGemms own;
   own->noting = true;
   own->noted.clear();
 }
 
-std::size_t end_noting(Timing timing) {
-  const OwnProducts own;
+std::size_t finish_recording_gemms(Timing timing) {
+  const DeviceGemms own;
   std::size_t timed = 0;
   for (const auto& [plan, noted] : own->noted) {
     if (timing == Timing::off || own->choices.find(plan)) continue;
-    GemmProduct& product = *own->products.at(plan);
+    CublasGemm& product = *own->products.at(plan);
     product.algorithm = fastest(own.call(noted.args, noted.stream), product);
     own->choices.keep(plan, bytes_of(product.algorithm));
     ++timed;
@@ -118,13 +118,13 @@ std::size_t end_noting(Timing timing) {
   return timed;
 }
 
-std::string product_choices() {
-  const OwnProducts own;
+std::string gemm_choices() {
+  const DeviceGemms own;
   return own->choices.text();
 }
 
-std::size_t take_product_choices(const std::string& text, const std::string& from) {
-  const OwnProducts own;
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
+  const DeviceGemms own;
   const std::size_t count = own->choices.take(text, from);
   for (const auto& [plan, product] : own->products)
     if (const auto kept = own->choices.find(plan)) product->algorithm = algorithm_of(*kept, own->handle, *product);
@@ -139,11 +139,11 @@ void gemm(const GemmArgs& args, StreamView stream) {
   const GemmPlan plan = plan_gemm(args);
   const auto queue = static_cast<cudaStream_t>(stream.handle);
   if (plan.m == 0 || plan.n == 0) return;
-  if (plan.k == 0) return empty_product(args, plan, queue);
-  const OwnProducts own;
+  if (plan.k == 0) return zero_depth_gemm(args, plan, queue);
+  const DeviceGemms own;
   const GemmCall call = own.call(args, queue);
-  const GemmProduct& product = product_of(own, call, plan);
-  if (own->noting) own->noted.try_emplace(plan, NotedCall{args, queue});
+  const CublasGemm& product = gemm_of(own, call, plan);
+  if (own->noting) own->noted.try_emplace(plan, RecordedCall{args, queue});
   run(call, product, product.algorithm);
 }
 

@@ -29,7 +29,7 @@ class Clock {
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
   /// Milliseconds of the fastest of some runs.
-  float measure(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulAlgo_t& algorithm) {
+  float measure(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm) {
     float best = std::numeric_limits<float>::infinity();
     for (int i = 0; i <= timed_runs; ++i) {
       TESSERA_CUDA(cudaEventRecord(start_, call.stream));
@@ -49,14 +49,14 @@ class Clock {
 
 }  // namespace
 
-void set_bias(const GemmCall& call, const GemmProduct& product) {
+void set_bias(const GemmCall& call, const CublasGemm& product) {
   if (product.plan.bias)
     check_gemm(gemm_library().desc_set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data,
                                        sizeof(void*)),
                "BIAS_POINTER", product.plan);
 }
 
-void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulAlgo_t& algorithm) {
+void run(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm) {
   const GemmArgs& args = call.args;
   set_bias(call, product);
   const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
@@ -67,7 +67,7 @@ void run(const GemmCall& call, const GemmProduct& product, const cublasLtMatmulA
              "cublasLtMatmul", product.plan);
 }
 
-std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const GemmProduct& product, int count) {
+std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& product, int count) {
   set_bias(call, product);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(count));
   int answered = 0;
@@ -85,7 +85,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const GemmPro
   return good;
 }
 
-cublasLtMatmulAlgo_t fastest(const GemmCall& call, const GemmProduct& product) {
+cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& product) {
   const auto found = candidates(call, product, most_candidates);
   Clock clock;
   std::size_t best = 0;
@@ -97,7 +97,7 @@ cublasLtMatmulAlgo_t fastest(const GemmCall& call, const GemmProduct& product) {
 
 AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm) { return std::bit_cast<AlgorithmBytes>(algorithm); }
 
-cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const GemmProduct& product) {
+cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const CublasGemm& product) {
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
   cublasLtMatmulHeuristicResult_t said{};
   const cublasStatus_t status = gemm_library().algorithm_check(handle, product.operation, product.first, product.second,

@@ -33,10 +33,10 @@ class GemmChoices {
   std::map<std::string, AlgorithmBytes> choices_;
 };
 
-void note_products();
-std::size_t end_noting(Timing timing);
-[[nodiscard]] std::string product_choices();
-std::size_t take_product_choices(const std::string& text, const std::string& from);
+void record_gemms();
+std::size_t finish_recording_gemms(Timing timing);
+[[nodiscard]] std::string gemm_choices();
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
 
 /// Bytes of the library's workspace, one for each stream that multiplies, outside the arena: made
 /// at the first product of a stream.

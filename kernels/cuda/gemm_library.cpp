@@ -56,7 +56,7 @@ void check_gemm(cublasStatus_t status, const char* call, const GemmPlan& plan) {
               "a bug, or a library of another major version");
 }
 
-GemmProduct::GemmProduct(const GemmPlan& p) : plan(p) {
+CublasGemm::CublasGemm(const GemmPlan& p) : plan(p) {
   const GemmLibrary& lib = gemm_library();
   const cudaDataType_t operands = library_type(p.operands), to = library_type(p.result);
   check_gemm(lib.desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate", p);
@@ -96,7 +96,7 @@ GemmProduct::GemmProduct(const GemmPlan& p) : plan(p) {
       "MIN_ALIGNMENT_D_BYTES", p);
 }
 
-GemmProduct::~GemmProduct() {
+CublasGemm::~CublasGemm() {
   const GemmLibrary& lib = gemm_library();
   if (preference) lib.preference_destroy(preference);
   for (const cublasLtMatrixLayout_t layout : {first, second, result})

@@ -37,12 +37,12 @@ void check_gemm(cublasStatus_t status, const char* call, const GemmPlan& plan);
 
 /// A plan in the library's words; needs no device. Reduction of split sums is asked for in fp32, so
 /// that every element is rounded once.
-class GemmProduct {
+class CublasGemm {
  public:
-  explicit GemmProduct(const GemmPlan& plan);
-  ~GemmProduct();
-  GemmProduct(const GemmProduct&) = delete;
-  GemmProduct& operator=(const GemmProduct&) = delete;
+  explicit CublasGemm(const GemmPlan& plan);
+  ~CublasGemm();
+  CublasGemm(const CublasGemm&) = delete;
+  CublasGemm& operator=(const CublasGemm&) = delete;
 
   const GemmPlan plan;
   cublasLtMatmulDesc_t operation = nullptr;

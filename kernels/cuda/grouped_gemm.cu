@@ -1,5 +1,5 @@
 // Products of groups of rows on a device: arguments for the kernels, fp32 by plain arithmetic, halves on tensor cores.
-#include "kernels/cuda/grouped_problem.cuh"
+#include "kernels/cuda/grouped_gemm_call.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/grouped_gemm.hpp"
 
@@ -22,9 +22,9 @@ bool allows_pairs(const TensorView& c, std::int64_t distance) {
 }  // namespace
 
 void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
-  const std::int64_t groups = args.offsets.numel() - 1, distance = distance_of(args.b, groups);
+  const std::int64_t groups = args.offsets.numel() - 1, distance = group_stride(args.b, groups);
   if (args.c.numel() == 0) return;
-  by_element(args.a.dtype, [&](auto zero) {
+  dispatch_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
     const GroupedCall<T> call{data_of<std::int32_t>(args.offsets),
                               groups,
@@ -41,11 +41,11 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
 }
 
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
-  const std::int64_t groups = args.offsets.numel() - 1, distance = distance_of(args.c, groups);
+  const std::int64_t groups = args.offsets.numel() - 1, distance = group_stride(args.c, groups);
   if (args.c[0].numel() == 0) return;
-  by_element(args.a.dtype, [&](auto zero) {
+  dispatch_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
-    by_gradient<T>(args.c[0].dtype, [&](auto zero_c) {
+    dispatch_gradient_dtype<T>(args.c[0].dtype, [&](auto zero_c) {
       using C = decltype(zero_c);
       const GradientCall<T, C> call{data_of<std::int32_t>(args.offsets),
                                     groups,

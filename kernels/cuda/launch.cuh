@@ -2,7 +2,7 @@
 // What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu
 // files.
 
-#include "kernels/cuda/element.hpp"
+#include "kernels/element.hpp"
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -26,7 +26,7 @@ inline void check_launch(const char* kernel, const char* file = __builtin_FILE()
 
 /// Calls f with a value of the element type (float, bf16, f16); a bug for any other: devices compute no fp64.
 template <class F>
-void by_element(DType dtype, const F& f) {
+void dispatch_dtype(DType dtype, const F& f) {
   switch (dtype) {
     case DType::f32: return f(float{});
     case DType::bf16: return f(bf16{});
@@ -36,7 +36,7 @@ void by_element(DType dtype, const F& f) {
 }
 /// Calls f with the type of a gradient of elements of T: T itself, or fp32.
 template <class T, class F>
-void by_gradient(DType dtype, const F& f) {
+void dispatch_gradient_dtype(DType dtype, const F& f) {
   if (dtype == DType::f32) return f(float{});
   if constexpr (sizeof(T) == 2) {
     TESSERA_ASSERT(dtype == dtype_of<T>::value, "gradients of %s in %s", name_of(dtype_of<T>::value), name_of(dtype));

@@ -8,17 +8,17 @@ namespace tessera::kernels::cuda {
 namespace {
 
 /// Σ f(x[i]) over a row.
-template <int N, class TeamType, class T, class F>
+template <int N, class Group, class T, class F>
 __device__ __forceinline__ float row_sum(const T* x, std::int64_t channels, const F& f) {
-  constexpr int step = team_block / TeamType::per_block * N;
+  constexpr int step = group_block / Group::per_block * N;
   float sum = 0;
-  for (std::int64_t c = TeamType::lane() * N; c < channels; c += step) {
+  for (std::int64_t c = Group::lane() * N; c < channels; c += step) {
     float v[N];
     load<N>(x + c, v);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += f(v[i]);
   }
-  return TeamType::sum(sum);
+  return Group::sum(sum);
 }
 
 template <class T>
@@ -30,28 +30,28 @@ struct Forward {
   float eps;
   bool apply;
 
-  template <int N, class TeamType>
+  template <int N, class Group>
   __device__ void run(std::int64_t row) const {
     const Forward& r = *this;
     const T* const x = r.x + row * r.channels;
     T* const y = r.y + row * r.channels;
-    constexpr int step = team_block / TeamType::per_block * N;
+    constexpr int step = group_block / Group::per_block * N;
     float mean, rstd;
     if (r.apply) {
       mean = r.mean[row];
       rstd = r.rstd[row];
     } else {
       const auto n = static_cast<float>(r.channels);
-      mean = div(row_sum<N, TeamType>(x, r.channels, [](float v) { return v; }), n);
+      mean = div(row_sum<N, Group>(x, r.channels, [](float v) { return v; }), n);
       const float variance =
-          div(row_sum<N, TeamType>(x, r.channels, [mean](float v) { return (v - mean) * (v - mean); }), n);
+          div(row_sum<N, Group>(x, r.channels, [mean](float v) { return (v - mean) * (v - mean); }), n);
       rstd = div(1.0F, root(add(variance, r.eps)));
-      if (TeamType::lane() == 0) {
+      if (Group::lane() == 0) {
         if (r.mean) r.mean[row] = mean;
         if (r.rstd) r.rstd[row] = rstd;
       }
     }
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], w[N], b[N];
       load<N>(x + c, v);
       load<N>(r.weight + c, w);
@@ -71,15 +71,15 @@ struct Backward {
   std::int64_t channels;
   bool add_to_dx;
 
-  template <int N, class TeamType>
+  template <int N, class Group>
   __device__ void run(std::int64_t row) const {
     const Backward& r = *this;
     const T *const x = r.x + row * r.channels, *const dy = r.dy + row * r.channels;
     T* const dx = r.dx + row * r.channels;
-    constexpr int step = team_block / TeamType::per_block * N;
+    constexpr int step = group_block / Group::per_block * N;
     const float mean = r.mean[row], rstd = r.rstd[row];
     float sum = 0, sum_hat = 0;
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], d[N], w[N];
       load<N>(x + c, v);
       load<N>(dy + c, d);
@@ -92,8 +92,8 @@ struct Backward {
       }
     }
     const auto n = static_cast<float>(r.channels);
-    const float a = div(TeamType::sum(sum), n), b = div(TeamType::sum(sum_hat), n);
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    const float a = div(Group::sum(sum), n), b = div(Group::sum(sum_hat), n);
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], d[N], w[N], old[N];
       load<N>(x + c, v);
       load<N>(dy + c, d);
@@ -130,7 +130,7 @@ float* optional(const TensorView& view) { return view ? view.as<float>() : nullp
 }  // namespace
 
 void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     run_forward<T>(
         {data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y), optional(args.mean),
@@ -140,7 +140,7 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y),
                     optional(args.mean), optional(args.rstd), args.x.shape[1], 0.0F, /*apply=*/true},
@@ -150,7 +150,7 @@ void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0];
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> r{data_of<T>(args.dy),   data_of<T>(args.x),  data_of<T>(args.weight), args.mean.as<float>(),
                         args.rstd.as<float>(), data_of<T>(args.dx), args.weight.numel(),     args.add_to_dx};

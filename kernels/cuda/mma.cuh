@@ -48,7 +48,7 @@ __device__ __forceinline__ std::uint32_t packed(float low, float high) {
 
 /// Two accumulators side by side as an A.
 template <class T>
-__device__ __forceinline__ void as_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
+__device__ __forceinline__ void pack_operand_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
   a[0] = packed<T>(left[0], left[1]);
   a[1] = packed<T>(left[2], left[3]);
   a[2] = packed<T>(right[0], right[1]);
@@ -79,13 +79,13 @@ struct RowsOf {
 };
 
 /// Rows [row, row + Rows) into a tile of D numbers a row, by all threads of the block; to be committed and awaited.
-template <int D, int Rows = tile_rows, class T>
+template <int D, int Rows = block_m, class T>
 __device__ __forceinline__ void load_tile(T* tile, const RowsOf<T>& from, std::int64_t row) {
   constexpr int chunks = D / chunk_elements;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < Rows * chunks; i += tile_threads) {
     const int r = i / chunks, chunk = i % chunks;
-    T* const to = tile + tile_at(r, chunk, D);
+    T* const to = tile + swizzled_offset(r, chunk, D);
     const bool row_exists = row + r < from.rows;
     const T* const source = from.first + (row_exists ? row + r : 0) * from.stride + chunk * chunk_elements;
     if (from.vectors) {
@@ -101,17 +101,17 @@ __device__ __forceinline__ void load_tile(T* tile, const RowsOf<T>& from, std::i
 /// scores[j] += rows [a_first, +16) of A's tile times columns 8·j … of B, whose tile has a row per column: 16
 /// rows × (8·Tiles) columns, D deep.
 template <int D, int Tiles, class T>
-__device__ __forceinline__ void multiply_rows(float (&scores)[Tiles][4], const T* a_tile, int a_first, const T* b_tile,
-                                              int b_first, int lane) {
+__device__ __forceinline__ void mma_qkt(float (&scores)[Tiles][4], const T* a_tile, int a_first, const T* b_tile,
+                                        int b_first, int lane) {
   static_assert(Tiles % 2 == 0);
 #pragma unroll
   for (int k = 0; k < D / chunk_elements; k += 2) {
     std::uint32_t a[4];
-    load_matrices(a, a_tile + tile_at(a_first + a_row(lane), k + a_chunk(lane), D));
+    load_matrices(a, a_tile + swizzled_offset(a_first + a_row(lane), k + a_chunk(lane), D));
 #pragma unroll
     for (int j = 0; j < Tiles; j += 2) {
       std::uint32_t b[4];
-      load_matrices(b, b_tile + tile_at(b_first + 8 * j + b_row(lane), k + b_chunk(lane), D));
+      load_matrices(b, b_tile + swizzled_offset(b_first + 8 * j + b_row(lane), k + b_chunk(lane), D));
       multiply_add<T>(scores[j], a, b[0], b[1]);
       multiply_add<T>(scores[j + 1], a, b[2], b[3]);
     }
@@ -121,18 +121,18 @@ __device__ __forceinline__ void multiply_rows(float (&scores)[Tiles][4], const T
 /// out[n] += P (16 rows, 8·Tiles deep, from accumulators) times columns [8·first_column + 8·n, …) of B,
 /// whose tile has a row per depth.
 template <int D, int Columns, int Tiles, class T>
-__device__ __forceinline__ void multiply_columns(float (&out)[Columns][4], const float (&p)[Tiles][4], const T* b_tile,
-                                                 int b_first, int first_column, int lane) {
+__device__ __forceinline__ void mma_pv(float (&out)[Columns][4], const float (&p)[Tiles][4], const T* b_tile,
+                                       int b_first, int first_column, int lane) {
   static_assert(Columns % 2 == 0 && Tiles % 2 == 0);
 #pragma unroll
   for (int k = 0; k < Tiles; k += 2) {
     std::uint32_t a[4];
-    as_a<T>(a, p[k], p[k + 1]);
+    pack_operand_a<T>(a, p[k], p[k + 1]);
 #pragma unroll
     for (int n = 0; n < Columns; n += 2) {
       std::uint32_t b[4];
-      load_matrices_transposed(b,
-                               b_tile + tile_at(b_first + 8 * k + bt_row(lane), first_column + n + bt_chunk(lane), D));
+      load_matrices_transposed(
+          b, b_tile + swizzled_offset(b_first + 8 * k + bt_row(lane), first_column + n + bt_chunk(lane), D));
       multiply_add<T>(out[n], a, b[0], b[1]);
       multiply_add<T>(out[n + 1], a, b[2], b[3]);
     }

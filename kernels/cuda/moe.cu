@@ -1,7 +1,7 @@
 // Mixture of experts on a device: the router's choice, a warp per token. Dealing rows out stands in
 // moe_dispatch.cu, moving them in moe_rows.cu.
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 #include "kernels/moe.hpp"
 
 namespace tessera::kernels::cuda {
@@ -38,10 +38,10 @@ __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, 
              : (last_at + 1) % n;  // only where probabilities are NaN: some expert, so that no index leaves the table
 }
 
-__global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
-  const std::int64_t token = Team<32>::index(), n = c.num_experts;
+__global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
+  const std::int64_t token = ThreadGroup<32>::index(), n = c.num_experts;
   if (token >= c.tokens) return;
-  const int lane = Team<32>::lane();
+  const int lane = ThreadGroup<32>::lane();
   const float* const x = c.logits + token * n;
   float* const p = c.probs + token * n;
   float max = -INFINITY, sum = 0;
@@ -70,15 +70,15 @@ __global__ void __launch_bounds__(team_block) route_kernel(const Choice c) {
 }
 
 /// A block per expert: how often it was chosen, and Σ over tokens of its probability, by a fixed tree in double.
-__global__ void __launch_bounds__(team_block) statistics_kernel(const Choice c, double* counts, double* sums) {
+__global__ void __launch_bounds__(group_block) statistics_kernel(const Choice c, double* counts, double* sums) {
   const std::int64_t expert = blockIdx.x;
   double count = 0, sum = 0;
-  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += team_block)
+  for (std::int64_t i = threadIdx.x; i < c.tokens * c.k; i += group_block)
     count += c.experts[i] == expert && !c.padding.has(i / c.k) ? 1.0 : 0.0;
-  for (std::int64_t t = threadIdx.x; t < c.tokens; t += team_block)
+  for (std::int64_t t = threadIdx.x; t < c.tokens; t += group_block)
     sum += c.padding.has(t) ? 0.0 : static_cast<double>(c.probs[t * c.num_experts + expert]);
-  count = Team<team_block>::sum(count);
-  sum = Team<team_block>::sum(sum);
+  count = ThreadGroup<group_block>::sum(count);
+  sum = ThreadGroup<group_block>::sum(sum);
   if (threadIdx.x == 0) counts[expert] = count, sums[expert] = sum;
 }
 
@@ -105,10 +105,10 @@ __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t t
 }
 
 template <class T>
-__global__ void __launch_bounds__(team_block) route_backward_kernel(const ChoiceGradient<T> c) {
-  const std::int64_t token = Team<32>::index(), n = c.num_experts;
+__global__ void __launch_bounds__(group_block) route_backward_kernel(const ChoiceGradient<T> c) {
+  const std::int64_t token = ThreadGroup<32>::index(), n = c.num_experts;
   if (token >= c.tokens) return;
-  const int lane = Team<32>::lane();
+  const int lane = ThreadGroup<32>::lane();
   const float* const p = c.probs + token * n;
   float total = 0, mean = 0, dot = 0;  // of the chosen probabilities; Σ dw·w; Σ p·dp
   for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(team_block) route_backward_kernel(const Choice
 
 /// Rows of padding become 0.
 template <class T>
-__global__ void __launch_bounds__(team_block)
+__global__ void __launch_bounds__(group_block)
     clear_padding_kernel(const PaddingMap padding, T* dlogits, std::int64_t tokens, std::int64_t n) {
-  const std::int64_t token = Team<32>::index();
+  const std::int64_t token = ThreadGroup<32>::index();
   if (token >= tokens || !padding.has(token)) return;
-  for (std::int64_t e = Team<32>::lane(); e < n; e += 32) dlogits[token * n + e] = rounded<T>(0.0F);
+  for (std::int64_t e = ThreadGroup<32>::lane(); e < n; e += 32) dlogits[token * n + e] = rounded<T>(0.0F);
 }
 
 }  // namespace
@@ -139,18 +139,18 @@ void route(const RouteArgs& args, StreamView stream) {
                  args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
                  args.experts.shape[1],    args.normalise,         padding_of(args.words)};
   if (c.tokens > 0) {
-    route_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
+    route_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route");
   }
   if (!args.counts || c.num_experts == 0) return;
-  statistics_kernel<<<blocks_for(c.num_experts, 1), team_block, 0, stream_of(stream)>>>(c, args.counts.as<double>(),
-                                                                                        args.sums.as<double>());
+  statistics_kernel<<<blocks_for(c.num_experts, 1), group_block, 0, stream_of(stream)>>>(c, args.counts.as<double>(),
+                                                                                         args.sums.as<double>());
   check_launch("route statistics");
 }
 
 void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   if (args.probs.shape[0] == 0) return;
-  by_element(args.dlogits.dtype, [&](auto zero) {
+  dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const ChoiceGradient<T> c{args.dweights.as<float>(),
                               args.probs.as<float>(),
@@ -162,11 +162,12 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
                               args.probs.shape[1],
                               args.experts.shape[1],
                               args.normalise};
-    route_backward_kernel<T><<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(c);
+    route_backward_kernel<T>
+        <<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route_backward");
     const PaddingMap padding = padding_of(args.words);
     if (padding.positions == nullptr) return;
-    clear_padding_kernel<<<blocks_for(c.tokens, Team<32>::per_block), team_block, 0, stream_of(stream)>>>(
+    clear_padding_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(
         padding, c.dlogits, c.tokens, c.num_experts);
     check_launch("route_backward padding");
   });

@@ -2,7 +2,7 @@
 // in the order of slots. Reads all slots once per expert and pass, which beats sorting for the experts there are;
 // deterministic.
 #include "kernels/cuda/ops.hpp"
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 #include "kernels/moe.hpp"
 
 namespace tessera::kernels::cuda {
@@ -15,11 +15,11 @@ struct Slots {
 };
 
 /// offsets[e + 1] = slots of expert e.
-__global__ void __launch_bounds__(team_block) count_kernel(const Slots s) {
+__global__ void __launch_bounds__(group_block) count_kernel(const Slots s) {
   const std::int64_t expert = blockIdx.x;
   int count = 0;
-  for (std::int64_t i = threadIdx.x; i < s.slots; i += team_block) count += s.expert[i] == expert ? 1 : 0;
-  count = Team<team_block>::sum(count);
+  for (std::int64_t i = threadIdx.x; i < s.slots; i += group_block) count += s.expert[i] == expert ? 1 : 0;
+  count = ThreadGroup<group_block>::sum(count);
   if (threadIdx.x == 0) s.offsets[expert + 1] = count;
 }
 
@@ -28,19 +28,19 @@ __global__ void offsets_kernel(const Slots s) {
   for (std::int64_t e = 0; e < s.experts; ++e) s.offsets[e + 1] += s.offsets[e];
 }
 
-__global__ void __launch_bounds__(team_block) deal_kernel(const Slots s) {
-  __shared__ int warp_counts[team_block / 32];
+__global__ void __launch_bounds__(group_block) dispatch_kernel(const Slots s) {
+  __shared__ int warp_counts[group_block / 32];
   const std::int64_t expert = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int next = s.offsets[expert];
-  for (std::int64_t first = 0; first < s.slots; first += team_block) {
+  for (std::int64_t first = 0; first < s.slots; first += group_block) {
     const std::int64_t slot = first + threadIdx.x;
     const bool own = slot < s.slots && s.expert[slot] == expert;
     const unsigned votes = __ballot_sync(0xffffffffu, own);
     if (lane == 0) warp_counts[warp] = __popc(votes);
     __syncthreads();
     int before = 0, all = 0;
-    for (int w = 0; w < team_block / 32; ++w) {
+    for (int w = 0; w < group_block / 32; ++w) {
       before += w < warp ? warp_counts[w] : 0;
       all += warp_counts[w];
     }
@@ -64,11 +64,11 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
                 experts.numel(),
                 dispatch.offsets.numel() - 1};
   const unsigned blocks = blocks_for(s.experts, 1);
-  count_kernel<<<blocks, team_block, 0, stream_of(stream)>>>(s);
+  count_kernel<<<blocks, group_block, 0, stream_of(stream)>>>(s);
   check_launch("make_dispatch count");
   offsets_kernel<<<1, 1, 0, stream_of(stream)>>>(s);
   check_launch("make_dispatch offsets");
-  deal_kernel<<<blocks, team_block, 0, stream_of(stream)>>>(s);
+  dispatch_kernel<<<blocks, group_block, 0, stream_of(stream)>>>(s);
   check_launch("make_dispatch deal");
 }
 

@@ -54,15 +54,15 @@ struct Weigh {
   float* dweights;
   std::int64_t columns;
 
-  template <int N, class TeamType>
+  template <int N, class Group>
   __device__ void run(std::int64_t row) const {
     const Weigh& w = *this;
-    constexpr int step = team_block / TeamType::per_block * N;
+    constexpr int step = group_block / Group::per_block * N;
     T *const a = w.a + row * w.columns, *const b = w.b + row * w.columns;
     const std::int64_t slot = w.slot_of[row];
     const float weight = w.weights[slot];
     float dot = 0;
-    for (std::int64_t c = TeamType::lane() * N; c < w.columns; c += step) {
+    for (std::int64_t c = Group::lane() * N; c < w.columns; c += step) {
       float x[N], y[N];
       load<N>(a + c, x);
       load<N>(b + c, y);
@@ -75,8 +75,8 @@ struct Weigh {
       store<N>(a + c, x);
       store<N>(b + c, y);
     }
-    dot = TeamType::sum(dot);
-    if (TeamType::lane() == 0) w.dweights[slot] = dot;
+    dot = Group::sum(dot);
+    if (Group::lane() == 0) w.dweights[slot] = dot;
   }
 };
 
@@ -87,7 +87,7 @@ const void* no_vectors_if(bool odd) { return odd ? reinterpret_cast<const void*>
 
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
-  by_element(x.dtype, [&](auto zero) {
+  dispatch_dtype(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = vector_length<T>;
     for_each<n>(Gather<T>{data_of<T>(x), data_of<T>(y), data_of<std::int32_t>(dispatch.slots), columns, k}, y.numel(),
@@ -97,7 +97,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
 
 void combine_rows(const CombineArgs& args, StreamView stream) {
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = vector_length<T>;
     const Combine<T> op{data_of<T>(args.x),
@@ -112,14 +112,14 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
   });
 }
 
-void weigh_rows(const WeighRowsArgs& args, StreamView stream) {
+void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.a.shape[0], columns = args.a.shape[1];
-  by_element(args.a.dtype, [&](auto zero) {
+  dispatch_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Weigh<T> w{data_of<T>(args.a),        data_of<T>(args.b),
                      args.weights.as<float>(),  data_of<std::int32_t>(args.dispatch.slots),
                      args.dweights.as<float>(), columns};
-    for_rows<T>(w, rows, columns, aligned16(w.a) && aligned16(w.b), stream, "weigh_rows");
+    for_rows<T>(w, rows, columns, aligned16(w.a) && aligned16(w.b), stream, "combine_weights_backward");
   });
 }
 

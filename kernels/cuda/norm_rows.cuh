@@ -2,7 +2,7 @@
 // What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows,
 // added in one order. Only for .cu files.
 
-#include "kernels/cuda/team.cuh"
+#include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
 
 namespace tessera::kernels::cuda {
@@ -20,8 +20,8 @@ inline std::int64_t norm_block_rows(std::int64_t rows) {
 /// out[c] = Σ over parts in order (from out, where accumulate), rounded once. Part p of column c is parts[p·stride +
 /// c].
 template <class G>
-__global__ void __launch_bounds__(256) fold_parts_kernel(const float* parts, std::int64_t count, std::int64_t stride,
-                                                         std::int64_t columns, G* out, bool accumulate) {
+__global__ void __launch_bounds__(256) sum_partials_kernel(const float* parts, std::int64_t count, std::int64_t stride,
+                                                           std::int64_t columns, G* out, bool accumulate) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (column >= columns) return;
   float sum = accumulate ? to_float(out[column]) : 0.0F;
@@ -70,44 +70,45 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
                                                                                         partial);
     check_launch("sum_rows");
   }
-  by_gradient<T>(out[0].dtype, [&](auto gradient) {
+  dispatch_gradient_dtype<T>(out[0].dtype, [&](auto gradient) {
     using G = decltype(gradient);
     for (int s = 0; s < num; ++s) {
       TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype),
                      name_of(out[s].dtype));
-      fold_parts_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
+      sum_partials_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
           partial + s * channels, parts, num * channels, channels, data_of<G>(out[s]), accumulate);
       check_launch("fold_parts");
     }
   });
 }
 
-/// Calls f with the run length (N or 1) and the team that suit rows of `channels`: f(integral_constant<N>, Team).
+/// Calls f with the run length (N or 1) and the team that suit rows of `channels`: f(integral_constant<N>,
+/// ThreadGroup).
 template <int N, class F>
 void by_row_shape(std::int64_t channels, bool vectors, const F& f) {
-  const auto with_team = [&](auto length) {
-    if (channels <= warp_channels) f(length, Team<32>{});
-    else f(length, Team<team_block>{});
+  const auto with_group = [&](auto length) {
+    if (channels <= warp_channels) f(length, ThreadGroup<32>{});
+    else f(length, ThreadGroup<group_block>{});
   };
-  if (vectors && channels % N == 0) with_team(std::integral_constant<int, N>{});
-  else with_team(std::integral_constant<int, 1>{});
+  if (vectors && channels % N == 0) with_group(std::integral_constant<int, N>{});
+  else with_group(std::integral_constant<int, 1>{});
 }
 
-template <int N, class TeamType, class Op>
-__global__ void __launch_bounds__(team_block) rows_kernel(const Op op, std::int64_t rows) {
-  const std::int64_t row = TeamType::index();
-  if (row < rows) op.template run<N, TeamType>(row);  // whole teams
+template <int N, class Group, class Op>
+__global__ void __launch_bounds__(group_block) rows_kernel(const Op op, std::int64_t rows) {
+  const std::int64_t row = Group::index();
+  if (row < rows) op.template run<N, Group>(row);  // whole teams
 }
 
-/// Launches op.run<N, Team>(row) for every row, of T and `channels` wide; in runs of vectors where they may be.
+/// Launches op.run<N, ThreadGroup>(row) for every row, of T and `channels` wide; in runs of vectors where they may be.
 template <class T, class Op>
 void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream,
               const char* name) {
   if (rows == 0) return;
   by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto team) {
-    using TeamType = decltype(team);
-    rows_kernel<decltype(length)::value, TeamType, Op>
-        <<<blocks_for(rows, TeamType::per_block), team_block, 0, stream_of(stream)>>>(op, rows);
+    using Group = decltype(team);
+    rows_kernel<decltype(length)::value, Group, Op>
+        <<<blocks_for(rows, Group::per_block), group_block, 0, stream_of(stream)>>>(op, rows);
     check_launch(name);
   });
 }

@@ -27,7 +27,7 @@ struct BiasBackwardArgs;
 struct CacheAppendArgs;
 struct CachedAttentionArgs;
 struct CombineArgs;
-struct DecideArgs;
+struct ClipAndSkipArgs;
 struct ConvertArgs;
 struct Dispatch;
 struct EmbeddingBackwardArgs;
@@ -37,9 +37,9 @@ struct GeluForwardArgs;
 struct GemmArgs;
 struct GroupedGemmArgs;
 struct GroupedGradientArgs;
-struct HalfSumTreeArgs;
-struct HeadLossArgs;
-struct JoinNormArgs;
+struct SumTree16BitArgs;
+struct LinearCrossEntropyArgs;
+struct AccumulateNormArgs;
 struct LayerNormApplyArgs;
 struct LayerNormBackwardArgs;
 struct LayerNormForwardArgs;
@@ -53,7 +53,7 @@ struct RouteBackwardArgs;
 struct SumTreeArgs;
 struct SwigluBackwardArgs;
 struct SwigluForwardArgs;
-struct WeighRowsArgs;
+struct CombineWeightsBackwardArgs;
 
 namespace cuda {
 
@@ -82,7 +82,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream);
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream);
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream);
 void combine_rows(const CombineArgs& args, StreamView stream);
-void weigh_rows(const WeighRowsArgs& args, StreamView stream);
+void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream);
 /// Scales and sums are device memory. The same bits as the host's, of the same statistics.
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream);
 void add_balance_losses(const BalanceSumsArgs& args, StreamView stream);
@@ -91,13 +91,13 @@ void add_balance_losses(const BalanceSumsArgs& args, StreamView stream);
 void adamw(const AdamWArgs& args, StreamView stream);
 /// At most 256 parts; the list of parts is host memory. The same bits as the host's.
 void sum_tree(const SumTreeArgs& args, StreamView stream);
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream);
+void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream);
 void add_to(const float* x, float* y, std::size_t count, StreamView stream);
 void fill(float* x, std::size_t count, float value, StreamView stream);
 /// Adds to the words of an ExactSum in device memory; the same digits as the host's.
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream);
-void join_norm(const JoinNormArgs& args, StreamView stream);
-void decide_step(const DecideArgs& args, StreamView stream);
+void accumulate_norm(const AccumulateNormArgs& args, StreamView stream);
+void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream);
 /// Elements [first, first + count) of the normal numbers of `key` (kernels/init.hpp), times std: the same bits as the
 /// host's.
 struct NormalArgs {
@@ -126,8 +126,8 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream);
 /// Logits of a block of rows over the whole vocabulary, then one kernel that makes the loss and turns logits into
 /// gradients in place. Targets are not checked: one outside the vocabulary makes the loss NaN. `sums` and `loss_scale`
 /// are device memory.
-void head_loss(const HeadLossArgs& args, StreamView stream);
-[[nodiscard]] std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab);
+void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream);
+[[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab);
 
 }  // namespace cuda
 }  // namespace tessera::kernels

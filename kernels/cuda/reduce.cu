@@ -2,7 +2,7 @@
 // blocks of 128 whose sums are exact.
 #include "kernels/reduce.hpp"
 
-#include "kernels/cuda/exact_digits.hpp"
+#include "kernels/cuda/exact_sum_term.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(squares_block)
 #pragma unroll
     for (int width = lanes / 2; width > 0; width /= 2) sum = cuda::add(sum, __shfl_xor_sync(0xffffffffu, sum, width));
     if (block < blocks && lane < 3) {
-      const ExactDigits term = exact_digits(sum);
+      const ExactSumTerm term = exact_sum_term(sum);
       digits[own][term.digit + lane] += lane == 0 ? term.part[0] : lane == 1 ? term.part[1] : term.part[2];
     }
     __syncwarp();
@@ -116,7 +116,7 @@ void sum_tree(const SumTreeArgs& args, StreamView stream) {
   run_sum_tree<float>(args.parts, args.out, args.count, stream);
 }
 
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
+void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
   if (args.dtype == DType::bf16) run_sum_tree<bf16>(args.parts, args.out, args.count, stream);
   else run_sum_tree<f16>(args.parts, args.out, args.count, stream);
 }

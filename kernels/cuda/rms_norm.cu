@@ -16,29 +16,29 @@ struct Forward {
   float eps;
   bool apply;
 
-  template <int N, class TeamType>
+  template <int N, class Group>
   __device__ void run(std::int64_t index) const {
     const Forward& r = *this;
     const std::int64_t row = index / r.groups, group = index % r.groups;
     const T* const x = r.x + row * r.stride_x + group * r.channels;
     T* const y = r.y + row * r.stride_y + group * r.channels;
-    constexpr int step = team_block / TeamType::per_block * N;
+    constexpr int step = group_block / Group::per_block * N;
     float rstd;
     if (r.apply) {
       rstd = r.rstd[index];
     } else {
       float square = 0;
-      for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+      for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
         float v[N];
         load<N>(x + c, v);
 #pragma unroll
         for (int i = 0; i < N; ++i) square = fused(v[i], v[i], square);
       }
-      square = TeamType::sum(square);
+      square = Group::sum(square);
       rstd = div(1.0F, root(add(div(square, static_cast<float>(r.channels)), r.eps)));
-      if (r.rstd && TeamType::lane() == 0) r.rstd[index] = rstd;
+      if (r.rstd && Group::lane() == 0) r.rstd[index] = rstd;
     }
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], w[N];
       load<N>(x + c, v);
       load<N>(r.weight + c, w);
@@ -57,17 +57,17 @@ struct Backward {
   std::int64_t groups, channels, stride_dy, stride_x, stride_dx;
   bool add_to_dx;
 
-  template <int N, class TeamType>
+  template <int N, class Group>
   __device__ void run(std::int64_t index) const {
     const Backward& r = *this;
     const std::int64_t row = index / r.groups, group = index % r.groups;
     const T* const x = r.x + row * r.stride_x + group * r.channels;
     const T* const dy = r.dy + row * r.stride_dy + group * r.channels;
     T* const dx = r.dx + row * r.stride_dx + group * r.channels;
-    constexpr int step = team_block / TeamType::per_block * N;
+    constexpr int step = group_block / Group::per_block * N;
     const float rstd = r.rstd[index];
     float dot = 0;
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], d[N], w[N];
       load<N>(x + c, v);
       load<N>(dy + c, d);
@@ -75,8 +75,8 @@ struct Backward {
 #pragma unroll
       for (int i = 0; i < N; ++i) dot = fused(mul(d[i], w[i]), mul(v[i], rstd), dot);
     }
-    const float mean = div(TeamType::sum(dot), static_cast<float>(r.channels));
-    for (std::int64_t c = TeamType::lane() * N; c < r.channels; c += step) {
+    const float mean = div(Group::sum(dot), static_cast<float>(r.channels));
+    for (std::int64_t c = Group::lane() * N; c < r.channels; c += step) {
       float v[N], d[N], w[N], old[N];
       load<N>(x + c, v);
       load<N>(dy + c, d);
@@ -117,7 +117,7 @@ void run_forward(const Forward<T>& r, std::int64_t rows, StreamView stream) {
 
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
   const std::int64_t channels = args.weight.numel();
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     run_forward<T>(
         {data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd ? args.rstd.as<float>() : nullptr,
@@ -129,7 +129,7 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
 
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   const std::int64_t channels = args.weight.numel(), width = args.x.shape[1];
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd.as<float>(),
                     width / channels, channels, width, width, 0.0F, /*apply=*/true},
@@ -139,7 +139,7 @@ void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
 
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0], channels = args.weight.numel();
-  by_element(args.x.dtype, [&](auto zero) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int n = vector_length<T>;
     const Backward<T> r{data_of<T>(args.dy),

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/element.hpp"
+#include "kernels/element.hpp"
 #include "runtime/base/stream.hpp"
 
 namespace tessera::kernels::cuda {

@@ -6,7 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-__global__ void join_kernel(const JoinNormArgs args) {
+__global__ void join_kernel(const AccumulateNormArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= static_cast<int>(ExactSum::num_words)) return;
   if (i == static_cast<int>(ExactSum::num_digits)) *args.flag = args.unit[i] != 0 ? 1 : 0;
@@ -14,22 +14,22 @@ __global__ void join_kernel(const JoinNormArgs args) {
   args.unit[i] = 0;
 }
 
-__global__ void decide_kernel(const DecideArgs args) {
+__global__ void clip_and_skip_kernel(const ClipAndSkipArgs args) {
   __shared__ std::int64_t digits[ExactSum::num_digits];
-  decide(args, digits);
+  compute_clip_and_skip(args, digits);
 }
 
 }  // namespace
 
-void join_norm(const JoinNormArgs& args, StreamView stream) {
+void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
   static_assert(ExactSum::num_words <= 128);
   join_kernel<<<1, 128, 0, stream_of(stream)>>>(args);
-  check_launch("join_norm");
+  check_launch("accumulate_norm");
 }
 
-void decide_step(const DecideArgs& args, StreamView stream) {
-  decide_kernel<<<1, 1, 0, stream_of(stream)>>>(args);
-  check_launch("decide_step");
+void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {
+  clip_and_skip_kernel<<<1, 1, 0, stream_of(stream)>>>(args);
+  check_launch("clip_and_skip");
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,5 +1,5 @@
 // SwiGLU on a device: one pass; backward may write over what it reads.
-#include "kernels/cuda/formulas.hpp"
+#include "kernels/cuda/activations.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/swiglu.hpp"
@@ -46,7 +46,7 @@ struct Backward {
 }  // namespace
 
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
-  by_element(args.gate.dtype, [&](auto zero) {
+  dispatch_dtype(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each<vector_length<T>>(Forward<T>{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y)},
                                args.gate.numel(), {args.gate.data, args.up.data, args.y.data}, stream,
@@ -55,7 +55,7 @@ void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
-  by_element(args.gate.dtype, [&](auto zero) {
+  dispatch_dtype(args.gate.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Backward<T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.dy), data_of<T>(args.dgate),
                          data_of<T>(args.dup)};

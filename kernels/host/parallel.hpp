@@ -38,7 +38,7 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, const F& f) {
 
 /// f(float{}), f(double{}), f(bf16{}) or f(f16{}), by the type of a tensor; a bug for any other.
 template <class F>
-void by_storage(DType dtype, const F& f) {
+void dispatch_dtype(DType dtype, const F& f) {
   if (dtype == DType::bf16) return f(bf16{});
   if (dtype == DType::f16) return f(f16{});
   if (dtype == DType::f32) return f(float{});
@@ -48,7 +48,7 @@ void by_storage(DType dtype, const F& f) {
 
 /// f(float{}) or f(double{}), by the type of a tensor; a bug for any other.
 template <class F>
-void by_dtype(DType dtype, const F& f) {
+void dispatch_float(DType dtype, const F& f) {
   if (dtype == DType::f32) return f(float{});
   TESSERA_ASSERT(dtype == DType::f64, "no kernel for %s", name_of(dtype));
   f(double{});

@@ -117,7 +117,7 @@ std::string Arena::broken_canary() const {
   return {};
 }
 
-void Arena::paint() {
+void Arena::fill_with_pattern() {
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (has_canary(slots_[i]) && slots_[i].category != Category::params && slots_[i].category != Category::optimizer)
       fill(i, 0, paint_pattern, slots_[i].bytes);

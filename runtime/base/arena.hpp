@@ -71,10 +71,10 @@ class Arena {
   /// Name of the first slot whose canary is broken; "" if all are whole.
   [[nodiscard]] std::string broken_canary() const;
 
-  /// For measurements: paint fills every slot that holds nothing between steps (not params and optimizer) with
-  /// a pattern; touched tells how many bytes of such a slot, from its start to the last one that lost the
-  /// pattern, have been written since.
-  void paint();
+  /// For measurements: fill_with_pattern fills every slot that holds nothing between steps (not params and optimizer)
+  /// with a pattern; touched tells how many bytes of such a slot, from its start to the last one that lost the pattern,
+  /// have been written since.
+  void fill_with_pattern();
   [[nodiscard]] std::size_t touched(std::string_view name) const;
 
  private:

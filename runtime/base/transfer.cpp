@@ -41,9 +41,9 @@ void clear_now(Device device, void* to, std::size_t bytes) {
   std::memset(to, 0, bytes);
 }
 
-void settle([[maybe_unused]] Device device) {
+void synchronize([[maybe_unused]] Device device) {
   if constexpr (cuda_built)
-    if (device.kind == Device::Kind::cuda) cuda::settle(device);
+    if (device.kind == Device::Kind::cuda) cuda::synchronize(device);
 }
 
 }  // namespace tessera

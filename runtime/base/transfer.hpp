@@ -34,9 +34,9 @@ void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 void clear_now(Device device, void* to, std::size_t bytes);
 
 /// Waits for all that `device` has been given.
-void settle(Device device);
+void synchronize(Device device);
 
 /// Bytes of a device at a time that pass through memory of the host on their way to or from a file.
-inline constexpr std::size_t host_window_bytes = std::size_t{4} << 20;
+inline constexpr std::size_t host_staging_bytes = std::size_t{4} << 20;
 
 }  // namespace tessera

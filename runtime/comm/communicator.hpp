@@ -35,13 +35,13 @@ struct SharedRegion {
 };
 
 /// What a sum over ranks reads: fp32, or bf16 / fp16, which are widened as they are added. Sums are fp32.
-struct Terms {
+struct SourceBuffer {
   const void* data = nullptr;
   DType dtype = DType::f32;
-  Terms(const float* data_) : data(data_) {}
-  Terms(const void* data_, DType dtype_) : data(data_), dtype(dtype_) {}
+  SourceBuffer(const float* data_) : data(data_) {}
+  SourceBuffer(const void* data_, DType dtype_) : data(data_), dtype(dtype_) {}
   /// From element i on.
-  [[nodiscard]] Terms from(std::size_t i) const {
+  [[nodiscard]] SourceBuffer from(std::size_t i) const {
     return {static_cast<const std::byte*>(data) + i * size_of(dtype), dtype};
   }
 };
@@ -87,14 +87,14 @@ class Communicator {
   /// binary-counter tree over members, low bits first), in fp32. `mine` may be the caller's own chunk inside `full` if
   /// that is fp32; other chunks of `full` are not changed (over NCCL this rank's own chunk of two-byte terms is, and
   /// sums are rounded to their type on the way). On return `full` may be overwritten: no peer reads it any more.
-  virtual void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) = 0;
+  virtual void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) = 0;
 
   /// reduce_scatter + all_gather on equal chunks; count must be a multiple of size(). Same order of sums. `sums` may be
   /// `terms` themselves if they are fp32; else `terms` are changed no further than by reduce_scatter.
-  virtual void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) = 0;
+  virtual void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) = 0;
   /// In place.
   void all_reduce(CollectiveLabel label, float* data, std::size_t count) {
-    all_reduce(label, Terms(data), data, count);
+    all_reduce(label, SourceBuffer(data), data, count);
   }
 
   /// Integer sums (any order gives the same bits).

@@ -25,12 +25,12 @@ class Delayed final : public Communicator {
     sleep(delay_.gather_s, chunk_bytes * static_cast<std::size_t>(size()));
     inner_->all_gather(label, mine, full, chunk_bytes);
   }
-  void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) override {
+  void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) override {
     sleep(delay_.reduce_s, chunk * size_of(full.dtype) * static_cast<std::size_t>(size()));
     inner_->reduce_scatter(label, full, mine, chunk);
   }
   using Communicator::all_reduce;
-  void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) override {
+  void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) override {
     sleep(delay_.reduce_s, count * size_of(terms.dtype));
     inner_->all_reduce(label, terms, sums, count);
   }

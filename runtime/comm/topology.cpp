@@ -4,55 +4,55 @@
 #include <algorithm>
 
 #include "runtime/comm/device/staged.hpp"
-#include "runtime/comm/runs.hpp"
+#include "runtime/comm/node_members.hpp"
 
 namespace tessera {
 
 namespace comm {
 
-std::vector<Run> node_runs(const std::vector<int>& members, int ranks_per_node) {
-  std::vector<Run> runs;
+std::vector<NodeMembers> split_by_node(const std::vector<int>& members, int ranks_per_node) {
+  std::vector<NodeMembers> node_members;
   int node = -1;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const int here = members[i] / std::max(1, ranks_per_node);
-    if (here != node) runs.push_back({static_cast<int>(i), 0});
+    if (here != node) node_members.push_back({static_cast<int>(i), 0});
     node = here;
-    ++runs.back().count;
+    ++node_members.back().count;
   }
-  return runs;
+  return node_members;
 }
 
-std::size_t run_of(const std::vector<Run>& runs, int member) {
+std::size_t node_index_of(const std::vector<NodeMembers>& node_members, int member) {
   std::size_t i = 0;
-  while (i + 1 < runs.size() && runs[i + 1].first <= member) ++i;
+  while (i + 1 < node_members.size() && node_members[i + 1].first <= member) ++i;
   return i;
 }
 
 static std::size_t round_down(std::size_t bytes) { return std::max<std::size_t>(64, bytes / 64 * 64); }
 
-std::size_t gather_piece(const std::vector<Run>& runs) {
-  int members = 0, narrowest = runs.front().count;
-  for (const auto& run : runs) {
+std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
+  int members = 0, narrowest = node_members.front().count;
+  for (const auto& run : node_members) {
     members += run.count;
     narrowest = std::min(narrowest, run.count);
   }
   return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(members));
 }
 
-std::size_t reduce_piece(const std::vector<Run>& runs) {
+std::size_t reduce_piece(const std::vector<NodeMembers>& node_members) {
   // A node of L holds, per byte of a piece: L·L own terms, L·widest on their way out, and L·(terms of the other nodes).
   int terms = 0, widest = 0, most = 0;
-  for (const auto& run : runs) {
+  for (const auto& run : node_members) {
     terms += run.terms();
     widest = std::max(widest, run.count);
   }
-  for (const auto& run : runs) most = std::max(most, run.count + widest + terms - run.terms());
+  for (const auto& run : node_members) most = std::max(most, run.count + widest + terms - run.terms());
   return round_down(two_level_scratch / static_cast<std::size_t>(most));
 }
 
 }  // namespace comm
 
-using comm::node_runs;
+using comm::split_by_node;
 
 const char* name_of(Transport transport) {
   switch (transport) {
@@ -101,20 +101,21 @@ TrafficCount ring(const std::vector<int>& members, int me, int width, std::uint6
   return same_node ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
 }
 
-TrafficCount two_level(const std::vector<comm::Run>& runs, int me, std::uint64_t chunk, CollectiveKind kind) {
-  const auto here = comm::run_of(runs, me);
-  const auto local = static_cast<std::uint64_t>(runs[here].count);
+TrafficCount two_level(const std::vector<comm::NodeMembers>& node_members, int me, std::uint64_t chunk,
+                       CollectiveKind kind) {
+  const auto here = comm::node_index_of(node_members, me);
+  const auto local = static_cast<std::uint64_t>(node_members[here].count);
   std::uint64_t members = 0, terms = 0;
-  for (const auto& run : runs) {
+  for (const auto& run : node_members) {
     members += static_cast<std::uint64_t>(run.count);
     terms += static_cast<std::uint64_t>(run.terms());
   }
-  const auto own_terms = static_cast<std::uint64_t>(runs[here].terms());
-  const bool leader = runs[here].first == me;
+  const auto own_terms = static_cast<std::uint64_t>(node_members[here].terms());
+  const bool leader = node_members[here].first == me;
   TrafficCount count;
   count.within_node = (local - 1) * chunk;
   if (kind == CollectiveKind::all_gather) {
-    if (leader) count.across_nodes = local * chunk * (runs.size() - 1);
+    if (leader) count.across_nodes = local * chunk * (node_members.size() - 1);
     else count.within_node += (members - local) * chunk;
   } else {
     if (leader) count.across_nodes = own_terms * (members - local) * chunk;
@@ -135,20 +136,20 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
   const auto members = mesh.members(rank, axis);
   const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
   const auto chunk = bytes / members.size();
-  const auto runs = node_runs(members, width);
+  const auto node_members = split_by_node(members, width);
   TrafficCount count;
   if (kind == CollectiveKind::all_reduce) {
     count += traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, bytes);
     // Not in place even where memory is shared: everybody has a whole result of its own.
     Topology copying = topology;
-    if (runs.size() == 1 && shared(topology)) copying.transport = Transport::mpi;
+    if (node_members.size() == 1 && shared(topology)) copying.transport = Transport::mpi;
     count += traffic(copying, mesh, axis, rank, CollectiveKind::all_gather, bytes);
   } else if (topology.transport == Transport::nccl) {
     count = ring(members, me, width, (members.size() - 1) * chunk);
-  } else if (!shared(topology) || runs.size() == members.size()) {
+  } else if (!shared(topology) || node_members.size() == members.size()) {
     count = direct(members, me, width, chunk);
-  } else if (runs.size() > 1) {
-    count = two_level(runs, me, chunk, kind);
+  } else if (node_members.size() > 1) {
+    count = two_level(node_members, me, chunk, kind);
   } else if (kind == CollectiveKind::reduce_scatter || !topology.in_place(mesh, axis)) {
     count.within_node = (members.size() - 1) * chunk;
   }
@@ -159,8 +160,8 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
 TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
                          std::uint64_t numel, DType dtype) {
   const auto members = mesh.members(rank, axis);
-  const auto runs = node_runs(members, std::max(1, topology.ranks_per_node));
-  const bool two_level = shared(topology) && runs.size() > 1 && runs.size() < members.size();
+  const auto node_members = split_by_node(members, std::max(1, topology.ranks_per_node));
+  const bool two_level = shared(topology) && node_members.size() > 1 && node_members.size() < members.size();
   const std::uint64_t sums = numel * sizeof(float), terms = two_level ? sums : numel * size_of(dtype);
   TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, terms);
   if (kind == CollectiveKind::reduce_scatter) return count;
@@ -171,21 +172,21 @@ TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, 
   return whole;
 }
 
-TrafficCount words_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t words) {
+TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t words) {
   const auto members = mesh.members(rank, axis);
   const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
-  const auto runs = node_runs(members, width);
+  const auto node_members = split_by_node(members, width);
   const std::uint64_t bytes = words * sizeof(std::int64_t);
   TrafficCount count;
   if (topology.transport == Transport::nccl) {
     count = ring(members, me, width, bytes);
-  } else if (!shared(topology) || runs.size() == members.size()) {
+  } else if (!shared(topology) || node_members.size() == members.size()) {
     count = direct(members, me, width, bytes);
   } else {
-    const auto& run = runs[comm::run_of(runs, me)];
-    if (runs.size() == 1) count.within_node = (members.size() - 1) * bytes;
+    const auto& run = node_members[comm::node_index_of(node_members, me)];
+    if (node_members.size() == 1) count.within_node = (members.size() - 1) * bytes;
     else if (run.first == me)
-      count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (runs.size() - 1) * bytes, 0};
+      count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (node_members.size() - 1) * bytes, 0};
     else count.within_node = bytes;
   }
   count.collectives = 1;
@@ -203,7 +204,7 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
     return staged_bytes(size, staged_piece(size)) +
            staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
   }
-  if (shared(topology) && node_runs(members, topology.ranks_per_node).size() < members.size()) return 0;
+  if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
   // One piece of every peer's chunk, or two pieces in turns so that one arrives while the other is added.
   constexpr std::size_t budget = std::size_t{8} << 20, least_piece = 4096;
   const std::size_t peers = members.size() - 1, whole = (peers * (bytes / members.size()) + 63) / 64 * 64;
@@ -212,9 +213,9 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
 
 std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank) {
   const auto members = mesh.members(rank, axis);
-  const auto runs = node_runs(members, topology.ranks_per_node);
-  if (!shared(topology) || (runs.size() == members.size() && members.size() > 1)) return 0;
-  return runs.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
+  const auto node_members = split_by_node(members, topology.ranks_per_node);
+  if (!shared(topology) || (node_members.size() == members.size() && members.size() > 1)) return 0;
+  return node_members.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
 }
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 [[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind,
                                        std::uint64_t numel, DType dtype);
 /// The same of all_reduce(words).
-[[nodiscard]] TrafficCount words_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t words);
+[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t words);
 
 /// Scratch that the communicator of `axis` needs when the largest buffer reduced or gathered over it has `bytes`.
 [[nodiscard]] std::size_t staging_bytes(const Topology&, const Mesh&, Axis, int rank, std::uint64_t bytes);

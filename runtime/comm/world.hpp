@@ -46,14 +46,14 @@ class World {
   /// empty).
   [[nodiscard]] virtual std::int64_t sum(std::int64_t value) = 0;
   [[nodiscard]] virtual std::int64_t max(std::int64_t value) = 0;
-  [[nodiscard]] virtual std::string from_root(const std::string& text) = 0;
-  [[nodiscard]] virtual std::vector<std::string> to_root(const std::string& text) = 0;
+  [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
+  [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text) = 0;
   virtual void barrier() = 0;
   /// Collective: throws Error (usage) on every rank, naming a rank that differs, unless all pass the same text.
-  void agree(const std::string& what, const std::string& text);
+  void require_equal(const std::string& what, const std::string& text);
   /// Collective: runs `phase` on every rank; if it throws on any, every rank throws the error of the lowest such rank.
   /// The way to do file IO that only some ranks may fail at.
-  void together(const std::function<void()>& phase);
+  void run_and_agree(const std::function<void()>& phase);
 
   /// What the watchdog says this rank is doing; `step` counts from 1, 0 before training. No allocation.
   virtual void set_step(std::int64_t step) = 0;

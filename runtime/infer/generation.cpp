@@ -13,7 +13,7 @@ GenerationShape generation_shape(const GenerateRequest& request, std::int64_t ro
   return shape;
 }
 
-GrowingRows::GrowingRows(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab)
+GenerationBatch::GenerationBatch(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab)
     : request_(request), picker_(request.sampling, vocab), rows_(static_cast<std::size_t>(rows)) {
   positions_.resize(rows_.size());
   lengths_.resize(rows_.size());
@@ -24,7 +24,7 @@ GrowingRows::GrowingRows(const GenerateRequest& request, std::int64_t rows, std:
   }
 }
 
-void GrowingRows::begin(std::size_t first, std::size_t count) {
+void GenerationBatch::begin(std::size_t first, std::size_t count) {
   first_ = first;
   count_ = count;
   open_ = static_cast<std::int64_t>(count);
@@ -39,7 +39,7 @@ void GrowingRows::begin(std::size_t first, std::size_t count) {
   next_pass();
 }
 
-void GrowingRows::next_pass() {
+void GenerationBatch::next_pass() {
   tokens_ = 1;
   for (std::size_t r = 0; r < count_; ++r) {
     const Row& row = rows_[r];
@@ -49,7 +49,7 @@ void GrowingRows::next_pass() {
   }
 }
 
-void GrowingRows::load(int, const train::BatchMemory& memory) {
+void GenerationBatch::load(int, const train::BatchMemory& memory) {
   for (std::size_t r = 0; r < count_; ++r) {
     std::int32_t* to = memory.ids + static_cast<std::int64_t>(r) * tokens_;
     const std::int32_t* from = rows_[r].ids.data() + (whole_ ? 0 : positions_[r]);
@@ -58,7 +58,7 @@ void GrowingRows::load(int, const train::BatchMemory& memory) {
   }
 }
 
-void GrowingRows::append(std::size_t r, std::int32_t id) {
+void GenerationBatch::append(std::size_t r, std::int32_t id) {
   Row& row = rows_[r];
   row.ids.push_back(id);
   row.made.ids.push_back(id);
@@ -67,7 +67,7 @@ void GrowingRows::append(std::size_t r, std::int32_t id) {
   if (request_.on_token) request_.on_token(first_ + r, id);
 }
 
-std::int64_t GrowingRows::take(std::span<float> logits) {
+std::int64_t GenerationBatch::take(std::span<float> logits) {
   const std::size_t vocab = logits.size() / count_;
   open_ = 0;
   for (std::size_t r = 0; r < count_; ++r) {
@@ -81,7 +81,7 @@ std::int64_t GrowingRows::take(std::span<float> logits) {
   return open_;
 }
 
-std::int64_t GrowingRows::shown() const {
+std::int64_t GenerationBatch::shown() const {
   std::int64_t tokens = 0;
   for (std::size_t r = 0; r < count_; ++r) tokens += rows_[r].open ? (whole_ ? lengths_[r] : 1) : 0;
   return tokens;

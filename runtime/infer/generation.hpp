@@ -39,10 +39,10 @@ struct GenerationShape {
 /// Rows of different lengths side by side, padded behind: a first pass over the prompts, then one token of each row a
 /// pass. A row that has ended stays, so that the shape of a pass, and with it every bit, is a function of the
 /// micro-batch alone.
-class GrowingRows final : public train::BatchSource {
+class GenerationBatch final : public train::BatchSource {
  public:
   /// Room for `rows` rows of a model with `vocab` tokens; the request must outlive it.
-  GrowingRows(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab);
+  GenerationBatch(const GenerateRequest& request, std::int64_t rows, std::int64_t vocab);
   /// Prompts [first, first + count) from the beginning; count 0: an empty micro-batch.
   void begin(std::size_t first, std::size_t count);
 

@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "runtime/base/rng.hpp"
-#include "runtime/train/program.hpp"
-#include "runtime/train/run_parts.hpp"
+#include "runtime/train/bound_schedule.hpp"
+#include "runtime/train/run_context.hpp"
 
 namespace tessera::infer {
 
@@ -51,20 +51,20 @@ std::vector<Completion> from_text(const std::string& text) {
 
 }  // namespace
 
-struct Inference::Parts : train::RunParts {
+struct Inference::Parts : train::RunContext {
   Parts(World& world_, const InferenceOptions& options);
-  void run(train::Executor::Program& program, train::BatchSource& source, train::StepBlock& block) {
+  void run(train::Executor::BoundSchedule& program, train::BatchSource& source, train::StepBlock& block) {
     alone(block.step, [&] { executor.run(program, source, block); });
   }
   /// Runs one micro-batch of every rank to the end of its last row.
-  void run_round(GrowingRows& rows, GenerateReport& report);
+  void run_round(GenerationBatch& rows, GenerateReport& report);
 
-  std::unique_ptr<train::Executor::Program> load, main;
+  std::unique_ptr<train::Executor::BoundSchedule> load, main;
   train::Executor executor;  // after the programs: its streams end before them
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
-    : train::RunParts(world_, options.run, "", options.trials),
+    : train::RunContext(world_, options.run, "", options.test_hooks),
       executor({&plan, &manager, nullptr, arena.get(), options.comm_streams}) {
   const models::Phase phase =
       plan.spec.purpose == plan::Purpose::evaluate ? models::Phase::eval : models::Phase::logits;
@@ -73,7 +73,7 @@ Inference::Parts::Parts(World& world_, const InferenceOptions& options)
   main = executor.bind(plan.main(), phase);
 }
 
-void Inference::Parts::run_round(GrowingRows& rows, GenerateReport& report) {
+void Inference::Parts::run_round(GenerationBatch& rows, GenerateReport& report) {
   for (std::int64_t pass = 0;; ++pass) {
     PassTimes& times = pass == 0 ? report.prompt : report.next;
     times.tokens += rows.shown();
@@ -95,12 +95,12 @@ std::vector<io::ShardView> Inference::shards() { return parts_->shards(); }
 
 void Inference::parameters_loaded() {
   Parts& p = *parts_;
-  p.executor.settle();
+  p.executor.synchronize();
   p.world.barrier();
   if (!p.load) return;
   train::StepBlock block;
   GenerateRequest nothing;
-  GrowingRows none(nothing, 0, 0);
+  GenerationBatch none(nothing, 0, 0);
   p.run(*p.load, none, block);
 }
 
@@ -123,10 +123,10 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   const GenerationShape shape = generation_shape(request, spec.batch.micro_batch);
   TESSERA_ASSERT(spec.purpose == plan::Purpose::generate && shape.tokens <= spec.tokens &&
                  shape.cache_tokens <= spec.cache_tokens);
-  p.world.agree("the prompts", agreed(request));
+  p.world.require_equal("the prompts", agreed(request));
 
   GenerateReport report;
-  GrowingRows rows(request, spec.batch.micro_batch, spec.model->vocab);
+  GenerationBatch rows(request, spec.batch.micro_batch, spec.model->vocab);
   const std::size_t world = static_cast<std::size_t>(spec.batch.world), place = static_cast<std::size_t>(p.place());
   for (std::size_t round = 0; round < prompts; round += micro * world) {
     const std::size_t first = std::min(round + place * micro, prompts), count = std::min(micro, prompts - first);
@@ -135,7 +135,7 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
     std::string mine;
     for (std::size_t r = 0; r < count; ++r) mine += to_text(rows.completion(r));
     // Ranks are in the order of their places in the data.
-    for (const std::string& text : p.world.to_root(mine))
+    for (const std::string& text : p.world.gather(mine))
       for (Completion& completion : from_text(text)) {
         if (request.on_completion) request.on_completion(report.completions.size(), completion);
         report.completions.push_back(std::move(completion));

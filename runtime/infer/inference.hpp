@@ -13,7 +13,7 @@ namespace tessera::infer {
 struct InferenceOptions {
   plan::RunSpec run;  // purpose evaluate or generate; topology and rank are filled from the world
   Stream::Mode comm_streams = Stream::Mode::threaded;  // tests
-  train::RunTrials trials;                             // tests
+  train::RunTestHooks test_hooks;                      // tests
 };
 
 /// One kind of pass, summed over the rounds; of this rank.

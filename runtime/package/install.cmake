@@ -1,10 +1,10 @@
 # What `cmake --install` puts where: libraries, headers under include/tessera with their paths, config package, pkg-config file.
 include(CMakePackageConfigHelpers)
 
-set(floors base kernels comm shard models io plan train infer)
-list(TRANSFORM floors PREPEND tessera_ OUTPUT_VARIABLE floor_targets)
+set(layers base kernels comm shard models io plan train infer)
+list(TRANSFORM layers PREPEND tessera_ OUTPUT_VARIABLE layer_targets)
 set_target_properties(tessera_flags PROPERTIES EXPORT_NAME flags)
-install(TARGETS tessera_flags ${floor_targets} EXPORT TesseraTargets)
+install(TARGETS tessera_flags ${layer_targets} EXPORT TesseraTargets)
 if(TARGET tessera)
   install(TARGETS tessera)
   install(FILES ${CMAKE_BINARY_DIR}/jobs/pages/tessera.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
@@ -26,11 +26,11 @@ configure_package_config_file(runtime/package/TesseraConfig.cmake.in ${CMAKE_BIN
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})
 
-# A static link line names a floor before the floors below it.
-set(floors_top_down ${floors})
-list(REVERSE floors_top_down)
-list(TRANSFORM floors_top_down PREPEND "-ltessera_")
-list(JOIN floors_top_down " " TESSERA_PC_LIBS)
+# A static link line names a layer before the layers below it.
+set(layers_top_down ${layers})
+list(REVERSE layers_top_down)
+list(TRANSFORM layers_top_down PREPEND "-ltessera_")
+list(JOIN layers_top_down " " TESSERA_PC_LIBS)
 set(TESSERA_PC_DEFINES "")
 if(tessera_cuda)  # what headers of ours say, they say to every user alike
   string(APPEND TESSERA_PC_DEFINES " -DTESSERA_CUDA_BUILT")

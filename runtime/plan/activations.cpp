@@ -102,7 +102,7 @@ bool is_staging(const ArenaSlot& slot) {
 }
 
 /// What the host writes of a micro-batch.
-bool is_words(const ArenaSlot& slot) {
+bool is_token_ids(const ArenaSlot& slot) {
   return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name;
 }
 
@@ -118,20 +118,22 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     if (slot.placement != Placement::own) continue;
     slot.memory = is_staging(slot) ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has words of its own: the host writes them without waiting for the one before.
-    if (is_words(slot) && spec.purpose == Purpose::train)
+    if (is_token_ids(slot) && spec.purpose == Purpose::train)
       slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
-    if (is_words(slot) || slot.name == logits_name)
+    if (is_token_ids(slot) || slot.name == logits_name)
       more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
   }
   if (spec.purpose == Purpose::generate) {  // passes after the first say where their tokens stand
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
     both(positions_name, rows, rows);
   }
-  const std::size_t words = shard::ShardManager::norm_words(Axis::shard, num_units, spec.model->router.num_losses());
+  const std::size_t words =
+      shard::ShardManager::num_norm_counters(Axis::shard, num_units, spec.model->router.num_losses());
   both(shard::norm_name, (words + ExactSum::num_words) * sizeof(std::int64_t),
-       (words + shard::ShardManager::count_words) * sizeof(std::int64_t));
+       (words + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
   if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);
-  more.push_back({products_name, Category::buffers, Placement::transport, shard::products_bytes, Memory::device});
+  more.push_back(
+      {gemm_workspace_name, Category::buffers, Placement::transport, shard::gemm_workspace_bytes, Memory::device});
   slots.insert(slots.end(), more.begin(), more.end());
 }
 

@@ -26,8 +26,8 @@ inline constexpr const char* logits_name = "logits";  // (1, V); generate: (B, V
 [[nodiscard]] std::string cache_name(const models::Model& model, int module);
 
 // On a device. What the host writes for it, or reads of it, is pinned, under the slot's name with a prefix.
-inline constexpr const char* step_name = "step";          // kernels::StepMemory
-inline constexpr const char* products_name = "products";  // scratch that cuBLASLt has for the stream of products
+inline constexpr const char* step_name = "step";                // kernels::StepScalars
+inline constexpr const char* gemm_workspace_name = "products";  // scratch that cuBLASLt has for the stream of products
 [[nodiscard]] std::string pinned_name(std::string_view slot);
 /// Puts the slots of a run on its device, staging into pinned memory, and adds what only a device has: words of the
 /// norm, the step's memory, pinned sides of what the host writes and reads.

@@ -15,12 +15,12 @@ struct DeviceLimits {
 /// H200 SXM, as NVIDIA's data sheet has it.
 inline constexpr DeviceLimits h200{.name = "H200", .half_flops = 989e12, .fp32_flops = 67e12, .memory_bytes_s = 4.8e12};
 
-struct LeastTime {
-  double products_s = 0;  // model FLOPs of this rank's share of the global batch, and of recomputing
-  double states_s = 0;    // masters, moments and gradient of the shard, read and written once by the update
+struct MinimumStepTime {
+  double gemm_s = 0;    // model FLOPs of this rank's share of the global batch, and of recomputing
+  double states_s = 0;  // masters, moments and gradient of the shard, read and written once by the update
 };
 /// Neither includes communication, attention's softmax, norms or what is launched in vain.
-[[nodiscard]] inline LeastTime least_time(const RunPlan& plan, const DeviceLimits& limits) {
+[[nodiscard]] inline MinimumStepTime minimum_step_time(const RunPlan& plan, const DeviceLimits& limits) {
   std::int64_t numel = 0;
   for (int u = 0; u < plan.layout.num_units(); ++u) numel += plan.layout.shard_numel(u);
   const double flops = plan.costs.flops_per_step + plan.costs.recompute_flops_per_step;

@@ -9,33 +9,33 @@
 #include "runtime/shard/builder.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
-#include "runtime/shard/share.hpp"
+#include "runtime/shard/replica_segments.hpp"
 #include "runtime/shard/verify.hpp"
 
 namespace tessera::plan {
 
 namespace {
 
-constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of matrix products
-constexpr std::int64_t most_visits = std::int64_t{1} << 20;  // modules of a step: the schedule lists each
+constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of matrix products
+constexpr std::int64_t max_module_executions = std::int64_t{1} << 20;  // modules of a step: the schedule lists each
 
 void check_size(const RunSpec& spec) {
   const BatchPlan& batch = spec.batch;
   const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
-  if (rows > most_rows / spec.tokens)
+  if (rows > max_rows / spec.tokens)
     throw Error(ExitCode::usage,
                 strfmt("a micro-batch of %lld samples of %lld tokens", static_cast<long long>(rows),
                        static_cast<long long>(spec.tokens)),
                 "per_device_train_batch_size",
-                strfmt("At most %lld tokens go into one", static_cast<long long>(most_rows)));
+                strfmt("At most %lld tokens go into one", static_cast<long long>(max_rows)));
   const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
-  if (batch.accumulation > most_visits / modules)
+  if (batch.accumulation > max_module_executions / modules)
     throw Error(ExitCode::usage,
                 strfmt("%d accumulation steps of %lld modules make too long a schedule", batch.accumulation,
                        static_cast<long long>(modules)),
                 "gradient_accumulation_steps",
                 strfmt("At most %lld for this model: give a larger micro-batch or a smaller global batch",
-                       static_cast<long long>(most_visits / modules)));
+                       static_cast<long long>(max_module_executions / modules)));
 }
 
 void check(const RunSpec& spec) {
@@ -99,14 +99,15 @@ void price_traffic(const RunPlan& plan, Costs& costs) {
       add_traffic(sum,
                   sum_traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(numel), dtype));
   };
-  const auto price_words = [&](TrafficCount& sum, Axis axis) {
-    const auto words = shard::ShardManager::norm_words(axis, plan.layout.num_units(), spec.model->router.num_losses());
-    if (mesh.size(axis) > 1) add_traffic(sum, words_traffic(spec.topology, mesh, axis, spec.rank, words));
+  const auto price_counters = [&](TrafficCount& sum, Axis axis) {
+    const auto words =
+        shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), spec.model->router.num_losses());
+    if (mesh.size(axis) > 1) add_traffic(sum, counters_traffic(spec.topology, mesh, axis, spec.rank, words));
   };
   for (const auto& instruction : schedule.list) {
     if (instruction.op == shard::Op::norm) {
-      price_words(costs.shard_axis, Axis::shard);
-      price_words(costs.replicate_axis, Axis::replicate);
+      price_counters(costs.shard_axis, Axis::shard);
+      price_counters(costs.replicate_axis, Axis::replicate);
     }
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
     const std::int64_t padded = plan.layout.padded_numel(instruction.unit),
@@ -191,8 +192,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   // The host's own, wherever the run computes.
   if (spec.snapshot_vectors > 0) {
     const std::int64_t numel =
-        shard::share_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
-                           mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
+        shard::replica_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
+                             mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
                           static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
                           spec.device != host_device ? Memory::pinned : Memory::host});

@@ -9,7 +9,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/shard/at.hpp"
-#include "runtime/shard/residency.hpp"
+#include "runtime/shard/buffer_lifetimes.hpp"
 #include "runtime/shard/slot_classes.hpp"
 
 namespace tessera::shard {
@@ -191,7 +191,7 @@ class Builder {
     for (int u = 0; u < num_units(); ++u) demands.push_back({u, in_.unit_numel[at(u)], {}});
     const int n = static_cast<int>(reading.size());
     for (int k = 0; k < n; ++k) {
-      const Visit& visit = visits_[at(reading[at(k)])];
+      const ModuleExecution& visit = visits_[at(reading[at(k)])];
       const int depth = std::min(visit.forward ? in_.policy.forward_prefetch : in_.policy.backward_prefetch,
                                  s_.num_micro > 1 ? n - 1 : k);
       const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + places) % places;
@@ -223,9 +223,9 @@ class Builder {
       }
     }
     if (!gathers_) return;
-    stays_ = plan_residency(visits_, num_units(), param_classes_, slots,
-                            {in_.policy.forward_prefetch, in_.policy.backward_prefetch});
-    for (const Stay& stay : stays_) occupy(stay.slot, stay.unit);
+    stays_ = plan_buffer_lifetimes(visits_, num_units(), param_classes_, slots,
+                                   {in_.policy.forward_prefetch, in_.policy.backward_prefetch});
+    for (const BufferLifetime& stay : stays_) occupy(stay.slot, stay.unit);
     gather_index_.assign(stays_.size(), -1);
     release_index_.assign(stays_.size(), -1);
     gather_of_.assign(at(num_units()), -1);
@@ -239,11 +239,11 @@ class Builder {
         in_.policy.reduce_dtype == DType::f32;  // a sum, which is fp32, may lie where one of its terms did
     const bool meet_in_slot = in_.num_micro > 1 && reduces_once();
     s_.grads_resident = cut ? !in_.policy.shard_grads || meet_in_slot : (sums_fit ? reduces_once() : meet_in_slot);
-    s_.num_partials = 1;
+    s_.num_accumulators = 1;
     if (s_.grads_resident && reduces_once() && sums_fit) {
-      s_.num_partials = 0;
+      s_.num_accumulators = 0;
     } else if (in_.policy.reproducible) {
-      for (int a = in_.num_micro; a > 1; a /= 2) ++s_.num_partials;
+      for (int a = in_.num_micro; a > 1; a /= 2) ++s_.num_accumulators;
     }
     grad_class_.assign(at(num_units()), -1);
     grad_slots_of_.clear();
@@ -281,7 +281,7 @@ class Builder {
 
   void emit_gathers(int visit) {
     for (; next_stay_ < stays_.size() && stays_[next_stay_].gathered_before == visit; ++next_stay_) {
-      const Stay& stay = stays_[next_stay_];
+      const BufferLifetime& stay = stays_[next_stay_];
       const int micro = s_.params_resident ? -1 : visits_[at(stay.first_read)].micro;
       const int freed = stay.evicts >= 0 ? release_index_[at(stay.evicts)] : -1;
       gather_index_[next_stay_] = list_.add(
@@ -301,7 +301,7 @@ class Builder {
   void emit_releases(int visit) {
     if (!gathers_ || s_.params_resident) return;
     for (const int k : leaving_[at(visit)]) {
-      const Stay& stay = stays_[at(k)];
+      const BufferLifetime& stay = stays_[at(k)];
       release_index_[at(k)] = list_.add({.op = Op::release,
                                          .stream = StreamId::compute,
                                          .unit = stay.unit,
@@ -312,7 +312,7 @@ class Builder {
   }
 
   /// One instruction of a visit, after the gathers of what it reads and `wants`.
-  int emit_module(Op op, const Visit& visit, const std::vector<int>& units, std::vector<int> wants,
+  int emit_module(Op op, const ModuleExecution& visit, const std::vector<int>& units, std::vector<int> wants,
                   bool accumulates = false) {
     std::vector<std::pair<int, int>> reads;
     for (const int u : units) {
@@ -329,7 +329,7 @@ class Builder {
   }
 
   void emit_visit(int t) {
-    const Visit& visit = visits_[at(t)];
+    const ModuleExecution& visit = visits_[at(t)];
     const ModuleUse& use = in_.modules[at(visit.module)];
     const std::vector<int> forward_units = union_of({}, use.forward_units);
     if (visit.forward) {
@@ -364,16 +364,17 @@ class Builder {
   }
 
   /// How the gradient of micro-batch a joins the partials: the running sum, or the binary counter.
-  [[nodiscard]] Fold fold_of(int a) const {
-    Fold fold;
-    if (s_.num_partials == 0 || reduces_once()) return fold;
+  [[nodiscard]] Accumulation fold_of(int a) const {
+    Accumulation fold;
+    if (s_.num_accumulators == 0 || reduces_once()) return fold;
     if (!in_.policy.reproducible) {
       if (a > 0) fold.fold.push_back(0);
       return fold;
     }
     for (; (a >> fold.target) & 1; ++fold.target) fold.fold.push_back(fold.target);  // a's trailing ones
     if (a + 1 < in_.num_micro) return fold;
-    for (int p = fold.target + 1; p < s_.num_partials; ++p) {  // what is left of the counter, which now stands at a + 1
+    for (int p = fold.target + 1; p < s_.num_accumulators;
+         ++p) {  // what is left of the counter, which now stands at a + 1
       if (((a + 1) >> p) & 1) fold.fold.push_back(p);
     }
     fold.target = 0;
@@ -406,10 +407,10 @@ class Builder {
   Schedule s_;
   List list_;
   bool gathers_ = false;  // the list gathers: the shard axis has more than one rank, and not all is there for good
-  std::vector<Visit> visits_;
+  std::vector<ModuleExecution> visits_;
   std::vector<int> first_contributor_, last_contributor_;  // unit → module, in the order of backward; -1: none
   std::vector<SlotClass> param_classes_;
-  std::vector<Stay> stays_;
+  std::vector<BufferLifetime> stays_;
   std::size_t next_stay_ = 0;
   std::vector<std::size_t> pending_;               // stays gathered, not yet read
   std::vector<int> gather_index_, release_index_;  // stay → instruction

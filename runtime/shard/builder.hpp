@@ -34,10 +34,10 @@ struct ScheduleInput {
 /// - gradients: transient slots (shard_grads), else one resident slot per unit. With S == 1 they are resident, and
 /// reduced in
 ///   place, whenever num_micro == 1 or reduce == last; else transient. Resident and (num_micro == 1 or last):
-///   num_partials 0. Gradients of a type narrower than fp32 are never reduced in place: num_partials is at least 1, and
-///   with S == 1 only `last` keeps them resident.
-/// - reduce: after the last contributing backward of the micro-batch; the unit order is that of backward. Fold: running
-/// sum
+///   num_accumulators 0. Gradients of a type narrower than fp32 are never reduced in place: num_accumulators is at
+///   least 1, and with S == 1 only `last` keeps them resident.
+/// - reduce: after the last contributing backward of the micro-batch; the unit order is that of backward. Accumulation:
+/// running sum
 ///   (fold {0} into 0), or with reproducible the binary counter over micro-batches, folded up at the last.
 /// - norm after every reduce; update of each unit, in unit order, after norm.
 [[nodiscard]] Schedule build_train(const ScheduleInput& input);

@@ -6,7 +6,7 @@
 #include "kernels/convert.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
-#include "runtime/comm/sum_terms.hpp"
+#include "runtime/comm/sum_to_f32.hpp"
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 
@@ -21,10 +21,10 @@ static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes &&
 }  // namespace
 
 void ShardManager::bind_norm() {
-  device_words_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(norm_name));
-  unit_words_ = device_words_ + words_.size();
-  told_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(std::string("pinned.") + norm_name));
-  read_ = told_ + count_words;
+  device_counters_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(norm_name));
+  unit_counters_ = device_counters_ + counters_.size();
+  sent_ = reinterpret_cast<std::int64_t*>(parts_.arena->data(std::string("pinned.") + norm_name));
+  received_ = sent_ + num_step_counters;
 }
 
 void ShardManager::run_on(StreamView stream) {
@@ -33,7 +33,7 @@ void ShardManager::run_on(StreamView stream) {
     if (axis != nullptr) axis->run_on(stream);
 }
 
-void ShardManager::widen(const Terms& terms, float* out, std::size_t count) const {
+void ShardManager::widen(const SourceBuffer& terms, float* out, std::size_t count) const {
   if (parts_.device == host_device) return comm::widen(terms, out, count);
   const Shape shape{static_cast<std::int64_t>(count)};
   if (terms.dtype != DType::f32)
@@ -44,33 +44,34 @@ void ShardManager::widen(const Terms& terms, float* out, std::size_t count) cons
 }
 
 kernels::LossSums* ShardManager::loss_sums() const {
-  return reinterpret_cast<kernels::LossSums*>(device_words_ + sum_words);
+  return reinterpret_cast<kernels::LossSums*>(device_counters_ + sum_words);
 }
 
-std::int64_t* ShardManager::extra_sums() const { return device_words_ + 2 * sum_words + count_words; }
+std::int64_t* ShardManager::extra_sums() const { return device_counters_ + 2 * sum_words + num_step_counters; }
 
-void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step) {
-  const std::int64_t told[count_words] = {sums.tokens, sums.correct, sums.notes.stop, sums.notes.save,
-                                          sums.notes.saved};
-  std::ranges::copy(told, told_);
+void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::StepScalars* step) {
+  const std::int64_t told[num_step_counters] = {sums.tokens, sums.correct, sums.flags.stop, sums.flags.save,
+                                                sums.flags.saved};
+  std::ranges::copy(told, sent_);
   const std::size_t first = counts == Counts::on_device ? 2 : 0;
-  copy_bytes(device_words_ + 2 * sum_words + first, told_ + first, (count_words - first) * word_bytes, stream_);
-  const std::span all(device_words_, words_.size());
+  copy_bytes(device_counters_ + 2 * sum_words + first, sent_ + first, (num_step_counters - first) * word_bytes,
+             stream_);
+  const std::span all(device_counters_, counters_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   if (parts_.replicate_axis)
-    parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + count_words + extra));
+    parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + num_step_counters + extra));
   if (step != nullptr)
-    kernels::decide_step({.norm2 = device_words_,
-                          .loss = device_words_ + sum_words,
-                          .flags = device_words_ + 2 * sum_words + count_words + extra,
-                          .units = parts_.layout->num_units(),
-                          .step = step},
-                         stream_);
-  copy_bytes(read_, device_words_, all.size_bytes(), stream_);
-  clear_bytes(device_words_, all.size_bytes(), stream_);
+    kernels::clip_and_skip({.norm2 = device_counters_,
+                            .loss = device_counters_ + sum_words,
+                            .flags = device_counters_ + 2 * sum_words + num_step_counters + extra,
+                            .units = parts_.layout->num_units(),
+                            .step = step},
+                           stream_);
+  copy_bytes(received_, device_counters_, all.size_bytes(), stream_);
+  clear_bytes(device_counters_, all.size_bytes(), stream_);
 }
 
-int ShardManager::read_norm(StepSums& sums) const { return unpack({read_, words_.size()}, sums); }
+int ShardManager::read_norm(StepSums& sums) const { return unpack({received_, counters_.size()}, sums); }
 
 }  // namespace tessera::shard

@@ -7,7 +7,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
-#include "runtime/comm/sum_terms.hpp"
+#include "runtime/comm/sum_to_f32.hpp"
 #include "runtime/shard/memory.hpp"
 
 namespace tessera::shard {
@@ -26,7 +26,7 @@ ShardManager::ShardManager(const Parts& parts)
   stage(parts_.replicate_axis, replicate_staging_name);
   if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
-  words_.resize(norm_words(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
+  counters_.resize(num_norm_counters(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
   if (parts_.device != host_device) bind_norm();
 }
 
@@ -52,14 +52,14 @@ void ShardManager::bind_unit(int u) {
   std::byte* const interval = train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) +
                                                           static_cast<std::size_t>(offset) * size_of(train.param_dtype)
                                                     : nullptr;
-  const bool apart = train.masters_apart();
+  const bool apart = train.has_separate_masters();
   unit.master = interval != nullptr && !apart ? interval : parts_.arena->data(master_name(layout, u));
   unit.copy = apart ? interval : nullptr;
   for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
-  for (int p = 0; p < train.num_partials; ++p) unit.partials.push_back(floats(partial_name(layout, u, p)));
+  for (int p = 0; p < train.num_accumulators; ++p) unit.partials.push_back(floats(accumulator_name(layout, u, p)));
   if (train.grad_slots.empty()) return;  // nothing to update
   // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
-  unit.reduced = train.num_partials > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
+  unit.reduced = train.num_accumulators > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
 
   unit.view = {.numel = layout.shard_numel(u),
                .master = master(u),
@@ -69,10 +69,10 @@ void ShardManager::bind_unit(int u) {
   if (unit.copy != nullptr)
     unit.view.copy = {unit.copy, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
   for (const Segment& segment : layout.segments(u, parts_.shard))
-    unit.view.pieces.push_back({segment.param, segment.unit_offset - offset, segment.length});
+    unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
 }
 
-void ShardManager::round_masters() {
+void ShardManager::cast_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
     if (copy == nullptr) continue;
@@ -89,7 +89,7 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
   const std::int64_t numel = parts_.layout->shard_numel(unit);
   const auto chunk = static_cast<std::size_t>(numel) * size_of(dtype);
   const std::byte* mine = units_[static_cast<std::size_t>(unit)].master;
-  if (parts_.train->masters_apart()) {
+  if (parts_.train->has_separate_masters()) {
     std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
     if (units_[static_cast<std::size_t>(unit)].copy == nullptr)  // the slot is another unit's by turns
       kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
@@ -107,7 +107,7 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   float* target =
       unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
   float* x = instruction.fold.fold.empty() ? target : scratch_;
-  const Terms terms(full, parts_.train->reduce_dtype);
+  const SourceBuffer terms(full, parts_.train->reduce_dtype);
   if (parts_.shard_axis) {
     parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
     if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
@@ -139,49 +139,51 @@ void ShardManager::fold(const Instruction& instruction, Unit& unit, float* x, fl
 void ShardManager::add_norm(int u) {
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
-  const std::size_t flag = 2 * ExactSum::num_words + count_words + static_cast<std::size_t>(parts_.num_extra + u);
+  const std::size_t flag = 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
   if (parts_.device != host_device) {
-    kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_words_), stream_);
-    return kernels::join_norm({.unit = unit_words_, .all = device_words_, .flag = device_words_ + flag}, stream_);
+    kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);
+    return kernels::accumulate_norm({.unit = unit_counters_, .all = device_counters_, .flag = device_counters_ + flag},
+                                    stream_);
   }
   ExactSum norm2;
   kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
-  words_[flag] = norm2.nonfinite() ? 1 : 0;
+  counters_[flag] = norm2.nonfinite() ? 1 : 0;
   norm2_.add(norm2);
 }
 
 int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
-  const std::span<std::int64_t> all(words_), over_world = all.subspan(n, n + count_words + extra);
+  const std::span<std::int64_t> all(counters_), over_world = all.subspan(n, n + num_step_counters + extra);
   TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(),
                  extra);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;
   over_world[n + 1] = sums.correct;
-  over_world[n + 2] = sums.notes.stop;
-  over_world[n + 3] = sums.notes.save;
-  over_world[n + 4] = sums.notes.saved;
-  std::ranges::copy(sums.extra, over_world.subspan(n + count_words).begin());
+  over_world[n + 2] = sums.flags.stop;
+  over_world[n + 3] = sums.flags.save;
+  over_world[n + 4] = sums.flags.saved;
+  std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   // Replicas hold the same gradients: only what counts tokens is summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
-  const int unit = unpack(words_, sums);
+  const int unit = unpack(counters_, sums);
   norm2_.clear();
-  std::ranges::fill(words_, 0);
+  std::ranges::fill(counters_, 0);
   return unit;
 }
 
 int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) const {
   constexpr std::size_t n = ExactSum::num_words;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
-  const auto over_world = all.subspan(n, n + count_words + extra), units = all.subspan(2 * n + count_words + extra);
+  const auto over_world = all.subspan(n, n + num_step_counters + extra),
+             units = all.subspan(2 * n + num_step_counters + extra);
   std::ranges::copy(all.first(n), sums.norm2.words().begin());
   std::ranges::copy(over_world.first(n), sums.loss.words().begin());
   sums.tokens = over_world[n];
   sums.correct = over_world[n + 1];
-  sums.notes = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};
+  sums.flags = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};
   std::ranges::copy(over_world.last(sums.extra.size()), sums.extra.begin());
   const auto bad = std::ranges::find_if(units, [](std::int64_t count) { return count != 0; });
   return bad == units.end() ? -1 : static_cast<int>(bad - units.begin());
@@ -199,9 +201,9 @@ std::uint64_t ShardManager::state_hash() const {
     hash = hash64({reinterpret_cast<const char*>(data), static_cast<std::size_t>(length) * sizeof(float)}, hash);
   };
   for (const Unit& unit : units_)
-    for (const auto& piece : unit.view.pieces) {
-      mix(unit.view.master + piece.begin, piece.length);
-      for (int s = 0; s < parts_.num_states; ++s) mix(unit.states[s] + piece.begin, piece.length);
+    for (const auto& range : unit.view.ranges) {
+      mix(unit.view.master + range.begin, range.length);
+      for (int s = 0; s < parts_.num_states; ++s) mix(unit.states[s] + range.begin, range.length);
     }
   return hash;
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cross_entropy.hpp"
+#include "kernels/linear_cross_entropy.hpp"
 #include "kernels/step.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/base/exact_sum.hpp"
@@ -19,11 +19,11 @@ namespace tessera::shard {
 
 /// This rank's shard of a unit, as an optimizer sees it: numel elements everywhere.
 struct UpdateView {
-  struct Piece {    // of one parameter
-    int param = 0;  // index into the model's list
+  struct ParamRange {  // of one parameter
+    int param = 0;     // index into the model's list
     std::int64_t begin = 0, length = 0;
   };
-  std::vector<Piece> pieces;  // in order; the rest is padding
+  std::vector<ParamRange> ranges;  // in order; the rest is padding
   std::int64_t numel = 0;
   float* master = nullptr;
   const float* grad = nullptr;
@@ -34,7 +34,7 @@ struct UpdateView {
 };
 
 /// What ranks tell each other once a step, as counts of ranks.
-struct StepNotes {
+struct ControlFlags {
   std::int64_t stop = 0;   // wants to stop after this step, with a checkpoint
   std::int64_t save = 0;   // wants a checkpoint after this step
   std::int64_t saved = 0;  // its part of the save in the background is on disk, or has failed
@@ -46,13 +46,13 @@ struct StepSums {
   ExactSum norm2;  // Σ g² over this rank's shards (one replica's), before clipping
   ExactSum loss;   // Σ over tokens
   std::int64_t tokens = 0, correct = 0;
-  StepNotes notes;
+  ControlFlags flags;
   std::span<std::int64_t> extra;  // Parts::num_extra integers, or none; what they count is the caller's business
 };
 
 class ShardManager {
  public:
-  static constexpr std::size_t count_words = 2 + StepNotes::num_words;  // tokens, correct, notes
+  static constexpr std::size_t num_step_counters = 2 + ControlFlags::num_words;  // tokens, correct, flags
   struct Parts {
     const ShardLayout* layout = nullptr;
     const Schedule* train = nullptr;         // or, without gradients, a schedule of inference
@@ -82,7 +82,7 @@ class ShardManager {
   [[nodiscard]] StreamView stream() const { return stream_; }
 
   /// Rounds this rank's masters, which have been written from outside, to the copies that gathers will find.
-  void round_masters();
+  void cast_masters();
 
   // The verbs of the schedule. None allocates. gather, reduce and norm are collectives along the unit's
   // axes: called in schedule order.
@@ -93,7 +93,7 @@ class ShardManager {
   /// replicate axis, and folds it into what earlier micro-batches left. With last_reduce it also adds the finished
   /// shard to the norm. On return `full` may be overwritten.
   void reduce(const Instruction& instruction, std::byte* full);
-  /// Sums over the world: loss, tokens, correct and notes of `sums`, and the norm gathered by reduce (reset for the
+  /// Sums over the world: loss, tokens, correct and flags of `sums`, and the norm gathered by reduce (reset for the
   /// next step). Returns the lowest unit with a non-finite gradient on any rank, or -1.
   [[nodiscard]] int norm(StepSums& sums);
 
@@ -106,15 +106,15 @@ class ShardManager {
     on_device,
     of_host
   };  // tokens and correct: added up in loss_sums(), or told in `sums`
-  /// Sums over the world as norm does, with the notes (and counts) of `sums`; decides `step` by them (null: nothing to
+  /// Sums over the world as norm does, with the flags (and counts) of `sums`; decides `step` by them (null: nothing to
   /// decide); has the words copied to pinned memory, and clears them.
-  void issue_norm(const StepSums& sums, Counts counts, kernels::StepMemory* step);
+  void issue_norm(const StepSums& sums, Counts counts, kernels::StepScalars* step);
   /// What the last issue_norm left in pinned memory, once the stream has passed it. Returns as norm does.
   [[nodiscard]] int read_norm(StepSums& sums) const;
 
   /// 64-bit words that norm sums over the shard axis and over the replicate axis.
-  [[nodiscard]] static constexpr std::size_t norm_words(Axis axis, int num_units, int num_extra) {
-    return ExactSum::num_words + count_words + static_cast<std::size_t>(num_extra) +
+  [[nodiscard]] static constexpr std::size_t num_norm_counters(Axis axis, int num_units, int num_extra) {
+    return ExactSum::num_words + num_step_counters + static_cast<std::size_t>(num_extra) +
            (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
   }
   /// In training: grad is complete after the unit's last reduce. Stable over the run.
@@ -136,7 +136,7 @@ class ShardManager {
   void bind_unit(int unit);
   void bind_norm();
   void fold(const Instruction& instruction, Unit& unit, float* x, float* target);
-  void widen(const Terms& terms, float* out, std::size_t count) const;
+  void widen(const SourceBuffer& terms, float* out, std::size_t count) const;
   void add_norm(int unit);
   /// Takes sums over the world out of its words.
   [[nodiscard]] int unpack(std::span<const std::int64_t> words, StepSums& sums) const;
@@ -146,10 +146,10 @@ class ShardManager {
   float* scratch_ = nullptr;
   ExactSum norm2_;
   StreamView stream_ = host_stream;
-  std::int64_t *device_words_ = nullptr, *unit_words_ = nullptr;  // on a device: as words_; of one unit
-  std::int64_t *told_ = nullptr, *read_ = nullptr;  // pinned: counts and notes of this rank; the world's words
+  std::int64_t *device_counters_ = nullptr, *unit_counters_ = nullptr;  // on a device: as counters_; of one unit
+  std::int64_t *sent_ = nullptr, *received_ = nullptr;  // pinned: counts and flags of this rank; the world's words
   std::vector<std::int64_t>
-      words_;  // norm words, loss words, tokens, correct, notes, extra, non-finite count of each unit
+      counters_;  // norm words, loss words, tokens, correct, flags, extra, non-finite count of each unit
 };
 
 }  // namespace tessera::shard

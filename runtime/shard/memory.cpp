@@ -27,7 +27,7 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const Schedule& train = *in.schedules.front();
-  if (!train.params_resident || train.masters_apart())
+  if (!train.params_resident || train.has_separate_masters())
     for (int u = 0; u < layout.num_units(); ++u)
       slots.push_back({master_name(layout, u), Category::params, Placement::own,
                        bytes_of(layout.shard_numel(u), train.master_dtype)});
@@ -59,8 +59,9 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   std::int64_t largest = 0;
   for (int u = 0; u < layout.num_units(); ++u) {
     largest = std::max(largest, layout.shard_numel(u));
-    for (int p = 0; p < train.num_partials; ++p)
-      slots.push_back({partial_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
+    for (int p = 0; p < train.num_accumulators; ++p)
+      slots.push_back(
+          {accumulator_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
   }
   if (std::ranges::any_of(train.list, [](const Instruction& instruction) { return !instruction.fold.fold.empty(); }))
     slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
@@ -102,7 +103,7 @@ std::string resident_grad_name(const ShardLayout& layout, int unit) { return "gr
 
 std::string master_name(const ShardLayout& layout, int unit) { return "master." + layout.unit_name(unit); }
 
-std::string partial_name(const ShardLayout& layout, int unit, int partial) {
+std::string accumulator_name(const ShardLayout& layout, int unit, int partial) {
   return "reduced." + std::to_string(partial) + "." + layout.unit_name(unit);
 }
 

@@ -33,7 +33,7 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
   if (in.op == Op::backward) return in.accumulates ? "adds" : "";
   if (in.op != Op::reduce) return {};
   std::string out;
-  if (schedule.num_partials > 0) {
+  if (schedule.num_accumulators > 0) {
     out = strfmt("p%d = x", in.fold.target);
     for (const int p : in.fold.fold) out += strfmt(" + p%d", p);
   }

@@ -36,10 +36,10 @@ struct ModuleUse {
 
 /// How a reduced gradient joins what earlier micro-batches left: for p in fold, in order: x = partial[p] + x; then
 /// partial[target] = x.
-struct Fold {
+struct Accumulation {
   std::vector<int> fold;
   int target = 0;
-  friend bool operator==(const Fold&, const Fold&) = default;
+  friend bool operator==(const Accumulation&, const Accumulation&) = default;
 };
 
 struct Instruction {
@@ -49,7 +49,7 @@ struct Instruction {
   int module = -1;           // forward, recompute, backward
   int micro = -1;            // micro-batch of this rank's accumulation (gather: of its first use); -1: once a step
   int slot = -1;             // gather, release: parameter slot; reduce: gradient slot. Index into Schedule::slots
-  Fold fold;                 // reduce
+  Accumulation fold;         // reduce
   bool accumulates = false;  // backward in reduce == last: gradients of micro-batch > 0 add to those before
   bool last_reduce = false;  // reduce of the last micro-batch: the gradient is complete, its norm is taken
   std::vector<int> after;    // earlier instructions, on other streams, that must have run
@@ -71,7 +71,7 @@ struct Schedule {
   std::vector<Instruction> list;
   std::vector<Slot> slots;
   int num_micro = 1;
-  int num_partials = 0;         // reduced-gradient buffers per unit (0: reduced in place in the resident gradient slot)
+  int num_accumulators = 0;     // reduced-gradient buffers per unit (0: reduced in place in the resident gradient slot)
   bool grads_resident = false;  // every unit has its own gradient slot
   bool params_resident = false;  // every unit has its own parameter slot, gathered (or never cut)
   bool recompute = false;        // forward keeps no more of a recomputable module than its input
@@ -84,7 +84,7 @@ struct Schedule {
   DType reduce_dtype = DType::f32;  // of gradient slots; partials are fp32
   /// The master shards are not the gathered buffers' own intervals, although these last: their owner keeps a rounded
   /// copy there, which its update writes with the master. To all others an update looks alike either way.
-  [[nodiscard]] bool masters_apart() const { return master_dtype != param_dtype; }
+  [[nodiscard]] bool has_separate_masters() const { return master_dtype != param_dtype; }
 
   /// The gradient slot that `module`'s backward of `micro` writes for `unit`.
   [[nodiscard]] int grad_slot(int unit, int micro) const;

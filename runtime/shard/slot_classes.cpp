@@ -20,12 +20,12 @@ std::vector<std::vector<SlotDemand>> runs_of_equal_size(std::vector<SlotDemand> 
   return runs;
 }
 
-/// How many of the units added so far meet at one place.
-class Crowd {
+/// How many of the units added so far meet at one time.
+class Occupancy {
  public:
-  explicit Crowd(int num_places) : count_(static_cast<std::size_t>(num_places), 0) {}
+  explicit Occupancy(int num_times) : count_(static_cast<std::size_t>(num_times), 0) {}
   void add(const SlotDemand& demand) {
-    for (const int place : demand.places) most_ = std::max(most_, ++count_[static_cast<std::size_t>(place)]);
+    for (const int time : demand.places) most_ = std::max(most_, ++count_[static_cast<std::size_t>(time)]);
   }
   [[nodiscard]] int slots() const { return most_; }
 
@@ -34,7 +34,7 @@ class Crowd {
   int most_ = 0;
 };
 
-struct Cut {
+struct Partition {
   std::int64_t cost = std::numeric_limits<std::int64_t>::max();
   std::size_t first = 0;  // run that opens the last class
   int slots = 0;          // of the last class
@@ -43,20 +43,20 @@ struct Cut {
 }  // namespace
 
 std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands) {
-  int num_places = 0;
+  int num_times = 0;
   for (const SlotDemand& d : demands) {
-    if (!d.places.empty()) num_places = std::max(num_places, d.places.back() + 1);
+    if (!d.places.empty()) num_times = std::max(num_times, d.places.back() + 1);
   }
   const auto runs = runs_of_equal_size(std::move(demands));
-  std::vector<Cut> best(runs.size() + 1);  // best[n]: of the first n runs
+  std::vector<Partition> best(runs.size() + 1);  // best[n]: of the first n runs
   best[0].cost = 0;
   for (std::size_t first = 0; first < runs.size(); ++first) {
     const std::int64_t largest = runs[first].front().numel;
-    Crowd crowd(num_places);
+    Occupancy occupancy(num_times);
     for (std::size_t n = first + 1; n <= runs.size() && 2 * runs[n - 1].front().numel >= largest; ++n) {
-      for (const SlotDemand& d : runs[n - 1]) crowd.add(d);
-      const std::int64_t cost = best[first].cost + crowd.slots() * largest;
-      if (cost < best[n].cost) best[n] = {cost, first, crowd.slots()};
+      for (const SlotDemand& d : runs[n - 1]) occupancy.add(d);
+      const std::int64_t cost = best[first].cost + occupancy.slots() * largest;
+      if (cost < best[n].cost) best[n] = {cost, first, occupancy.slots()};
     }
   }
   std::vector<SlotClass> out;

@@ -21,7 +21,7 @@ struct SlotClass {
 };
 
 /// Groups the units so that Σ num_slots · largest unit is least. A class has as many slots as it has units at one
-/// place. Classes come in the order of their lowest unit.
+/// time. Classes come in the order of their lowest unit.
 [[nodiscard]] std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands);
 
 }  // namespace tessera::shard

@@ -94,7 +94,7 @@ class Replay {
         params_(schedule.slots.size()),
         grads_(schedule.slots.size()),
         units_(schedule.units.size()) {
-    for (UnitState& u : units_) u.partials.resize(at(s_.num_partials));
+    for (UnitState& u : units_) u.partials.resize(at(s_.num_accumulators));
     for (const ModuleUse& m : s_.modules) {
       for (const int u : distinct(m.grad_units)) ++units_[at(u)].contributors;
     }
@@ -238,7 +238,7 @@ class Replay {
       fail(strfmt("comes after %d of %d contributions", slot.contributions, unit.contributors));
     }
     const MicroSet all = MicroSet::of(0, s_.num_micro);
-    if (s_.num_partials == 0) {
+    if (s_.num_accumulators == 0) {
       write(slot, "its gradient slot");
       slot.reduced = true;
       unit.complete = slot.micros == all;
@@ -272,7 +272,7 @@ class Replay {
 
   /// The reduced gradient of a unit.
   Uses& gradient(UnitState& unit) {
-    return s_.num_partials > 0 ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
+    return s_.num_accumulators > 0 ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
   }
 
   void norm() {
@@ -304,7 +304,7 @@ class Replay {
     write(unit.master, "its master shard");
     ++unit.updates;
     unit.complete = false;
-    if (s_.num_partials > 0) {
+    if (s_.num_accumulators > 0) {
       for (Partial& p : unit.partials) {
         if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves a partial out");
         p.micros.clear();

@@ -59,7 +59,7 @@ class Form {
         }
       }
     }
-    if (s_.num_micro < 1 || s_.num_partials < 0) fail(-1, "a count below what makes sense");
+    if (s_.num_micro < 1 || s_.num_accumulators < 0) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
   }
@@ -83,7 +83,7 @@ class Form {
     }
     if (in.op == Op::reduce) {
       if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
-      const auto partial = [&](int p) { return p >= 0 && p < std::max(s_.num_partials, 1); };
+      const auto partial = [&](int p) { return p >= 0 && p < std::max(s_.num_accumulators, 1); };
       if (!partial(in.fold.target) || !std::all_of(in.fold.fold.begin(), in.fold.fold.end(), partial))
         fail(i, "names no partial");
     }

@@ -12,17 +12,17 @@ void SampleBatches::set(const io::TokenStream& stream, const io::Sampler* sample
   count_ = count;
 }
 
-io::PackedWork SampleBatches::work() const {
+io::PackedCounts SampleBatches::work() const {
   const io::PackedStream* packed = stream_->packed();
   if (packed == nullptr)
     return {count_ * tokens_, count_ * tokens_, count_ * tokens_ * tokens_};  // every target of a full sample is valid
-  io::PackedWork all;
-  for (std::int64_t i = 0; i < count_; ++i) packed->add_work(sample(first_ + i), all);
+  io::PackedCounts all;
+  for (std::int64_t i = 0; i < count_; ++i) packed->add_counts(sample(first_ + i), all);
   return all;
 }
 
 void SampleBatches::load(int micro, const BatchMemory& to) {
-  const auto range = batch_.range(micro, place_, count_);
+  const auto range = batch_.range(micro, data_rank_, count_);
   const io::PackedStream* packed = stream_->packed();
   TESSERA_ASSERT((packed != nullptr) == (to.positions != nullptr),
                  "packed samples in a run that is planned without, or the reverse");

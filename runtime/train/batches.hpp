@@ -14,12 +14,12 @@ class SampleBatches : public BatchSource {
  public:
   /// `place` is this rank's place in the data, from the mesh. Without a sampler, samples come in file order.
   SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens)
-      : batch_(batch), place_(place), tokens_(tokens) {}
+      : batch_(batch), data_rank_(place), tokens_(tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
   /// What is in all of them, on all ranks.
-  [[nodiscard]] io::PackedWork work() const;
+  [[nodiscard]] io::PackedCounts work() const;
 
-  [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, place_, count_).count; }
+  [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, data_rank_, count_).count; }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
   void load(int micro, const BatchMemory& to) override;
 
@@ -27,7 +27,7 @@ class SampleBatches : public BatchSource {
   [[nodiscard]] std::int64_t sample(std::int64_t index) const { return sampler_ ? sampler_->sample(index) : index; }
 
   plan::BatchPlan batch_;
-  int place_;
+  int data_rank_;
   std::int64_t tokens_;
   const io::TokenStream* stream_ = nullptr;
   const io::Sampler* sampler_ = nullptr;

@@ -2,13 +2,13 @@
 #include <algorithm>
 
 #include "runtime/plan/activations.hpp"
-#include "runtime/train/program.hpp"
+#include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
 
 namespace {
 
-using Step = Executor::Program::Step;
+using Step = Executor::BoundSchedule::Step;
 
 std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
 
@@ -73,25 +73,25 @@ models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int modu
 }
 
 template <class Name>
-Executor::Program::Words words_of(const Arena& arena, const Name& name) {
+Executor::BoundSchedule::TokenBuffers token_buffers(const Arena& arena, const Name& name) {
   const auto words = [&](const char* slot) { return reinterpret_cast<std::int32_t*>(arena.data_if(name(slot))); };
   return {words(plan::ids_name), words(plan::targets_name), words(plan::positions_name)};
 }
 
 /// What only a run on a device has: the pinned sides, the step's memory, marks of copies.
-void bind_device(Executor::Program& program, const plan::RunPlan& plan, const Arena& arena) {
+void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena) {
   const shard::Schedule& schedule = *program.schedule;
-  program.pinned = words_of(arena, [](const char* name) { return plan::pinned_name(name); });
+  program.pinned = token_buffers(arena, [](const char* name) { return plan::pinned_name(name); });
   if (program.phase == models::Phase::train) {
-    program.words_of_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
-    program.step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::step_name));
-    program.pinned_step = reinterpret_cast<kernels::StepMemory*>(arena.data(plan::pinned_name(plan::step_name)));
+    program.tokens_per_micro = plan.spec.batch.micro_batch * plan.spec.tokens;
+    program.step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::step_name));
+    program.pinned_step = reinterpret_cast<kernels::StepScalars*>(arena.data(plan::pinned_name(plan::step_name)));
   }
   if (program.phase == models::Phase::train)
     for (const shard::Instruction& instruction : schedule.list)
       for (const int before : instruction.after)
         if (instruction.stream == shard::StreamId::compute)
-          program.waits.push_back({before, Moment(plan.spec.device), Moment(plan.spec.device)});
+          program.waits.push_back({before, TimedEvent(plan.spec.device), TimedEvent(plan.spec.device)});
   program.pinned_logits = arena.data_if(plan::pinned_name(plan::logits_name));
   program.copied = std::make_unique<Event[]>(static_cast<std::size_t>(std::max(schedule.num_micro, 1)));
   for (std::size_t i = 0; i < schedule.list.size(); ++i)
@@ -100,14 +100,14 @@ void bind_device(Executor::Program& program, const plan::RunPlan& plan, const Ar
 
 }  // namespace
 
-std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedule, models::Phase phase) {
+std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& schedule, models::Phase phase) {
   const plan::RunPlan& plan = *parts_.plan;
   const models::Model& model = *plan.spec.model;
   const Arena& arena = *parts_.arena;
   const bool train = phase == models::Phase::train;
   const int last = static_cast<int>(model.modules.size()) - 1;
 
-  auto program = std::make_unique<Program>();
+  auto program = std::make_unique<BoundSchedule>();
   program->executor = this;
   program->schedule = &schedule;
   program->phase = phase;
@@ -115,7 +115,7 @@ std::unique_ptr<Executor::Program> Executor::bind(const shard::Schedule& schedul
   program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
   program->logits = arena.data_if(plan::logits_name);
-  program->words = words_of(arena, [](const char* name) { return std::string(name); });
+  program->words = token_buffers(arena, [](const char* name) { return std::string(name); });
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 

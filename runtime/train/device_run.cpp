@@ -5,18 +5,18 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/transfer.hpp"
-#include "runtime/train/program.hpp"
+#include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
 
-void Executor::settle() {
+void Executor::synchronize() {
   if (!on_device()) return;
   compute_.synchronize();
   comm_->synchronize();
 }
 
 /// What changes from step to step: behind the updates of the step before, which read it.
-void Executor::begin_on_device(Program& program) {
+void Executor::begin_on_device(BoundSchedule& program) {
   program.waited = 0;
   if (tracing_) begin_spans(program);
   comm_->wait(ended_);  // a gather reads what the updates before it write
@@ -32,9 +32,9 @@ void Executor::begin_on_device(Program& program) {
 
 /// The words' place on the device is free: the run before has passed its norm, and with it all that reads
 /// them; of a run without one, its end.
-void Executor::load_to_device(Program& program, int micro, std::int64_t rows) {
-  const std::int64_t first = micro * program.words_of_micro;
-  const auto from = Program::at(program.pinned, first), to = Program::at(program.words, first);
+void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t rows) {
+  const std::int64_t first = micro * program.tokens_per_micro;
+  const auto from = BoundSchedule::at(program.pinned, first), to = BoundSchedule::at(program.words, first);
   const auto n = static_cast<std::size_t>(rows * program.source->tokens());
   const auto up = [&](std::int32_t* device, const std::int32_t* host, std::size_t count) {
     copy_bytes(device, host, count * sizeof(std::int32_t), copy_->view());
@@ -55,7 +55,7 @@ void Executor::load_to_device(Program& program, int micro, std::int64_t rows) {
 }
 
 /// The host chooses the next tokens: this wait is generation's own.
-std::int64_t Executor::take_from_device(Program& program, const TensorView& logits) {
+std::int64_t Executor::take_from_device(BoundSchedule& program, const TensorView& logits) {
   copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
   compute_.record(program.took);
   program.took.wait();
@@ -63,22 +63,22 @@ std::int64_t Executor::take_from_device(Program& program, const TensorView& logi
       {reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
 }
 
-void Executor::issue_norm(Program& program) {
+void Executor::issue_norm(BoundSchedule& program) {
   StepBlock& block = *program.block;
   const bool passes_count = program.phase != models::Phase::logits;
   shard::StepSums mine;
   mine.tokens = block.local.tokens;
-  if (block.guest != nullptr) mine.notes = block.guest->notes();
+  if (block.callback != nullptr) mine.flags = block.callback->flags();
   parts_.manager->issue_norm(
       mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
-      block.rehearsal ? nullptr : program.step);
+      block.warmup ? nullptr : program.step);
 }
 
 /// The device waits. Its compute stream looks at the clock before and after.
-void Executor::wait_on_device(Program& program, int instruction) {
+void Executor::wait_on_device(BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (program.waits.empty()) return compute_.wait(event);
-  Program::Wait& wait = program.waits[program.waited++];
+  BoundSchedule::Wait& wait = program.waits[program.waited++];
   TESSERA_ASSERT(wait.instruction == instruction, "a wait for instruction %d instead of %d", instruction,
                  wait.instruction);
   wait.from.record(compute_);
@@ -87,8 +87,8 @@ void Executor::wait_on_device(Program& program, int instruction) {
 }
 
 /// The device has nothing to do: its clock and the host's are read together.
-void Executor::begin_spans(Program& program) {
-  settle();
+void Executor::begin_spans(BoundSchedule& program) {
+  synchronize();
   const std::size_t wanted = 2 * program.schedule->list.size() + 1;
   program.spans.reserve(wanted);
   while (program.spans.size() < wanted) program.spans.emplace_back(device_);
@@ -96,14 +96,16 @@ void Executor::begin_spans(Program& program) {
   program.began_s = now();
 }
 
-void Executor::take_spans(Program& program) {
-  const auto at = [&](const Moment& moment) { return program.began_s + Moment::seconds(program.spans.back(), moment); };
+void Executor::take_spans(BoundSchedule& program) {
+  const auto at = [&](const TimedEvent& moment) {
+    return program.began_s + TimedEvent::seconds(program.spans.back(), moment);
+  };
   std::size_t waited = 0;
   for (int i = 0; i < static_cast<int>(program.schedule->list.size()); ++i) {
     const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
     const bool computes = instruction.stream == shard::StreamId::compute;
     for (std::size_t k = 0; computes && !program.waits.empty() && k < instruction.after.size(); ++k) {
-      const Program::Wait& wait = program.waits[waited++];
+      const BoundSchedule::Wait& wait = program.waits[waited++];
       mark({&program, wait.instruction, true, at(wait.from), at(wait.to)}, true);
     }
     if (instruction.op == shard::Op::release) continue;
@@ -112,17 +114,18 @@ void Executor::take_spans(Program& program) {
   }
 }
 
-void Executor::end_on_device(Program& program) {
+void Executor::end_on_device(BoundSchedule& program) {
   compute_.record(ended_);
-  if (tracing_ || program.norm < 0) settle();
+  if (tracing_ || program.norm < 0) synchronize();
   if (tracing_) take_spans(program);
   if (program.norm < 0) return;
   if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
   else program.waits.back().to.wait();  // compute's last wait is for the norm: all moments before it have passed, too
-  for (const Program::Wait& wait : program.waits) program.block->comm_seconds += Moment::seconds(wait.from, wait.to);
+  for (const BoundSchedule::Wait& wait : program.waits)
+    program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
   program.block->sums.extra = program.block->balance;
   const int bad_unit = parts_.manager->read_norm(program.block->sums);
-  if (program.block->rehearsal) return settle();
+  if (program.block->warmup) return synchronize();
   if (program.phase == models::Phase::train) judge(program, bad_unit);
 }
 

@@ -8,7 +8,7 @@ namespace tessera::train {
 
 EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens, std::int64_t max_samples) {
   const auto begin = std::chrono::steady_clock::now();
-  RunParts& parts = *evaluation.parts;
+  RunContext& parts = *evaluation.parts;
   const plan::RunSpec& spec = parts.plan.spec;
   std::int64_t samples = io::count_samples(tokens, spec.tokens).samples;
   if (max_samples > 0) samples = std::min(samples, max_samples);

@@ -5,7 +5,7 @@
 
 #include "io/data/dataset.hpp"
 #include "runtime/train/executor.hpp"
-#include "runtime/train/run_parts.hpp"
+#include "runtime/train/run_context.hpp"
 
 namespace tessera::train {
 
@@ -16,10 +16,10 @@ struct EvalReport {
 };
 
 struct Evaluation {
-  RunParts* parts = nullptr;
+  RunContext* parts = nullptr;
   Executor* executor = nullptr;
-  Executor::Program* program = nullptr;  // of parts->plan.eval
-  std::int64_t step = 0;                 // for messages
+  Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
+  std::int64_t step = 0;                       // for messages
   /// Called after every pass with the samples done and how many there are; may be empty.
   std::function<void(std::int64_t done, std::int64_t samples)> progress;
 };

@@ -7,7 +7,7 @@
 #include "kernels/balance.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/transfer.hpp"
-#include "runtime/train/program.hpp"
+#include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
 
@@ -53,11 +53,11 @@ Executor::~Executor() = default;
 
 double Executor::now() const { return std::chrono::duration<double>(Clock::now() - origin_).count(); }
 
-void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
+void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block) {
   program.source = &source;
   program.block = &block;
   const auto& list = program.schedule->list;
-  TESSERA_ASSERT(on_device() || !block.rehearsal, "a rehearsal on the host");
+  TESSERA_ASSERT(on_device() || !block.warmup, "a warmup on the host");
   if (on_device()) begin_on_device(program);
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
@@ -78,7 +78,7 @@ void Executor::run(Program& program, BatchSource& source, StepBlock& block) {
 }
 
 /// The compute stream waits; what it waits is communication that compute did not hide.
-void Executor::wait_for(Program& program, int instruction) {
+void Executor::wait_for(BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (on_device()) return wait_on_device(program, instruction);
   if (event.passed()) return event.wait();  // rethrows
@@ -90,11 +90,11 @@ void Executor::wait_for(Program& program, int instruction) {
 }
 
 void Executor::step_into(void* program, std::int64_t instruction) {
-  auto& p = *static_cast<Program*>(program);
+  auto& p = *static_cast<BoundSchedule*>(program);
   p.executor->execute(p, static_cast<int>(instruction));
 }
 
-void Executor::execute(Program& program, int i) {
+void Executor::execute(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const bool marks = tracing_ && !on_device();
@@ -108,17 +108,17 @@ void Executor::execute(Program& program, int i) {
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
     case Op::norm: on_device() ? issue_norm(program) : norm(program); break;
     case Op::update:
-      if (program.block->skipped || program.block->rehearsal) break;  // every bit of the state stays as it is
-      if (program.block->guest != nullptr) program.block->guest->before_update(instruction.unit);
+      if (program.block->skipped || program.block->warmup) break;  // every bit of the state stays as it is
+      if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
       parts_.optimizer->update(parts_.manager->update_view(instruction.unit), compute_.view());
       break;
   }
   if (marks) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
 }
 
-models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
+models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) const {
   const std::int64_t tokens = program.source->tokens();
-  const auto& words = program.in_work;
+  const auto& words = program.current_tokens;
   models::Batch batch;
   batch.ids = {words.ids, Shape{rows, tokens}, device_};
   batch.loss_scale =
@@ -141,25 +141,25 @@ models::Batch Executor::batch(const Program& program, std::int64_t rows) const {
 }
 
 /// The words of a micro-batch, from where its rows are read to where kernels find them.
-void Executor::load(Program& program, int micro, std::int64_t rows) {
+void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
   const double begin = now();
   BatchSource& source = *program.source;
   const auto& to = on_device() ? program.pinned : program.words;
-  const auto words = Program::at(to, micro * program.words_of_micro);
+  const auto words = BoundSchedule::at(to, micro * program.tokens_per_micro);
   if (program.phase == models::Phase::logits) source.load(0, {.ids = words.ids});
   else source.load(micro, {words.ids, words.targets, words.positions});
   program.block->data_seconds += now() - begin;
   if (on_device()) load_to_device(program, micro, rows);
 }
 
-void Executor::forward(Program& program, int i) {
+void Executor::forward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   BatchSource& source = *program.source;
   const std::int64_t rows = source.rows(std::max(instruction.micro, 0)), tokens = source.tokens();
   if (rows == 0) return;
   const int micro = std::max(instruction.micro, 0);
-  program.in_work = Program::at(program.words, micro * program.words_of_micro);
+  program.current_tokens = BoundSchedule::at(program.words, micro * program.tokens_per_micro);
   if (instruction.module == 0 && instruction.op == Op::forward) load(program, micro, rows);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
@@ -183,7 +183,7 @@ void Executor::forward(Program& program, int i) {
                     : source.take({batch.logits.as<float>(), static_cast<std::size_t>(batch.logits.numel())});
 }
 
-void Executor::backward(Program& program, int i) {
+void Executor::backward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
@@ -193,7 +193,7 @@ void Executor::backward(Program& program, int i) {
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
-  program.in_work = Program::at(program.words, instruction.micro * program.words_of_micro);
+  program.current_tokens = BoundSchedule::at(program.words, instruction.micro * program.tokens_per_micro);
   const auto& model = *parts_.plan->spec.model;
   const models::Batch batch = this->batch(program, rows);
   const models::BatchShape shape{rows, tokens, device_};
@@ -215,7 +215,7 @@ void Executor::backward(Program& program, int i) {
   if (step.y == nullptr) add_balance(program, batch);  // all layers have chosen
 }
 
-void Executor::add_balance(const Program& program, const models::Batch& batch) const {
+void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch) const {
   StepBlock& block = *program.block;
   if (block.balance.empty()) return;
   kernels::add_balance_losses({.of = models::balance_of(batch),
@@ -225,12 +225,12 @@ void Executor::add_balance(const Program& program, const models::Batch& batch) c
                               compute_.view());
 }
 
-void Executor::norm(Program& program) {
+void Executor::norm(BoundSchedule& program) {
   StepBlock& block = *program.block;
   block.sums.loss = block.local.loss;
   block.sums.tokens = block.local.tokens;
   block.sums.correct = block.local.correct;
-  if (block.guest != nullptr) block.sums.notes = block.guest->notes();
+  if (block.callback != nullptr) block.sums.flags = block.callback->flags();
   block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;
@@ -241,7 +241,7 @@ void Executor::norm(Program& program) {
 }
 
 /// By the world's sums: the norm, and whether anything is not finite; then the step is skipped, or the run ends.
-void Executor::judge(Program& program, int bad_unit) {
+void Executor::judge(BoundSchedule& program, int bad_unit) {
   StepBlock& block = *program.block;
   block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
@@ -257,7 +257,7 @@ void Executor::judge(Program& program, int bad_unit) {
   }
 }
 
-const float* Executor::logits(const Program& program) {
+const float* Executor::logits(const BoundSchedule& program) {
   return reinterpret_cast<const float*>(program.pinned_logits != nullptr ? program.pinned_logits : program.logits);
 }
 

@@ -43,11 +43,11 @@ class BatchSource {
 };
 
 /// Who else has a part in a training step. Called on the compute stream; must not allocate.
-class StepGuest {
+class StepCallback {
  public:
-  virtual ~StepGuest() = default;
+  virtual ~StepCallback() = default;
   /// What this rank tells the others, as late in the step as they can still be told.
-  [[nodiscard]] virtual shard::StepNotes notes() = 0;
+  [[nodiscard]] virtual shard::ControlFlags flags() = 0;
   /// The unit's master and moments are about to change.
   virtual void before_update(int unit) = 0;
 };
@@ -62,11 +62,11 @@ struct StepBlock {
   bool skips = false, skipped = false;  // asked for; happened
   /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the
   /// next run makes, to the last bit.
-  bool rehearsal = false;
-  double max_grad_norm = 0;    // 0: no clipping
-  StepGuest* guest = nullptr;  // null: none
-  kernels::LossSums local;     // of this rank's micro-batches
-  shard::StepSums sums;        // of the world, after `norm`
+  bool warmup = false;
+  double max_grad_norm = 0;          // 0: no clipping
+  StepCallback* callback = nullptr;  // null: none
+  kernels::LossSums local;           // of this rank's micro-batches
+  shard::StepSums sums;              // of the world, after `norm`
   /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the
   /// world's (on a device only those). Integers, so that no order matters.
   std::span<std::int64_t> balance;
@@ -101,18 +101,18 @@ class Executor {
 
   /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing. It must outlive
   /// the executor: after a run that threw, the communication streams may still be in it.
-  class Program;
-  [[nodiscard]] std::unique_ptr<Program> bind(const shard::Schedule& schedule, models::Phase phase);
+  class BoundSchedule;
+  [[nodiscard]] std::unique_ptr<BoundSchedule> bind(const shard::Schedule& schedule, models::Phase phase);
   /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device
   /// has passed the norm (or, where there is none, the end): updates may be under way, in whose order the next run goes
   /// on. Throws what an instruction threw; Error (diverged) on every rank alike, before any update, naming step and
   /// unit.
-  void run(Program& program, BatchSource& source, StepBlock& block);
+  void run(BoundSchedule& program, BatchSource& source, StepBlock& block);
 
   /// All work issued so far, runs and the manager's, has been done; on the host it has been.
-  void settle();
+  void synchronize();
   /// The logits of the last pass (generation: of its rows), where the host reads them.
-  [[nodiscard]] static const float* logits(const Program& program);
+  [[nodiscard]] static const float* logits(const BoundSchedule& program);
 
   /// On a device spans are the device's, by its clock, and a run ends when all it has issued is done.
   void start_trace(int runs);
@@ -120,7 +120,7 @@ class Executor {
 
  private:
   struct Mark {  // a recorded span
-    const Program* program = nullptr;
+    const BoundSchedule* program = nullptr;
     int instruction = -1;
     bool wait = false;
     double begin_s = 0, end_s = 0;
@@ -128,25 +128,25 @@ class Executor {
   using Clock = std::chrono::steady_clock;
 
   static void step_into(void* program, std::int64_t instruction);
-  void execute(Program& program, int instruction);
-  void load(Program& program, int micro, std::int64_t rows);
-  void forward(Program& program, int instruction);
-  void backward(Program& program, int instruction);
-  void add_balance(const Program& program, const models::Batch& batch) const;
-  void norm(Program& program);
-  void judge(Program& program, int bad_unit);
+  void execute(BoundSchedule& program, int instruction);
+  void load(BoundSchedule& program, int micro, std::int64_t rows);
+  void forward(BoundSchedule& program, int instruction);
+  void backward(BoundSchedule& program, int instruction);
+  void add_balance(const BoundSchedule& program, const models::Batch& batch) const;
+  void norm(BoundSchedule& program);
+  void judge(BoundSchedule& program, int bad_unit);
   // On a device.
-  void begin_on_device(Program& program);
-  void issue_norm(Program& program);
-  void wait_on_device(Program& program, int instruction);
-  void end_on_device(Program& program);
-  void begin_spans(Program& program);
-  void take_spans(Program& program);
-  void load_to_device(Program& program, int micro, std::int64_t rows);
-  [[nodiscard]] std::int64_t take_from_device(Program& program, const TensorView& logits);
+  void begin_on_device(BoundSchedule& program);
+  void issue_norm(BoundSchedule& program);
+  void wait_on_device(BoundSchedule& program, int instruction);
+  void end_on_device(BoundSchedule& program);
+  void begin_spans(BoundSchedule& program);
+  void take_spans(BoundSchedule& program);
+  void load_to_device(BoundSchedule& program, int micro, std::int64_t rows);
+  [[nodiscard]] std::int64_t take_from_device(BoundSchedule& program, const TensorView& logits);
   [[nodiscard]] bool on_device() const { return device_ != host_device; }
-  void wait_for(Program& program, int instruction);
-  [[nodiscard]] models::Batch batch(const Program& program, std::int64_t rows) const;
+  void wait_for(BoundSchedule& program, int instruction);
+  [[nodiscard]] models::Batch batch(const BoundSchedule& program, std::int64_t rows) const;
   [[nodiscard]] double now() const;
   void mark(const Mark& mark, bool on_compute);
 

@@ -17,14 +17,14 @@ void AdamW::begin(std::int64_t step, double learning_rate) {
 
 void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
   segments_.clear();
-  for (const auto& piece : shard.pieces) {
-    const ParamSpec& param = params_[static_cast<std::size_t>(piece.param)];
+  for (const auto& range : shard.ranges) {
+    const ParamSpec& param = params_[static_cast<std::size_t>(range.param)];
     if (!param.trainable) continue;
-    const std::int64_t end = piece.begin + piece.length;
+    const std::int64_t end = range.begin + range.length;
     const bool goes_on =
-        !segments_.empty() && segments_.back().end == piece.begin && segments_.back().decay == param.decay;
+        !segments_.empty() && segments_.back().end == range.begin && segments_.back().decay == param.decay;
     if (goes_on) segments_.back().end = end;
-    else segments_.push_back({piece.begin, end, param.decay});
+    else segments_.push_back({range.begin, end, param.decay});
   }
   const Shape n{shard.numel};
   kernels::adamw({.param = {shard.master, n, shard.device},

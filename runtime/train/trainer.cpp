@@ -7,8 +7,8 @@
 #include "runtime/base/transfer.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/train/batches.hpp"
-#include "runtime/train/program.hpp"
-#include "runtime/train/run_parts.hpp"
+#include "runtime/train/bound_schedule.hpp"
+#include "runtime/train/run_context.hpp"
 #include "runtime/train/sampling.hpp"
 
 namespace tessera::train {
@@ -35,29 +35,29 @@ std::string agreed(const TrainerOptions& options) {
 
 }  // namespace
 
-struct Trainer::Parts : RunParts {
+struct Trainer::Parts : RunContext {
   Parts(World& world_, const TrainerOptions& options_);
-  void run(Executor::Program& program, BatchSource& source, StepBlock& block) {
+  void run(Executor::BoundSchedule& program, BatchSource& source, StepBlock& block) {
     alone(block.step, [&] { executor.run(program, source, block); });
   }
 
   /// What a step over so much work starts with.
-  [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedWork& work);
+  [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
 
   TrainerOptions options;
   AdamW optimizer;
-  std::unique_ptr<Executor::Program> train, eval, logits;
+  std::unique_ptr<Executor::BoundSchedule> train, eval, logits;
   Executor executor;  // after the programs: its streams end before them
   SampleBatches batches;
   std::vector<std::int64_t> balance;  // StepBlock's, and what it means
   std::vector<double> aux_losses;
   std::int64_t steps_done = 0, skipped = 0;
   std::optional<LossScale> loss_scale;
-  StepGuest* guest = nullptr;
+  StepCallback* callback = nullptr;
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
-    : RunParts(world_, options_.run, agreed(options_), {options_.delay, options_.shortened_slot}),
+    : RunContext(world_, options_.run, agreed(options_), {options_.delay, options_.shortened_slot}),
       options(options_),
       optimizer(options.adamw, plan.spec.model->params),
       executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
@@ -70,7 +70,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
   logits = executor.bind(plan.logits, models::Phase::logits);
 }
 
-StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedWork& work) {
+StepBlock Trainer::Parts::block_of(std::int64_t step, const io::PackedCounts& work) {
   StepBlock block;
   block.step = step;
   block.max_grad_norm = options.max_grad_norm;
@@ -131,11 +131,11 @@ void Trainer::resume_loss_scale(const LossScaleState& state) {
   if (parts_->loss_scale) parts_->loss_scale->resume(state);
 }
 
-void Trainer::set_guest(StepGuest* guest) { parts_->guest = guest; }
+void Trainer::set_callback(StepCallback* callback) { parts_->callback = callback; }
 
 void Trainer::parameters_changed() {
-  parts_->manager.round_masters();
-  parts_->executor.settle();
+  parts_->manager.cast_masters();
+  parts_->executor.synchronize();
   parts_->world.barrier();
 }
 
@@ -162,10 +162,10 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   p.batches.set(tokens, &sampler, first, count);
   p.optimizer.begin(updates + 1, report.learning_rate);
 
-  const io::PackedWork work = p.batches.work();
+  const io::PackedCounts work = p.batches.work();
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
   StepBlock block = p.block_of(step, work);
-  block.guest = p.guest;
+  block.callback = p.callback;
   report.loss_scale = block.gradient_scale;
   p.run(*p.train, p.batches, block);
 
@@ -180,35 +180,35 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
   report.grad_norm = block.grad_norm;
   report.data_seconds = block.data_seconds;
   report.comm_seconds = block.comm_seconds;
-  report.notes = block.sums.notes;
+  report.flags = block.sums.flags;
   report.seconds = seconds_since(begin);
   return report;
 }
 
-void Trainer::rehearse(const RehearsalArgs& args) {
+void Trainer::warm_up(const WarmupArgs& args) {
   Parts& p = *parts_;
   p.batches.set(*args.tokens, args.sampler, 0, args.count);
   StepBlock block = p.block_of(0, p.batches.work());
-  block.rehearsal = true;
+  block.warmup = true;
   p.run(*p.train, p.batches, block);
 }
 
-ProductChoices Trainer::choose_products(const ProductChoiceArgs& args) {
+GemmChoices Trainer::choose_gemms(const GemmChoiceArgs& args) {
   Parts& p = *parts_;
-  ProductChoices choices;
-  p.world.together([&] {
-    if (!args.kept.empty()) choices.kept = kernels::take_product_choices(args.kept, args.from);
-    kernels::note_products();
+  GemmChoices choices;
+  p.world.run_and_agree([&] {
+    if (!args.kept.empty()) choices.kept = kernels::apply_gemm_choices(args.kept, args.from);
+    kernels::record_gemms();
   });
-  rehearse(args.rehearsal);
+  warm_up(args.warmup);
   const bool root = p.world.rank() == 0;
-  p.world.together([&] {
-    choices.timed = kernels::end_noting(root ? kernels::Timing::on : kernels::Timing::off);
-    if (root) choices.text = kernels::product_choices();
+  p.world.run_and_agree([&] {
+    choices.timed = kernels::finish_recording_gemms(root ? kernels::Timing::on : kernels::Timing::off);
+    if (root) choices.text = kernels::gemm_choices();
   });
-  choices.text = p.world.from_root(choices.text);
-  p.world.together([&] {
-    if (!root) (void)kernels::take_product_choices(choices.text, "rank 0");
+  choices.text = p.world.broadcast(choices.text);
+  p.world.run_and_agree([&] {
+    if (!root) (void)kernels::apply_gemm_choices(choices.text, "rank 0");
   });
   choices.timed = static_cast<std::size_t>(p.world.max(static_cast<std::int64_t>(choices.timed)));
   return choices;

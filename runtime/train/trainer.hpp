@@ -10,7 +10,7 @@
 
 #include "io/checkpoint/state.hpp"
 #include "io/data/dataset.hpp"
-#include "io/model/model_file.hpp"
+#include "io/model/model_io.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/delayed.hpp"
 #include "runtime/comm/world.hpp"
@@ -48,23 +48,23 @@ struct StepReport {
   double flops =
       0;  // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
   double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
-  shard::StepNotes notes;                                  // of all ranks' guests
+  shard::ControlFlags flags;                               // of all ranks' guests
   double loss_scale = 1;                                   // that the step was taken with
   bool skipped = false;                                    // a gradient overflowed: nothing was updated
 };
 
 /// Of a step that is rehearsed: samples [0, count) of the order.
-struct RehearsalArgs {
+struct WarmupArgs {
   const io::TokenStream* tokens = nullptr;
   const io::Sampler* sampler = nullptr;
   std::int64_t count = 0;
 };
-/// For Trainer::choose_products.
-struct ProductChoiceArgs {
-  RehearsalArgs rehearsal;
+/// For Trainer::choose_gemms.
+struct GemmChoiceArgs {
+  WarmupArgs warmup;
   std::string kept, from;  // choices of an earlier run, alike on every rank, and where they are from; "": none
 };
-struct ProductChoices {
+struct GemmChoices {
   std::size_t kept = 0, timed = 0;  // in args.kept; now
   std::string text;                 // all of them, to keep
 };
@@ -106,13 +106,13 @@ class Trainer {
   /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what
   /// the next step finds, stays as it is; kernels and descriptions that are made at their first call are there
   /// afterwards.
-  void rehearse(const RehearsalArgs& args);
+  void warm_up(const WarmupArgs& args);
   /// Collective, on devices, before the first step: chooses the algorithms of a step's products
   /// (kernels/gemm_choice.hpp). A step is rehearsed; rank 0 times what args.kept has no choice for, on the memory of
-  /// the rehearsal, and all ranks take what it chose. Throws as kernels::take_product_choices does.
-  ProductChoices choose_products(const ProductChoiceArgs& args);
+  /// the warmup, and all ranks take what it chose. Throws as kernels::apply_gemm_choices does.
+  GemmChoices choose_gemms(const GemmChoiceArgs& args);
   /// From the next step on; null: nobody. It must outlive the steps.
-  void set_guest(StepGuest* guest);
+  void set_callback(StepCallback* callback);
 
   /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
   /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a

@@ -183,7 +183,7 @@ class Checker {
     for (std::size_t k = 0; k < count_; ++k) same(data[k], summed(k), "all_reduce", k);
   }
 
-  /// Terms of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank,
+  /// SourceBuffer of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank,
   /// and in memory that peers read.
   template <class T>
   void reduce_halves() {
@@ -200,14 +200,14 @@ class Checker {
     for (T* full : places) {
       for (std::size_t k = 0; k < count_; ++k) full[k] = term(me_, k);
       auto before = comm_->traffic();
-      comm_->reduce_scatter({"reduce", name_of(dtype), 1}, Terms(full, dtype), mine.data(), chunk_);
+      comm_->reduce_scatter({"reduce", name_of(dtype), 1}, SourceBuffer(full, dtype), mine.data(), chunk_);
       counted(before, priced_sum(CollectiveKind::reduce_scatter, dtype), "reduce of halves");
       const auto summed_up = [&](std::size_t k) {
         return tree(size_, [&](int i) { return static_cast<float>(term(i, k)); });
       };
       for (std::size_t k = 0; k < chunk_; ++k) same(mine[k], summed_up(first + k), "reduce of halves", k);
       before = comm_->traffic();
-      comm_->all_reduce({"reduce", name_of(dtype), 2}, Terms(full, dtype), sums.data(), count_);
+      comm_->all_reduce({"reduce", name_of(dtype), 2}, SourceBuffer(full, dtype), sums.data(), count_);
       counted(before, priced_sum(CollectiveKind::all_reduce, dtype), "all_reduce of halves");
       for (std::size_t k = 0; k < count_; ++k) same(sums[k], summed_up(k), "all_reduce of halves", k);
       for (std::size_t k = 0; k < count_; ++k) same(full[k], term(me_, k), "a reduce of halves changed its input", k);
@@ -222,7 +222,7 @@ class Checker {
     for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k) * 1'000'003 * (me_ + 1) - 5;
     const auto before = comm_->traffic();
     comm_->all_reduce({"norm", "words", -1}, words);
-    counted(before, words_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "words");
+    counted(before, counters_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "words");
     for (std::size_t k = 0; k < count; ++k)
       if (words[k] != static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_)
         require(false, where("words", k));
@@ -268,31 +268,32 @@ void check_world(World& world) {
   const int n = world.size(), r = world.rank();
   require(world.sum(r + 1) == n * (n + 1) / 2, "sum");
   require(world.max(-r) == 0 && world.max(r) == n - 1, "max");
-  require(world.from_root("text of " + std::to_string(r)) == "text of 0", "from_root");
-  const auto texts = world.to_root(std::string(static_cast<std::size_t>(r) * 3, 'x'));
-  require(texts.size() == (r == 0 ? static_cast<std::size_t>(n) : 0), "to_root");
-  for (std::size_t i = 0; i < texts.size(); ++i) require(texts[i] == std::string(i * 3, 'x'), "to_root text");
-  world.agree("nothing", "the same");
-  world.together([] {});
+  require(world.broadcast("text of " + std::to_string(r)) == "text of 0", "broadcast");
+  const auto texts = world.gather(std::string(static_cast<std::size_t>(r) * 3, 'x'));
+  require(texts.size() == (r == 0 ? static_cast<std::size_t>(n) : 0), "gather");
+  for (std::size_t i = 0; i < texts.size(); ++i) require(texts[i] == std::string(i * 3, 'x'), "gather text");
+  world.require_equal("nothing", "the same");
+  world.run_and_agree([] {});
   std::string told;
   try {
-    world.together([&] {
+    world.run_and_agree([&] {
       if (r >= n / 2) throw Error(ExitCode::data, "disk of rank " + std::to_string(r) + " is full");
     });
   } catch (const Error& error) {
-    require(error.code() == ExitCode::data, "together's code");
+    require(error.code() == ExitCode::data, "run_and_agree's code");
     told = error.line();
   }
-  require(told == "disk of rank " + std::to_string(n / 2) + " is full", "together: " + told);
+  require(told == "disk of rank " + std::to_string(n / 2) + " is full", "run_and_agree: " + told);
   if (n == 1) return;
   told.clear();
   try {
-    world.agree("the seed", r == n - 1 ? "43" : "42");
+    world.require_equal("the seed", r == n - 1 ? "43" : "42");
   } catch (const Error& error) {
-    require(error.code() == ExitCode::usage, "agree's code");
+    require(error.code() == ExitCode::usage, "require_equal's code");
     told = error.line();
   }
-  require(told.find("the seed: rank " + std::to_string(n - 1) + " is not") != std::string::npos, "agree: " + told);
+  require(told.find("the seed: rank " + std::to_string(n - 1) + " is not") != std::string::npos,
+          "require_equal: " + told);
 }
 
 }  // namespace tessera::test

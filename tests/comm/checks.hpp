@@ -10,7 +10,7 @@ namespace tessera::test {
 /// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest`
 /// floats, in place and not; the bytes counted are those of the formula.
 void check_collectives(World& world, std::size_t largest);
-/// sum, max, from_root, to_root, agree, together.
+/// sum, max, broadcast, gather, require_equal, run_and_agree.
 void check_world(World& world);
 
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 #include "checks.hpp"
 #include "runtime/comm/delayed.hpp"
-#include "runtime/comm/runs.hpp"
+#include "runtime/comm/node_members.hpp"
 
 using namespace tessera;
 

@@ -63,8 +63,8 @@ class Pair {
     for (std::size_t k = 0; k < halves.size(); ++k)
       halves[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(terms[k]) >> 16);
     Floats half_wanted(chunk), half_got(chunk);
-    plain_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_wanted.data(), chunk);
-    staged_->reduce_scatter({"reduce", "h", 0}, Terms(halves.data(), DType::bf16), half_got.data(), chunk);
+    plain_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(halves.data(), DType::bf16), half_wanted.data(), chunk);
+    staged_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(halves.data(), DType::bf16), half_got.data(), chunk);
     same(half_wanted, half_got, "reduce of bf16", chunk);
 
     Floats whole(chunk * n_, -1), mine(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(chunk));
@@ -168,7 +168,7 @@ TEST(NcclTraffic, is_a_ring) {
   EXPECT_EQ(traffic(ring, mesh, Axis::shard, 1, Kind::reduce_scatter, 4000), (TrafficCount{0, 3000, 1}));
   EXPECT_EQ(traffic(ring, mesh, Axis::shard, 3, Kind::all_reduce, 4000), (TrafficCount{0, 6000, 1}));
   EXPECT_EQ(traffic(ring, Mesh(4, 1), Axis::shard, 3, Kind::all_gather, 4000), (TrafficCount{0, 0, 1}));
-  EXPECT_EQ(words_traffic(ring, mesh, Axis::shard, 2, 10), (TrafficCount{80, 0, 1}));
+  EXPECT_EQ(counters_traffic(ring, mesh, Axis::shard, 2, 10), (TrafficCount{80, 0, 1}));
 }
 
 }  // namespace

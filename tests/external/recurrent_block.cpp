@@ -81,7 +81,8 @@ RecurrentBlock::RecurrentBlock(std::string name, std::int64_t channels, models::
                        .decay = false})),
       params_(list.indices()) {}
 
-RecurrentBlock::Saved RecurrentBlock::saved(models::Carver& carver, models::BatchShape shape, DType dtype) const {
+RecurrentBlock::Saved RecurrentBlock::saved(models::ScratchAllocator& carver, models::BatchShape shape,
+                                            DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
   s.norm = norm_.carve(carver, rows, dtype);
@@ -89,7 +90,7 @@ RecurrentBlock::Saved RecurrentBlock::saved(models::Carver& carver, models::Batc
   return s;
 }
 
-RecurrentBlock::Scratch RecurrentBlock::scratch(models::Carver& carver, models::BatchShape shape, DType dtype,
+RecurrentBlock::Scratch RecurrentBlock::scratch(models::ScratchAllocator& carver, models::BatchShape shape, DType dtype,
                                                 models::Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
@@ -101,13 +102,13 @@ RecurrentBlock::Scratch RecurrentBlock::scratch(models::Carver& carver, models::
 }
 
 std::size_t RecurrentBlock::saved_bytes(models::BatchShape shape, DType dtype) const {
-  models::Carver carver;  // without memory: it only counts
+  models::ScratchAllocator carver;  // without memory: it only counts
   (void)saved(carver, shape, dtype);
   return carver.bytes();
 }
 
 std::size_t RecurrentBlock::workspace_bytes(models::BatchShape shape, DType dtype, models::Phase phase) const {
-  models::Carver carver;
+  models::ScratchAllocator carver;
   if (phase != models::Phase::train) (void)saved(carver, shape, dtype);
   (void)scratch(carver, shape, dtype, phase);
   return carver.bytes();
@@ -121,7 +122,7 @@ double RecurrentBlock::forward_flops(models::BatchShape shape) const {
 void RecurrentBlock::forward(const models::ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
   const bool train = args.phase == models::Phase::train;
-  models::Carver workspace(args.workspace), kept(train ? args.saved : TensorView{});
+  models::ScratchAllocator workspace(args.workspace), kept(train ? args.saved : TensorView{});
   const Saved s = saved(train ? kept : workspace, args.shape, dtype);
   const Scratch w = scratch(workspace, args.shape, dtype, args.phase);
   const TensorView x = args.x.reshape(w.normed.shape), y = args.y.reshape(w.normed.shape);
@@ -141,7 +142,7 @@ void RecurrentBlock::forward(const models::ForwardArgs& args) const {
 
 void RecurrentBlock::backward(const models::BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  models::Carver workspace(args.workspace), kept(args.saved);
+  models::ScratchAllocator workspace(args.workspace), kept(args.saved);
   const Saved s = saved(kept, args.shape, dtype);
   const Scratch w = scratch(workspace, args.shape, dtype, models::Phase::train);
   const models::Gradients grads{args.dparams, args.accumulate};

@@ -12,7 +12,7 @@
 #include "io/checkpoint/directory.hpp"
 #include "io/file/crc32c.hpp"
 #include "runtime/base/rng.hpp"
-#include "tests/fault_injection/made_state.hpp"
+#include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::test {
@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 using io::Manifest;
 
 /// Saves step 3 of `tensors` by two ranks.
-void make_checkpoint(const MadeTensors& tensors, const std::string& directory, std::int64_t step = 3,
+void make_checkpoint(const TestTensors& tensors, const std::string& directory, std::int64_t step = 3,
                      std::uint64_t file_bytes = io::SaveRequest::default_file_bytes) {
   run_local(2, [&](World& world) {
-    MadeState state(tensors, Mesh(1, 2), world.rank());
+    TestState state(tensors, Mesh(1, 2), world.rank());
     state.fill(step);
     auto request = save_request(state, directory, step);
     request.file_bytes = file_bytes;
@@ -35,13 +35,13 @@ void make_checkpoint(const MadeTensors& tensors, const std::string& directory, s
 }
 
 /// What a load of everything says, on `ranks` ranks; "" if it finds nothing wrong. Fails the test where ranks disagree.
-std::string load_says(const MadeTensors& tensors, const std::string& directory, int ranks = 1) {
+std::string load_says(const TestTensors& tensors, const std::string& directory, int ranks = 1) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
   run_local(ranks, [&](World& world) {
     auto& mine = said[static_cast<std::size_t>(world.rank())];
     try {
       const io::CheckpointReader reader(world, directory);
-      MadeState state(tensors, Mesh(1, ranks), world.rank());
+      TestState state(tensors, Mesh(1, ranks), world.rank());
       (void)reader.load(tensors.params, state.layout(), state.views());
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data) << error.line();
@@ -131,9 +131,9 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
   }
 }
 
-void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks,
-               Folder::Place place = Folder::Place::memory) {
-  const Folder folder(place);
+void flip_bits(const TestTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks,
+               TempDir::Place place = TempDir::Place::memory) {
+  const TempDir folder(place);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, file_bytes);
   const Manifest manifest = io::read_manifest(directory);
@@ -157,12 +157,12 @@ void flip_bits(const MadeTensors& tensors, std::uint64_t file_bytes, int rounds,
 TEST(Damage, AnyFlippedBitIsFoundAndNamed) { flip_bits(small_tensors(), io::SaveRequest::default_file_bytes, 1000, 1); }
 TEST(Damage, AlsoInOneOfSeveralFilesAndOnSeveralRanks) { flip_bits(small_tensors(), 4000, 200, 3); }
 TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) {
-  flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, Folder::Place::disk);
+  flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, TempDir::Place::disk);
 }
 
 TEST(Damage, ACutFileIsRefused) {
-  const Folder folder(Folder::Place::memory);
-  const MadeTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
   for (const auto& name :
@@ -183,8 +183,8 @@ TEST(Damage, ACutFileIsRefused) {
 }
 
 TEST(Damage, AMissingFileIsNamed) {
-  const Folder folder(Folder::Place::memory);
-  const MadeTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
   const Manifest manifest = io::read_manifest(directory);
@@ -208,8 +208,8 @@ TEST(Damage, AMissingFileIsNamed) {
 }
 
 TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
-  const Folder folder(Folder::Place::memory);
-  const MadeTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const TestTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3", 3, 6000);
   make_checkpoint(tensors, folder / "checkpoint-4", 4, 6000);
   const Manifest manifest = io::read_manifest(folder / "checkpoint-3");
@@ -236,8 +236,8 @@ TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
 }
 
 TEST(Damage, ForeignFilesBesideItDoNotMatter) {
-  const Folder folder(Folder::Place::memory);
-  const MadeTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const TestTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/notes.txt") << "mine";
   std::ofstream(folder / "checkpoint-3/state-00009-of-00009.h5") << "not of this one";
@@ -266,8 +266,8 @@ void rewrite_manifest(const std::string& directory, const std::function<void(Man
 
 /// What only a forger or a bug makes: the checksum is right, what it says is not.
 TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
-  const Folder folder(Folder::Place::memory);
-  const MadeTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   constexpr std::uint64_t huge = std::uint64_t{1} << 60;
   const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> lies = {
@@ -312,7 +312,7 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
       try {
         const io::CheckpointReader reader(world, directory);
         for (const auto& attachment : reader.manifest().attachments) (void)reader.attachment(attachment.name);
-        MadeState state(tensors, Mesh(1, 1), 0);
+        TestState state(tensors, Mesh(1, 1), 0);
         (void)reader.load(tensors.params, state.layout(), state.views(), 1);
         ADD_FAILURE() << "accepted";
       } catch (const Error& error) {
@@ -334,7 +334,7 @@ std::string signed_text(const nlohmann::ordered_json& json) {
 }
 
 TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   const std::string directory = folder / "checkpoint-3", path = directory + "/" + io::manifest_name;
   make_checkpoint(small_tensors(), directory);
   auto whole = nlohmann::ordered_json::parse(bytes_of(path));
@@ -387,17 +387,17 @@ TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
 }
 
 TEST(Damage, OtherModelsAreRefused) {
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(small_tensors(), directory);
-  MadeTensors more = small_tensors();
+  TestTensors more = small_tensors();
   more.params.push_back({.name = "h.2.extra", .shape = {3}, .init = {}});
   more.units.back().params.push_back(11);
   EXPECT_THAT(load_says(more, directory), testing::HasSubstr("h.2.extra"));
-  MadeTensors shape = small_tensors();
+  TestTensors shape = small_tensors();
   shape.params[3].shape = {30, 10};
   EXPECT_THAT(load_says(shape, directory, 2), testing::HasSubstr("h.0.attn.c_attn.weight"));
-  MadeTensors fewer = small_tensors();
+  TestTensors fewer = small_tensors();
   fewer.params.pop_back();
   fewer.units.back().params.pop_back();
   EXPECT_THAT(load_says(fewer, directory), testing::HasSubstr("ln_f.bias"));

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "io/checkpoint/directory.hpp"
-#include "tests/fault_injection/made_state.hpp"
+#include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::test {
@@ -18,12 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Kept : testing::Test {
-  Folder folder{Folder::Place::memory};
-  const MadeTensors tensors = small_tensors();
+  TempDir folder{TempDir::Place::memory};
+  const TestTensors tensors = small_tensors();
 
   void make(std::int64_t step) {
     run_local(1, [&](World& world) {
-      MadeState state(tensors, Mesh(1, 1), 0);
+      TestState state(tensors, Mesh(1, 1), 0);
       state.fill(step);
       (void)save(world, state, folder / io::checkpoint_name(step), step);
     });
@@ -85,7 +85,7 @@ TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
 }
 
 TEST_F(Kept, NothingOutsideTheDirectoryIsTouched) {
-  const Folder other(Folder::Place::memory);
+  const TempDir other(TempDir::Place::memory);
   make(2);
   make(1);
   fs::rename(folder / "checkpoint-1", other / "checkpoint-1");
@@ -113,7 +113,7 @@ TEST_F(Kept, LeftoversOfADeadRunGoAndNothingElse) {
 }
 
 TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   {
     const io::DirectoryLock first(folder.path());
     ASSERT_TRUE(first.held());
@@ -137,7 +137,7 @@ TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
 }
 
 TEST(Lock, AKilledHolderDoesNotBlock) {
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();

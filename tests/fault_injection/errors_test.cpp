@@ -10,8 +10,8 @@
 #include <set>
 
 #include "io/checkpoint/directory.hpp"
-#include "tests/fault_injection/made_state.hpp"
 #include "tests/fault_injection/shim.hpp"
+#include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::test {
@@ -26,10 +26,10 @@ struct Case {
 };
 
 /// Saves step 2; what each rank threw, "" where it did not.
-std::vector<std::string> try_to_save(const MadeTensors& tensors, const Case& c, const std::string& directory) {
+std::vector<std::string> try_to_save(const TestTensors& tensors, const Case& c, const std::string& directory) {
   std::vector<std::string> said(static_cast<std::size_t>(c.mesh.world()));
   run_local(c.mesh.world(), [&](World& world) {
-    MadeState state(tensors, c.mesh, world.rank());
+    TestState state(tensors, c.mesh, world.rank());
     state.fill(2);
     auto request = save_request(state, directory, 2);
     request.file_bytes = c.file_bytes;
@@ -58,10 +58,10 @@ int open_descriptors() {
   return count;
 }
 
-std::string loaded(const MadeTensors& tensors, const std::string& directory, std::int64_t step) {
+std::string loaded(const TestTensors& tensors, const std::string& directory, std::int64_t step) {
   std::string wrong;
   run_local(1, [&](World& world) {
-    MadeState state(tensors, Mesh(1, 1), 0);
+    TestState state(tensors, Mesh(1, 1), 0);
     try {
       wrong = load(world, state, directory, step);
     } catch (const Error& error) { wrong = error.line(); }
@@ -75,7 +75,7 @@ bool may_be_ignored(const std::string& call) {
   return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");
 }
 
-void check_after(const MadeTensors& tensors, const Folder& folder, const std::vector<std::string>& said,
+void check_after(const TestTensors& tensors, const TempDir& folder, const std::vector<std::string>& said,
                  const char* words, const std::string& call) {
   const bool refused = !said[0].empty();
   for (const auto& line : said) EXPECT_EQ(line, said[0]);
@@ -95,9 +95,9 @@ void check_after(const MadeTensors& tensors, const Folder& folder, const std::ve
   }
 }
 
-void save_alone(const MadeTensors& tensors, const std::string& directory, std::int64_t step, std::int64_t values) {
+void save_alone(const TestTensors& tensors, const std::string& directory, std::int64_t step, std::int64_t values) {
   run_local(1, [&](World& world) {
-    MadeState state(tensors, Mesh(1, 1), 0);
+    TestState state(tensors, Mesh(1, 1), 0);
     state.fill(values);
     (void)save(world, state, directory, step);
   });
@@ -105,7 +105,7 @@ void save_alone(const MadeTensors& tensors, const std::string& directory, std::i
 
 /// Attempts with each call in turn at fault, until there is no such call; `check` gets what the
 /// ranks said and which call it was.
-void each_call(const Folder& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
+void each_call(const TempDir& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
                const std::function<void(const std::vector<std::string>& said, const std::string& call)>& check) {
   const std::string root = fs::canonical(folder.path()).string();
   for (long at = 1; at < 1000 && !testing::Test::HasFailure(); ++at) {
@@ -123,10 +123,10 @@ void each_call(const Folder& folder, const char* kind, const std::function<std::
 
 /// The whole of what must hold, with this kind of fault; returns how many calls there were.
 long sweep(const Case& c, const char* kind, const char* words) {
-  const MadeTensors tensors = small_tensors();
+  const TestTensors tensors = small_tensors();
   const std::string_view name = kind;
   const bool one_call_fails = name == "ENOSPC" || name == "EIO";
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   save_alone(tensors, folder / "checkpoint-1", 1, 1);
   std::set<std::string> calls;
   long count = 0;
@@ -165,15 +165,15 @@ TEST(ErrorsFull, ADiskThatStaysFull) {
 
 // The new checkpoint has the name of one that is there: until the rename the old one stays.
 TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsWhole) {
-  const MadeTensors tensors = small_tensors();
-  const Folder folder(Folder::Place::memory);
+  const TestTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
   const std::string directory = folder / "checkpoint-2";
   save_alone(tensors, directory, 2, 1);  // the values of another run's step 2
   each_call(
       folder, "EIO", [&] { return try_to_save(tensors, {Mesh(1, 2)}, directory); },
       [&](const auto& said, const std::string&) {
         run_local(1, [&](World& world) {
-          MadeState state(tensors, Mesh(1, 1), 0);
+          TestState state(tensors, Mesh(1, 1), 0);
           (void)load(world, state, directory, 2);
           EXPECT_TRUE(state.difference(1).empty() || state.difference(2).empty()) << state.difference(1);
           EXPECT_TRUE(!said[0].empty() || state.difference(2).empty());

@@ -1,7 +1,7 @@
 // A save on MPI ranks and nothing else, for sweeps that start it hundreds of times: what `tessera train` does
 // at --save_steps, without training.
-//   faults_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
-//   faults_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there
+//   fault_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
+//   fault_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there
 //   is one; prints the newest step
 // Exits as tessera does.
 
@@ -12,20 +12,20 @@
 
 #include "io/checkpoint/directory.hpp"
 #include "runtime/base/log.hpp"
-#include "tests/fault_injection/made_state.hpp"
+#include "tests/fault_injection/test_state.hpp"
 
 namespace tessera::test {
 namespace {
 
 void save_command(World& world, const std::string& directory, std::int64_t step, int group, bool async) {
   std::optional<io::DirectoryLock> lock;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     lock.emplace(directory);
     io::remove_leftovers(directory);
   });
-  const MadeTensors tensors = small_tensors();
-  MadeState state(tensors, Mesh(world.size() / group, group), world.rank());
+  const TestTensors tensors = small_tensors();
+  TestState state(tensors, Mesh(world.size() / group, group), world.rank());
   state.fill(step);
   const std::string path = directory + "/" + io::checkpoint_name(step);
   io::SaveRequest request = save_request(state, path, step);
@@ -38,7 +38,7 @@ void save_command(World& world, const std::string& directory, std::int64_t step,
     state.spoil();
   }
   (void)pending.commit();
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     io::Retention retention(1);
     retention.written(path);
@@ -47,11 +47,11 @@ void save_command(World& world, const std::string& directory, std::int64_t step,
 }
 
 int check_command(World& world, const std::string& directory) {
-  const MadeTensors tensors = small_tensors();
+  const TestTensors tensors = small_tensors();
   std::int64_t newest = 0;
   for (const auto& found : io::list_checkpoints(directory)) {
     if (!found.problem.empty()) continue;
-    MadeState state(tensors, Mesh(1, 1), 0);
+    TestState state(tensors, Mesh(1, 1), 0);
     const std::string wrong = load(world, state, found.path, found.step);
     if (!wrong.empty()) {
       std::printf("%s: %s\n", found.path.c_str(), wrong.c_str());

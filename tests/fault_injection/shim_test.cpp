@@ -17,7 +17,7 @@ namespace tessera::test {
 namespace {
 
 struct Shim : testing::Test {
-  Folder folder{Folder::Place::memory};
+  TempDir folder{TempDir::Place::memory};
   std::string root = std::filesystem::canonical(folder.path()).string(), path = root + "/x";
   const std::string text = std::string(10000, 'a');
 

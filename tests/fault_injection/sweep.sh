@@ -3,7 +3,7 @@
 # Afterwards: the job has ended by itself, with the right exit code and one line that names the file and the reason, and a whole checkpoint loads.
 #   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]      CASES: all, or how many to draw; SEED=… chooses which;
 #   PART=K/N the K-th N-th of them, for several at once; KINDS="kill EIO" these alone (errors_test.cpp has all but kill in one process)
-# PROGRAM is faults_save, which saves and nothing else, or tessera: then a run resumes, trains two steps, saves, and ends.
+# PROGRAM is fault_save, which saves and nothing else, or tessera: then a run resumes, trains two steps, saves, and ends.
 set -u
 mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 async=${7:-}
 work=$(realpath "$(mktemp -d)")

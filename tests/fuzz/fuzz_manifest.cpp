@@ -31,7 +31,7 @@ void walk(const tessera::io::Manifest& manifest) {
       if (d.offset < at || d.offset > file.bytes || d.bytes > file.bytes - d.offset) std::abort();
       at = d.offset + d.bytes;
     }
-    if (tessera::io::what_lies_in(file, 0, file.bytes).empty()) std::abort();
+    if (tessera::io::describe_range(file, 0, file.bytes).empty()) std::abort();
   }
 }
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "io/tokenizer/cut.hpp"
 #include "io/tokenizer/encoder.hpp"
+#include "io/tokenizer/split_point.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokenizer/utf8.hpp"
 
@@ -30,8 +30,8 @@ void check(const io::TextTokenizer& tokenizer, std::string_view text) {
   for (const std::int32_t id : ids) joined += stream.push(id);
   joined += stream.finish();
   if (io::utf8::valid_prefix(joined) != joined.size()) std::abort();
-  if (!tokenizer.tables().may_be_cut) return;
-  const std::size_t cut = io::safe_cut(text, text.size() / 3);
+  if (!tokenizer.tables().is_splittable) return;
+  const std::size_t cut = io::find_split_point(text, text.size() / 3);
   io::Encoder parts(tokenizer.tables(), io::Encoder::Memory::none);
   again.clear();
   parts.encode(text.substr(0, cut), io::Normalizer::Place::beginning, again);

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/infer/inference.hpp"
 

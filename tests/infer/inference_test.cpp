@@ -104,7 +104,7 @@ TEST(Inference, ACacheChangesNoToken) {
   EXPECT_EQ(generate(model, request, {.world = 3}), cached);
 }
 
-TEST(Inference, ARowEndsAtItsStopTokenAndItsNeighboursGoOn) {
+TEST(Inference, ARowEndsAtItsStopTokenOthersContinue) {
   const models::Model model = models::make(config_json({}), "test");
   GenerateRequest request = five_prompts();
   request.sampling.temperature = 2;  // rows that differ
@@ -124,9 +124,9 @@ TEST(Inference, ARowEndsAtItsStopTokenAndItsNeighboursGoOn) {
   }
 }
 
-TEST(Inference, EvaluationIsTheTrainersToTheLastBit) {
+TEST(Inference, EvaluationEqualsTheTrainersBitForBit) {
   const models::Model model = models::make(config_json({}), "test");
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   kernels::set_threads(1);
   train::EvalReport expected;
   run_local(1, [&](World& world) {
@@ -156,7 +156,7 @@ TEST(Inference, EvaluationIsTheTrainersToTheLastBit) {
 
 TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
   const models::Model model = models::make(config_json({}), "test");
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   const GenerateRequest request = five_prompts();
   kernels::set_threads(1);
   for (const Where& where : everywhere)
@@ -168,7 +168,7 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
             if (purpose == plan::Purpose::generate) use(options, request);
             else options.run.tokens = 9;
             infer::Inference inference(world, options);
-            inference.arena().paint();
+            inference.arena().fill_with_pattern();
             inference.initialise(5);
             if (purpose == plan::Purpose::generate) (void)inference.generate(request);
             else (void)inference.evaluate(tokens, 2 * where.world + 1);
@@ -199,7 +199,7 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
           where.copies);
 }
 
-TEST(Inference, WhatIsGatheredForGoodIsGatheredOnce) {
+TEST(Inference, ResidentParametersAreGatheredOnce) {
   const models::Model model = models::make(config_json({}), "test");
   const GenerateRequest request = five_prompts();
   for (const char* strategy : {"1", "3"})

@@ -6,14 +6,14 @@
 #include <limits>
 
 #include "io/checkpoint/directory.hpp"
-#include "runtime/shard/share.hpp"
+#include "runtime/shard/replica_segments.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera::io {
 namespace {
 
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 
 const std::vector<ParamSpec> params = {
     {.name = "wte.weight", .shape = {3001, 83}}, {.name = "h.0.ln.weight", .shape = {11}},
@@ -91,7 +91,7 @@ void save_from(const Mesh& mesh, const std::string& directory,
 }
 
 TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
-  const Folder folder;
+  const TempDir folder;
   const std::vector<Mesh> meshes = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 5}, {2, 4}, {1, 8}};
   save_from(meshes[0], folder / "checkpoint-0");
   const std::string first = test::bytes_of(folder / "checkpoint-0/state-00001-of-00001.h5");
@@ -112,7 +112,7 @@ TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
 }
 
 TEST(Checkpoint, SeveralFilesHoldWholeTensors) {
-  const Folder folder;
+  const TempDir folder;
   save_from({1, 3}, folder / "checkpoint-7", 1'500'000);
   save_from({2, 2}, folder / "checkpoint-8", 1'500'000);
   const Manifest manifest = read_manifest(folder / "checkpoint-7");
@@ -128,13 +128,14 @@ TEST(Checkpoint, SeveralFilesHoldWholeTensors) {
 }
 
 TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
-  const Folder folder;
+  const TempDir folder;
   save_from({1, 2}, folder / "checkpoint-1");
   run_local(2, [&](World& world) {
     Rank rank({1, 2}, world.rank());
     rank.fill();
     SaveRequest request = rank.request(folder / "checkpoint-2");
-    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::share_numel(rank.layout, world.rank(), 0, 1)) * 12);
+    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::replica_numel(rank.layout, world.rank(), 0, 1)) *
+                                    12);
     request.snapshot = snapshot;
     CheckpointSave save(world, request);
     for (const StateView& view : rank.views) {
@@ -148,7 +149,7 @@ TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
-  const Folder folder;
+  const TempDir folder;
   save_from({1, 1}, folder / "checkpoint-7");
   auto others = params;
   others[2].shape = {64, 2001};
@@ -166,7 +167,7 @@ TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
 }
 
 TEST(Checkpoint, ReplicasThatDifferAreNotSaved) {
-  const Folder folder;
+  const TempDir folder;
   EXPECT_THROW(run_local(4,
                          [&](World& world) {
                            Rank rank({2, 2}, world.rank());
@@ -187,7 +188,7 @@ TEST(CheckpointDirectory, NamesHaveOneForm) {
 }
 
 TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
-  const Folder folder;
+  const TempDir folder;
   for (const int step : {1, 2, 3, 4})
     save_from({1, 2}, folder / checkpoint_name(step), SaveRequest::default_file_bytes, step);
   std::string bytes = test::bytes_of(folder / "checkpoint-3/state-00001-of-00001.h5");
@@ -198,7 +199,7 @@ TEST(CheckpointDirectory, RetentionCountsWhatIsVerified) {
 }
 
 TEST(CheckpointDirectory, OneRunAtATime) {
-  const Folder folder;
+  const TempDir folder;
   const DirectoryLock lock(folder.path());
   ASSERT_TRUE(lock.held());
   expect_error(ExitCode::data, "E150 another run writes there: process",

@@ -8,7 +8,7 @@ namespace {
 
 using io::ConfigNode;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 using Kind = ConfigNode::Kind;
 
 ConfigNode yaml(const std::string& text) { return io::parse_yaml(text, "run.yaml"); }
@@ -113,7 +113,7 @@ TEST(Json, WhatIsRefusedIsNamed) {
 }
 
 TEST(Config, FilesAreReadByTheirEnding) {
-  Folder folder;
+  TempDir folder;
   EXPECT_EQ(io::read_config(folder.file("a.yaml", "a: 1\n")).find("a")->text, "1");
   EXPECT_EQ(io::read_config(folder.file("a.json", "{\"a\": 1}")).find("a")->text, "1");
   expect_error(ExitCode::data, "no-such", [&] { (void)io::read_config(folder / "no-such.yaml"); });

@@ -5,10 +5,10 @@
 
 #include <mutex>
 
-#include "io/config/json_file.hpp"
 #include "io/data/dataset.hpp"
 #include "io/data/documents.hpp"
 #include "io/data/token_file.hpp"
+#include "io/file/text_file.hpp"
 #include "tests/io/files.hpp"
 
 namespace tessera {
@@ -17,7 +17,7 @@ namespace {
 using io::Special;
 using io::TextTokenizer;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 using Ids = std::vector<std::int32_t>;
 
 TextTokenizer tokenizer(const std::string& family) {
@@ -25,7 +25,7 @@ TextTokenizer tokenizer(const std::string& family) {
 }
 
 io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vector<std::string>& files,
-                          const io::CorpusJob& job) {
+                          const io::TokenizeOptions& job) {
   io::CorpusReport report;
   std::mutex guard;
   run_local(ranks, [&](World& world) {
@@ -58,7 +58,7 @@ class CorpusFiles : public testing::Test {
     documents.insert(documents.begin(), lines);
     files = {folder.file("a.txt", lines), folder.file("b.jsonl", json)};
   }
-  Folder folder;
+  TempDir folder;
   std::vector<std::string> documents, files;
 };
 

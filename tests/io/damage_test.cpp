@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-using test::Folder;
+using test::TempDir;
 
 /// Opens and uses everything in it; true if it was accepted.
 using Use = bool (*)(const std::string& path);
@@ -50,7 +50,7 @@ bool use_config(const std::string& path) {
 
 /// Flips one to four bits of `bytes`, `rounds` times; returns how many of the results were accepted.
 int flip(const std::string& name, const std::string& bytes, Use use, int rounds) {
-  Folder folder;
+  TempDir folder;
   int count = 0;
   for (int round = 0; round < rounds; ++round) {
     std::string damaged = bytes;
@@ -69,7 +69,7 @@ int flip(const std::string& name, const std::string& bytes, Use use, int rounds)
 
 /// Every proper prefix; returns how many were accepted.
 int cut(const std::string& name, const std::string& bytes, Use use) {
-  Folder folder;
+  TempDir folder;
   int count = 0;
   for (std::size_t length = 0; length < bytes.size(); ++length)
     if (use(folder.file(name, bytes.substr(0, length)))) ++count;
@@ -86,13 +86,13 @@ const std::string lines =
     "{\"text\": \"one\\n\\u00e9\"}\n{\"id\": 3, \"text\": \"two\", \"more\": [1, {\"text\": null}]}\n";
 
 TEST(Damage, NoPrefixOfASafetensorsFileIsAccepted) {
-  Folder folder;
+  TempDir folder;
   ASSERT_TRUE(use_safetensors(folder.file("x", safetensors)));
   EXPECT_EQ(cut("x", safetensors, use_safetensors), 0);
 }
 
 TEST(Damage, NoPrefixOfATokenFileIsAccepted) {
-  Folder folder;
+  TempDir folder;
   for (const auto& bytes : {tokens16, tokens32}) {
     ASSERT_TRUE(use_dataset(folder.file("x.bin", bytes)));
     EXPECT_EQ(cut("x.bin", bytes, use_dataset), 0);
@@ -101,7 +101,7 @@ TEST(Damage, NoPrefixOfATokenFileIsAccepted) {
 }
 
 TEST(Damage, APrefixOfJsonLinesIsAcceptedOnlyAtTheEndOfALine) {
-  Folder folder;
+  TempDir folder;
   ASSERT_TRUE(use_dataset(folder.file("x.jsonl", lines)));
   // "...}" and "...}\n" of the first line, and the whole without the last newline.
   EXPECT_EQ(cut("x.jsonl", lines, use_dataset), 3);

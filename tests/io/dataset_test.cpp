@@ -18,7 +18,7 @@ namespace {
 using io::open_dataset;
 using io::Tokenizer;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 using test::token_file_of;
 
 std::vector<std::int32_t> all(const io::TokenStream& stream) {
@@ -36,7 +36,7 @@ std::string text_of(const io::TokenStream& stream) {
 io::Dataset open(const std::vector<std::string>& paths) { return open_dataset(paths, Tokenizer::bytes); }
 
 TEST(Dataset, TextFilesAreJoinedByOneNewline) {
-  Folder folder;
+  TempDir folder;
   const auto data = open({folder.file("a.txt", "one\n"), folder.file("b.md", "two"), folder.file("c", "\xc3\xa9")});
   EXPECT_EQ(text_of(*data.tokens), "one\n\ntwo\n\xc3\xa9");
   EXPECT_EQ(data.largest_id, 0xc3);
@@ -48,7 +48,7 @@ TEST(Dataset, TextFilesAreJoinedByOneNewline) {
 }
 
 TEST(Dataset, AnyRangeIsThatPartOfTheWhole) {
-  Folder folder;
+  TempDir folder;
   const auto data =
       open({folder.file("a.txt", "ab"), folder.file("b.jsonl", "{\"text\":\"\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}"),
             folder.file("c.txt", "d")});
@@ -67,14 +67,14 @@ TEST(Dataset, AnyRangeIsThatPartOfTheWhole) {
 }
 
 TEST(Dataset, AnEmptyDocumentAtTheEndKeepsItsNewline) {
-  Folder folder;
+  TempDir folder;
   const auto data = open({folder.file("a.txt", "ab"), folder.file("b.jsonl", "{\"text\":\"\"}")});
   EXPECT_EQ(text_of(*data.tokens), "ab\n");
   EXPECT_EQ(data.files[1].tokens, 0);
 }
 
 TEST(Dataset, JsonLinesAreDecoded) {
-  Folder folder;
+  TempDir folder;
   const auto data = open(
       {folder.file("a.jsonl", "{\"text\": \"one\\u00e9\\n\"}\r\n  \n{\"meta\": {\"text\": 3}, \"text\": \"two\"}\n")});
   EXPECT_EQ(text_of(*data.tokens), "one\xc3\xa9\n\ntwo");
@@ -84,7 +84,7 @@ TEST(Dataset, JsonLinesAreDecoded) {
 }
 
 TEST(Dataset, JsonLinesErrorsNameTheLine) {
-  Folder folder;
+  TempDir folder;
   const std::string good = "{\"text\": \"x\"}\n";
   const std::pair<std::string, std::string> bad[] = {
       {"{\"text\": \"x\"", "not JSON"},
@@ -113,7 +113,7 @@ TEST(Dataset, JsonLinesErrorsNameTheLine) {
 }
 
 TEST(Dataset, TokenFilesAreReadInBothWidths) {
-  Folder folder;
+  TempDir folder;
   const auto two = open({folder.file("a.bin", token_file_of(20240520, 1, 2, "\x01\x02\xff\xff")),
                          folder.file("b.BIN", token_file_of(20240520, 1, 1, std::string("\x07\x00", 2)))});
   EXPECT_EQ(all(*two.tokens), (std::vector<std::int32_t>{0x201, 0xffff, 7}));
@@ -126,7 +126,7 @@ TEST(Dataset, TokenFilesAreReadInBothWidths) {
 }
 
 TEST(Dataset, TokenFileHeadersThatLieAreRefused) {
-  Folder folder;
+  TempDir folder;
   const auto refused = [&](const std::string& bytes, const std::string& words) {
     const std::string path = folder.file("x.bin", bytes);
     expect_error(ExitCode::data, words, [&] { (void)open({path}); });
@@ -152,7 +152,7 @@ TEST(Dataset, TokenFileHeadersThatLieAreRefused) {
 }
 
 TEST(Dataset, ForeignFilesAreRefusedByName) {
-  Folder folder;
+  TempDir folder;
   expect_error(ExitCode::data, "a Parquet file", [&] { (void)open({folder.file("a.parquet", "anything")}); });
   expect_error(ExitCode::data, "a Parquet file", [&] { (void)open({folder.file("a.parquet", "")}); });
   expect_error(ExitCode::data, "a Parquet file", [&] { (void)open({folder.file("a.txt", "PAR1xxxx")}); });
@@ -164,7 +164,7 @@ TEST(Dataset, ForeignFilesAreRefusedByName) {
 }
 
 TEST(Dataset, WhatIsNoDataIsRefused) {
-  Folder folder;
+  TempDir folder;
   const std::string good = folder.file("good.txt", "x");
   expect_error(ExitCode::data, "names no file", [&] { (void)open({}); });
   expect_error(ExitCode::data, "empty.txt is empty", [&] { (void)open({good, folder.file("empty.txt", "")}); });
@@ -184,7 +184,7 @@ TEST(Dataset, WhatIsNoDataIsRefused) {
 }
 
 TEST(Dataset, AZeroByteNamesFileAndOffset) {
-  Folder folder;
+  TempDir folder;
   for (const std::size_t at :
        {std::size_t{0}, std::size_t{5}, std::size_t{65535}, std::size_t{65536}, std::size_t{200000}}) {
     std::string bytes(200001, 'x');
@@ -195,7 +195,7 @@ TEST(Dataset, AZeroByteNamesFileAndOffset) {
 }
 
 TEST(Dataset, ReadsFromManyThreadsWithoutAllocating) {
-  Folder folder;
+  TempDir folder;
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += static_cast<char>('a' + i % 23);
   const auto data = open({folder.file("a.txt", bytes), folder.file("b.txt", bytes)});
@@ -219,7 +219,7 @@ TEST(Dataset, ReadsFromManyThreadsWithoutAllocating) {
 }
 
 TEST(Dataset, SliceIsAWindow) {
-  Folder folder;
+  TempDir folder;
   const std::shared_ptr<const io::TokenStream> whole = open({folder.file("a.txt", "abcdef")}).tokens;
   const auto part = io::slice(whole, 2, 3);
   EXPECT_EQ(text_of(*part), "cde");

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-Folder::Folder(Place place) {
+TempDir::TempDir(Place place) {
   const std::string memory = "/dev/shm/";
   std::error_code missing;
   const bool roomy =
@@ -21,12 +21,12 @@ Folder::Folder(Place place) {
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
   path_ = name;
 }
-Folder::~Folder() {
+TempDir::~TempDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::string Folder::file(const std::string& name, const std::string& bytes) const {
+std::string TempDir::file(const std::string& name, const std::string& bytes) const {
   const std::string path = *this / name;
   std::filesystem::remove(path);  // a new file: some file systems flush one that is cut and written again
   std::ofstream out(path, std::ios::binary);
@@ -35,7 +35,7 @@ std::string Folder::file(const std::string& name, const std::string& bytes) cons
   return path;
 }
 
-std::vector<std::string> Folder::names() const {
+std::vector<std::string> TempDir::names() const {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path_))
     names.push_back(entry.path().filename().string());

@@ -16,12 +16,12 @@ namespace tessera::test {
 
 /// A fresh folder, removed at the end. In memory: where a test writes small files thousands of times; on
 /// disk where there is no such place.
-class Folder {
+class TempDir {
  public:
   enum class Place { disk, memory };
-  explicit Folder(Place place = Place::disk);
-  ~Folder();
-  Folder(const Folder&) = delete;
+  explicit TempDir(Place place = Place::disk);
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
   [[nodiscard]] std::string path() const { return path_.string(); }
   [[nodiscard]] std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   /// Writes a file of these bytes and returns its path.

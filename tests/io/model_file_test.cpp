@@ -1,7 +1,7 @@
 // Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and
 // mesh reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
 
-#include "io/model/model_file.hpp"
+#include "io/model/model_io.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ namespace {
 
 using shard::ShardLayout;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 
 const std::vector<ParamSpec> params = {
     {.name = "wte.weight", .shape = {37, 11}}, {.name = "h.0.ln.weight", .shape = {11}},
@@ -95,7 +95,7 @@ std::uint64_t read_and_check(const std::string& directory, Place place,
 }
 
 TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
-  Folder folder;
+  TempDir folder;
   write(folder / "one", places[0]);
   const std::string expected = test::bytes_of(folder / "one/model.safetensors");
   const io::SafetensorsFile file(folder / "one/model.safetensors");
@@ -117,7 +117,7 @@ TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
 }
 
 TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
-  Folder folder;
+  TempDir folder;
   write(folder.path(), {1, 3});
   const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes;
   for (const auto& place : places) {
@@ -128,7 +128,7 @@ TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
 }
 
 TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
-  Folder folder;
+  TempDir folder;
   std::vector<io::SafetensorsTensor> tensors;
   for (const auto& p : params)
     tensors.push_back({.name = "transformer." + p.name, .dtype = DType::f32, .shape = p.shape});
@@ -150,7 +150,7 @@ TEST(ModelFile, NamesAreMadeCanonicalAndSomeIgnored) {
 }
 
 TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
-  Folder folder;
+  TempDir folder;
   write(folder.path(), {1, 2});  // one file first
   std::filesystem::create_directory(folder / "in");
   folder.file("in/tokenizer.json", "{}");
@@ -212,7 +212,7 @@ TensorUse fused_use(const std::string& name) {
 }
 
 TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
-  Folder folder;
+  TempDir folder;
   folder.file("model.safetensors", fused_file(0));
   const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes - 37 * 11 * 4;
   for (const auto& place : places) {
@@ -240,7 +240,7 @@ TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
 }
 
 TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
-  Folder folder;
+  TempDir folder;
   const auto tensor = [](const char* name, DType dtype, Shape shape) {
     return io::SafetensorsTensor{name, dtype, shape};
   };
@@ -274,7 +274,7 @@ TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
 }
 
 TEST(ModelFile, WhereThereIsNoModelFileTheErrorSaysWhatThereIs) {
-  Folder folder;
+  TempDir folder;
   const auto read = [&](const std::string& directory) {
     run_local(2, [&](World& world) {
       Rank rank(Mesh(1, 2), world.rank());
@@ -292,7 +292,7 @@ TEST(ModelFile, WhereThereIsNoModelFileTheErrorSaysWhatThereIs) {
 }
 
 TEST(ModelFile, ReplacesOldFilesAndLeavesNoTemporaryOnes) {
-  Folder folder;
+  TempDir folder;
   folder.file("model.safetensors.tmp", std::string(1 << 20, 'x'));  // of a run that was killed
   folder.file("model.safetensors", "old");
   folder.file("config.json", "old");
@@ -326,7 +326,7 @@ int failing_write(const std::string& directory, int broken) {
 }
 
 TEST(ModelFile, AFailureOfOneRankIsAnErrorOnEveryRank) {
-  Folder folder;
+  TempDir folder;
   folder.file("model.safetensors", "old");
   for (int broken = 0; broken < 3; ++broken) EXPECT_EQ(failing_write(folder.path(), broken), 3) << broken;
   EXPECT_EQ(folder.names(), std::vector<std::string>{"model.safetensors"});
@@ -341,7 +341,7 @@ TEST(ModelFile, AFailureOfOneRankIsAnErrorOnEveryRank) {
 }
 
 TEST(ModelFile, AFullDiskIsAnErrorOnEveryRankAndKeepsTheOldModel) {
-  Folder folder;
+  TempDir folder;
   folder.file("model.safetensors", "old");
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

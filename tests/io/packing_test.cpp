@@ -15,7 +15,7 @@ namespace {
 using io::PackedStream;
 using io::Packing;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 using Ids = std::vector<std::int32_t>;
 using Ends = std::vector<std::int64_t>;
 
@@ -91,13 +91,13 @@ void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
       ++predicted[s.targets[t]];
       ++targets;
     }
-    io::PackedWork work;
-    stream.add_work(k, work);
+    io::PackedCounts work;
+    stream.add_counts(k, work);
     EXPECT_EQ(work.targets, targets);
     all += targets;
   }
-  io::PackedWork work;
-  for (std::int64_t k = 0; k < stream.count().samples; ++k) stream.add_work(k, work);
+  io::PackedCounts work;
+  for (std::int64_t k = 0; k < stream.count().samples; ++k) stream.add_counts(k, work);
   EXPECT_EQ(work.tokens, used);
   EXPECT_EQ(work.squares, squares);
   EXPECT_EQ(stream.count().squares, squares);
@@ -161,7 +161,7 @@ TEST(Packing, WhatIsCutLosesNoTarget) {
 }
 
 TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
-  Folder folder;
+  TempDir folder;
   const std::string text = folder.file("a.txt", "one"),
                     lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
                     last = folder.file("c", "end");
@@ -171,7 +171,7 @@ TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
 }
 
 TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
-  Folder folder;
+  TempDir folder;
   const auto tokens = [&](const std::string& name) {
     return folder.file(name, test::token_file_of(20240520, 1, 4, std::string("\7\0\1\0\7\0\2\0", 8)));
   };

@@ -10,8 +10,8 @@ namespace tessera {
 namespace {
 
 using test::expect_error;
-using test::Folder;
 using test::safetensors_of;
+using test::TempDir;
 
 const std::string shard_1 =
     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})";
@@ -28,7 +28,7 @@ struct Model {
     folder.file("m-2.safetensors", safetensors_of(shard_2, 8));
     folder.file("model.safetensors.index.json", index);
   }
-  Folder folder;
+  TempDir folder;
 };
 
 TEST(SafetensorsIndex, OpensShardsAsOneModel) {
@@ -85,7 +85,7 @@ TEST(SafetensorsIndex, ShardsAreHeldAgainstIt) {
           index_of(R"("c":"m-2.safetensors","a":"m-1.safetensors")"));
   refused("E111", index_of(R"("c":"m-1.safetensors","a":"m-1.safetensors","b":"m-1.safetensors")"));
   refused("total_size is 16, its tensors have 15 bytes", index_of(good_map, "16"));
-  const Folder empty;
+  const TempDir empty;
   expect_error(ExitCode::data, "neither model.safetensors nor",
                [&] { (void)io::open_safetensors_model(empty.path()); });
 }
@@ -93,13 +93,13 @@ TEST(SafetensorsIndex, ShardsAreHeldAgainstIt) {
 TEST(SafetensorsIndex, LinksMayNotLeaveTheDirectory) {
   namespace fs = std::filesystem;
   const Model model(index_of(good_map));
-  const Folder elsewhere;
+  const TempDir elsewhere;
   elsewhere.file("m-2.safetensors", safetensors_of(shard_2, 8));
   fs::remove(model.folder / "m-2.safetensors");
   fs::create_symlink(elsewhere / "m-2.safetensors", model.folder / "m-2.safetensors");
   expect_error(ExitCode::data, "E110", [&] { (void)io::open_safetensors_model(model.folder.path()); });
   // The layout of a Hugging Face cache: snapshots/<commit>/NAME -> ../../blobs/<hash>.
-  const Folder cache;
+  const TempDir cache;
   fs::create_directories(cache / "blobs");
   fs::create_directories(cache / "snapshots/1a2b");
   int blob = 0;

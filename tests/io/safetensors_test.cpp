@@ -13,8 +13,8 @@ namespace {
 
 using io::SafetensorsFile;
 using test::expect_error;
-using test::Folder;
 using test::safetensors_of;
+using test::TempDir;
 
 const std::string golden = std::string(TESSERA_TEST_DATA) + "/golden/official.safetensors";
 
@@ -104,7 +104,7 @@ TEST(Safetensors, SixteenBitFloatsAreConvertedExactly) {
 }
 
 TEST(Safetensors, RefusesAnFp64BeyondFp32) {
-  Folder folder;
+  TempDir folder;
   const double numbers[] = {1.0, 1e300, std::numeric_limits<double>::infinity()};
   std::string bytes = safetensors_of(R"({"x":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}})", 0);
   bytes.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
@@ -116,7 +116,7 @@ TEST(Safetensors, RefusesAnFp64BeyondFp32) {
 }
 
 TEST(Safetensors, LargeTensorsGoThroughInPieces) {
-  Folder folder;
+  TempDir folder;
   const std::int64_t n = (1 << 20) + 7;  // beyond one piece of bf16
   std::string bytes = safetensors_of(strfmt(R"({"x":{"dtype":"BF16","shape":[%lld],"data_offsets":[0,%lld]}})",
                                             static_cast<long long>(n), static_cast<long long>(2 * n)),
@@ -194,7 +194,7 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
       {"an object", "E103", R"({"a":{"dtype":{"x":{}},"shape":[1],"data_offsets":[0,4]}})"},
       {"a list in \"shape\"", "E103", R"({"a":{"dtype":"F32","shape":[)" + std::string(100000, '[') + "]}}"},
   };
-  Folder folder;
+  TempDir folder;
   for (const auto& broken : all) {
     const std::string path = folder.file("x.safetensors", safetensors_of(broken.json, broken.data));
     SCOPED_TRACE(broken.json.substr(0, 200));
@@ -205,7 +205,7 @@ TEST(Safetensors, EveryRuleIsRefusedByName) {
 }
 
 TEST(Safetensors, LegalOdditiesAreRead) {
-  Folder folder;
+  TempDir folder;
   const auto open = [&](const std::string& json, std::size_t data) {
     return SafetensorsFile(folder.file("x.safetensors", safetensors_of(json, data)));
   };
@@ -224,7 +224,7 @@ TEST(Safetensors, LegalOdditiesAreRead) {
 }
 
 TEST(Safetensors, LengthsOfTheHeader) {
-  Folder folder;
+  TempDir folder;
   const auto with_length = [&](std::uint64_t length) {
     return folder.file("x.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + "{}");
   };

@@ -1,6 +1,6 @@
 // Small files: read whole and bounded; written so that a reader sees the old text or the new.
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,10 +15,10 @@ namespace tessera {
 namespace {
 
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 
 TEST(TextFile, ReadsWholeFilesUpToALimit) {
-  Folder folder;
+  TempDir folder;
   EXPECT_EQ(io::read_text(folder.file("a", "abc")), "abc");
   EXPECT_EQ(io::read_text(folder.file("a", "")), "");
   EXPECT_EQ(io::read_text(folder.file("a", "abc"), 3), "abc");
@@ -30,7 +30,7 @@ TEST(TextFile, ReadsWholeFilesUpToALimit) {
 }
 
 TEST(TextFile, WritesReplaceAndLeaveNothingBehind) {
-  Folder folder;
+  TempDir folder;
   const std::string path = folder / "a.json";
   const mode_t mask = ::umask(027);
   io::write_text(path, "one");
@@ -45,7 +45,7 @@ TEST(TextFile, WritesReplaceAndLeaveNothingBehind) {
 }
 
 TEST(TextFile, AFailedWriteLeavesTheOldText) {
-  Folder folder;
+  TempDir folder;
   const std::string path = folder.file("a.json", "old");
   expect_error(ExitCode::data, "cannot write", [&] { io::write_text(folder / "no/such/folder/a", "x"); });
   const pid_t child = ::fork();

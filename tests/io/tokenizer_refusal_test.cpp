@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "tests/io/files.hpp"
 

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/config/json_file.hpp"
-#include "io/tokenizer/cut.hpp"
+#include "io/file/text_file.hpp"
 #include "io/tokenizer/encoder.hpp"
+#include "io/tokenizer/split_point.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "tests/io/files.hpp"
 
@@ -120,8 +120,8 @@ TEST_P(Family, StreamsWholeCharacters) {
 }
 
 TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
-  EXPECT_EQ(tokenizer.tables().may_be_cut, name != "added" && name != "unknowns");
-  if (!tokenizer.tables().may_be_cut) return;
+  EXPECT_EQ(tokenizer.tables().is_splittable, name != "added" && name != "unknowns");
+  if (!tokenizer.tables().is_splittable) return;
   std::string text;
   for (int i = 0; i < 3; ++i)
     for (const std::string& part : corpus) text += part.substr(0, 300) + (i > 0 ? "\n" : "");
@@ -130,7 +130,7 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
   Ids joined;
   int cuts = 0;
   for (std::size_t at = 0; at < text.size(); ++cuts) {
-    const std::size_t end = at + io::safe_cut(std::string_view(text).substr(at), 5);
+    const std::size_t end = at + io::find_split_point(std::string_view(text).substr(at), 5);
     const std::string_view part = std::string_view(text).substr(at, end - at);
     encoder.encode(part, at == 0 ? io::Normalizer::Place::beginning : io::Normalizer::Place::inside, joined);
     at = end;
@@ -164,7 +164,7 @@ TEST(Tokenizer, KnowsItsTokens) {
 }
 
 TEST(Tokenizer, ReadsWhatEndsADocument) {
-  test::Folder folder;
+  test::TempDir folder;
   folder.file("tokenizer.json", io::read_text(data("qwen2.tokenizer.json")));
   EXPECT_TRUE(TextTokenizer::exists(folder.path()));
   EXPECT_EQ(TextTokenizer::load(folder.path()).eos_ids(), Ids{});

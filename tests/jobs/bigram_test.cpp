@@ -100,7 +100,7 @@ TEST(Bigram, SmoothingIsTunedOnTheTrainingStreamAlone) {
   EXPECT_TRUE(std::isfinite(one.loss) && std::isfinite(two.loss));
 }
 
-TEST(Bigram, WhatItCannotDoIsRefused) {
+TEST(Bigram, UnsupportedInputIsRefused) {
   const Ids train(100, [](auto i) { return static_cast<std::int32_t>(i % 7); }), one({3}),
       negative(30, [](auto) { return -1; });
   const auto refused = [](ExitCode code, const std::function<void()>& action) {

@@ -10,8 +10,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string refusal(const std::vector<std::string>& arguments, ExitCode code,
-                    const std::vector<std::string>& environment) {
+std::string error_line(const std::vector<std::string>& arguments, ExitCode code,
+                       const std::vector<std::string>& environment) {
   try {
     (void)parsed(arguments, environment);
   } catch (const Error& error) {
@@ -22,16 +22,16 @@ std::string refusal(const std::vector<std::string>& arguments, ExitCode code,
   return "";
 }
 
-Options of_yaml(const std::string& text) {
+Options options_of_yaml(const std::string& text) {
   Options options;
   options.read_tree(io::parse_yaml(text, "conf.yaml"), "conf.yaml");
   options.resolve_strategy();
   return options;
 }
 
-std::string refusal_of_yaml(const std::string& text) {
+std::string error_line_of_yaml(const std::string& text) {
   try {
-    (void)of_yaml(text);
+    (void)options_of_yaml(text);
   } catch (const Error& error) {
     EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(ExitCode::usage)) << error.line();
     return error.line();
@@ -43,30 +43,31 @@ std::string refusal_of_yaml(const std::string& text) {
 namespace {
 
 TEST(Normalise, DashesAliasesAndEquals) {
-  EXPECT_THAT(normalise({"--micro-batch-size", "4", "--lr=1e-4", "--seq_len=128"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--micro-batch-size", "4", "--lr=1e-4", "--seq_len=128"}, for_train),
               ElementsAre("--per_device_train_batch_size=4", "--learning_rate=1e-4", "--max_length=128"));
 }
 
 TEST(Normalise, BooleansTakeAWordOnlyIfItIsOne) {
-  EXPECT_THAT(normalise({"--from_scratch", "conf.yaml"}, for_train), ElementsAre("--from_scratch=true", "conf.yaml"));
-  EXPECT_THAT(normalise({"--from-scratch", "True", "--dataset_shuffle", "no"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--from_scratch", "conf.yaml"}, for_train),
+              ElementsAre("--from_scratch=true", "conf.yaml"));
+  EXPECT_THAT(canonical_arguments({"--from-scratch", "True", "--dataset_shuffle", "no"}, for_train),
               ElementsAre("--from_scratch=True", "--dataset_shuffle=no"));
-  EXPECT_THAT(normalise({"--no-from_scratch", "--no_add_version", "--packing=1"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--no-from_scratch", "--no_add_version", "--packing=1"}, for_train),
               ElementsAre("--from_scratch=false", "--add_version=false", "--packing=1"));
 }
 
 TEST(Normalise, ListsBySpacesAndCommas) {
-  EXPECT_THAT(normalise({"--dataset", "a.txt", "b.txt,c.txt", "--seed", "-1"}, for_train),
+  EXPECT_THAT(canonical_arguments({"--dataset", "a.txt", "b.txt,c.txt", "--seed", "-1"}, for_train),
               ElementsAre("--dataset=a.txt", "--dataset=b.txt", "--dataset=c.txt", "--seed=-1"));
 }
 
 TEST(Parse, NamesAreNotGuessedFromPrefixes) {
-  EXPECT_THAT(refusal({"train", "--learning", "1e-4"}), HasSubstr("unknown option --learning"));
+  EXPECT_THAT(error_line({"train", "--learning", "1e-4"}), HasSubstr("unknown option --learning"));
   EXPECT_EQ(parsed({"train", "--lr", "1e-4"}).options.real("learning_rate"), 1e-4);
 }
 
 TEST(Parse, UnknownNamesGetTheNearestThree) {
-  const std::string line = refusal({"train", "--zero_stag", "3"});
+  const std::string line = error_line({"train", "--zero_stag", "3"});
   EXPECT_THAT(line, HasSubstr("unknown option --zero_stag"));
   EXPECT_THAT(line, HasSubstr("command line"));
   EXPECT_THAT(line, HasSubstr("zero_stage"));
@@ -76,24 +77,26 @@ TEST(Parse, UnknownNamesGetTheNearestThree) {
 }
 
 TEST(Parse, UnknownCommandsGetAHint) {
-  EXPECT_THAT(refusal({"trian"}), HasSubstr("train"));
-  EXPECT_THAT(refusal({"template"}), HasSubstr("not built yet"));
-  EXPECT_THAT(refusal({"sft"}), HasSubstr("plain text"));
+  EXPECT_THAT(error_line({"trian"}), HasSubstr("train"));
+  EXPECT_THAT(error_line({"template"}), HasSubstr("not built yet"));
+  EXPECT_THAT(error_line({"sft"}), HasSubstr("plain text"));
 }
 
-TEST(Parse, OptionsOfOtherCommandsAreNamed) { EXPECT_THAT(refusal({"train", "--world_size", "4"}), HasSubstr("plan")); }
+TEST(Parse, OptionsOfOtherCommandsAreNamed) {
+  EXPECT_THAT(error_line({"train", "--world_size", "4"}), HasSubstr("plan"));
+}
 
 TEST(Parse, ValuesAreChecked) {
-  EXPECT_THAT(refusal({"train", "--max_length", "12x"}), HasSubstr("an integer of at least 1"));
-  EXPECT_THAT(refusal({"train", "--max_length", "0"}), HasSubstr("at least 1"));
-  EXPECT_THAT(refusal({"train", "--learning_rate", "fast"}), HasSubstr("a number"));
-  EXPECT_THAT(refusal({"train", "--learning_rate", "nan"}), HasSubstr("a number"));
-  EXPECT_THAT(refusal({"train", "--comm", "tcp"}), HasSubstr("auto, mpi, node"));
-  EXPECT_THAT(refusal({"train", "--from_scratch=maybe"}), HasSubstr("true or false"));
-  EXPECT_THAT(refusal({"train", "--profile_steps", "9:3"}), HasSubstr("A:B"));
-  EXPECT_THAT(refusal({"train", "--max_length"}), HasSubstr("needs a value"));
-  EXPECT_THAT(refusal({"train", "--shard_group_size", "0"}), HasSubstr("shard_group_size"));
-  EXPECT_THAT(refusal({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("depth"));
+  EXPECT_THAT(error_line({"train", "--max_length", "12x"}), HasSubstr("an integer of at least 1"));
+  EXPECT_THAT(error_line({"train", "--max_length", "0"}), HasSubstr("at least 1"));
+  EXPECT_THAT(error_line({"train", "--learning_rate", "fast"}), HasSubstr("a number"));
+  EXPECT_THAT(error_line({"train", "--learning_rate", "nan"}), HasSubstr("a number"));
+  EXPECT_THAT(error_line({"train", "--comm", "tcp"}), HasSubstr("auto, mpi, node"));
+  EXPECT_THAT(error_line({"train", "--from_scratch=maybe"}), HasSubstr("true or false"));
+  EXPECT_THAT(error_line({"train", "--profile_steps", "9:3"}), HasSubstr("A:B"));
+  EXPECT_THAT(error_line({"train", "--max_length"}), HasSubstr("needs a value"));
+  EXPECT_THAT(error_line({"train", "--shard_group_size", "0"}), HasSubstr("shard_group_size"));
+  EXPECT_THAT(error_line({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("depth"));
 }
 
 TEST(Parse, FsdpWordsOfPrefetch) {
@@ -141,7 +144,7 @@ TEST(NotBuilt, EachIsRefusedByName) {
     if (spec.status != Status::not_built) continue;
     const std::string value =
         spec.type == Type::flag ? (std::string(spec.fine).find("true") == 0 ? "false" : "true") : "77";
-    const std::string line = refusal({"train", std::string("--") + spec.name + "=" + value});
+    const std::string line = error_line({"train", std::string("--") + spec.name + "=" + value});
     EXPECT_THAT(line, HasSubstr(spec.name));
     EXPECT_THAT(line, HasSubstr("not built yet"));
     ++refused;

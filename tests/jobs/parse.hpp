@@ -17,11 +17,11 @@ inline Invocation parsed(std::vector<std::string> arguments, std::vector<std::st
 }
 
 /// The error line of a command line that must be refused with `code`; "" and a failure if it is not.
-std::string refusal(const std::vector<std::string>& arguments, ExitCode code = ExitCode::usage,
-                    const std::vector<std::string>& environment = {});
+std::string error_line(const std::vector<std::string>& arguments, ExitCode code = ExitCode::usage,
+                       const std::vector<std::string>& environment = {});
 
 /// Options of a configuration file's text alone.
-Options of_yaml(const std::string& text);
-std::string refusal_of_yaml(const std::string& text);
+Options options_of_yaml(const std::string& text);
+std::string error_line_of_yaml(const std::string& text);
 
 }  // namespace tessera::jobs

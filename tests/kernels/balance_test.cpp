@@ -12,7 +12,7 @@ namespace {
 struct Packed {
   std::vector<std::int32_t> positions = {0, 1, 0, 0, 0, 1, 2, 3},
                             targets = {5, ignore_index, 7, ignore_index, 1, 2, 3, ignore_index};
-  TokenWords words{view(positions, {2, 4}), view(targets, {2, 4})};
+  TokenFields words{view(positions, {2, 4}), view(targets, {2, 4})};
 };
 
 TEST(Padding, IsADocumentOfOneTokenWithoutATarget) {
@@ -31,7 +31,7 @@ TEST(Padding, IsRoutedAndNotCounted) {
   std::vector<double> probs(logits.size()), weights(n * k), counts(e), sums(e), alone(e), sums_alone(e),
       dlogits(logits.size(), 7.0);
   std::vector<std::int32_t> experts(n * k);
-  const auto choose = [&](std::vector<double>& to_counts, std::vector<double>& to_sums, const TokenWords& words) {
+  const auto choose = [&](std::vector<double>& to_counts, std::vector<double>& to_sums, const TokenFields& words) {
     route({.logits = view(logits, {n, e}),
            .probs = view(probs, {n, e}),
            .experts = view(experts, {n, k}),

@@ -124,10 +124,10 @@ TEST(GroupedGemmRefuses, ListsOfMatricesOfUnequalDistance) {
   std::vector<float> memory(64);
   const auto at = [&](std::size_t first) { return TensorView(memory.data() + first, Shape{2, 3}); };
   const std::vector<TensorView> even = {at(0), at(20), at(40)}, odd = {at(0), at(20), at(41)};
-  EXPECT_EQ(distance_of({even.data(), 1}, 3), 20);
-  EXPECT_EQ(distance_of({even.data(), 2}, 2), 40);
-  EXPECT_EQ(distance_of({even.data(), 1}, 1), 0);
-  EXPECT_THROW((void)distance_of({odd.data(), 1}, 3), std::logic_error);
+  EXPECT_EQ(group_stride({even.data(), 1}, 3), 20);
+  EXPECT_EQ(group_stride({even.data(), 2}, 2), 40);
+  EXPECT_EQ(group_stride({even.data(), 1}, 1), 0);
+  EXPECT_THROW((void)group_stride({odd.data(), 1}, 3), std::logic_error);
 }
 
 }  // namespace

@@ -155,12 +155,12 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
   // weighing: dot products by slot, both rows times the weight
   auto a = random_vector<double>(n * k * c, 7), b = random_vector<double>(n * k * c, 8);
   const auto a_before = a, b_before = b;
-  weigh_rows({.a = view(a, {n * k, c}),
-              .b = view(b, {n * k, c}),
-              .weights = view(p.weights, {n, k}),
-              .dispatch = dispatch,
-              .dweights = view(p.dweights, {n, k})},
-             host_stream);
+  combine_weights_backward({.a = view(a, {n * k, c}),
+                            .b = view(b, {n * k, c}),
+                            .weights = view(p.weights, {n, k}),
+                            .dispatch = dispatch,
+                            .dweights = view(p.dweights, {n, k})},
+                           host_stream);
   for (std::size_t row = 0; row < slots.size(); ++row) {
     const auto slot = static_cast<std::size_t>(slots[row]);
     double dot = 0;

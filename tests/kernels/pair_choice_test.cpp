@@ -2,6 +2,9 @@
 // they are used, and what becomes of one that fails it.
 #include "kernels/host/pair_choice.hpp"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <array>
 
 #include "amx_trap.hpp"

@@ -52,15 +52,15 @@ TEST(Step, value_of_words_is_the_sums_value) {
 struct Words {
   ExactSum norm2, loss;
   std::vector<std::int64_t> flags = {0, 0, 0};
-  [[nodiscard]] StepMemory decided(double limit, double scale) const {
-    StepMemory step{
+  [[nodiscard]] StepScalars decided(double limit, double scale) const {
+    StepScalars step{
         .adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
-    decide_step({.norm2 = norm2.words().data(),
-                 .loss = loss.words().data(),
-                 .flags = flags.data(),
-                 .units = static_cast<int>(flags.size()),
-                 .step = &step},
-                host_stream);
+    clip_and_skip({.norm2 = norm2.words().data(),
+                   .loss = loss.words().data(),
+                   .flags = flags.data(),
+                   .units = static_cast<int>(flags.size()),
+                   .step = &step},
+                  host_stream);
     return step;
   }
 };
@@ -71,7 +71,7 @@ TEST(Step, clips_as_the_host_does) {
       Words words;
       words.norm2.add(1234.5678);
       words.norm2.add(1e-3);
-      const StepMemory step = words.decided(limit, scale);
+      const StepScalars step = words.decided(limit, scale);
       const double norm = std::sqrt(words.norm2.value()) / scale,
                    clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
       EXPECT_EQ(step.adamw.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
@@ -92,12 +92,12 @@ TEST(Step, joins_a_unit_and_clears_it) {
   unit.add(2.5);
   all.add(0.25);
   std::int64_t flag = 9;
-  join_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
   EXPECT_EQ(all.value(), 2.75);
   EXPECT_EQ(unit.value(), 0);
   EXPECT_EQ(flag, 0);
   unit.add(std::numeric_limits<double>::infinity());
-  join_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+  accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
   EXPECT_EQ(flag, 1);
   EXPECT_TRUE(all.nonfinite());
 }

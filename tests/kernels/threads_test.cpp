@@ -75,7 +75,7 @@ TEST(Parallel, UsesTheThreads) {
 #endif
 
 TEST(Parallel, TypesWithoutKernelsAreABug) {
-  EXPECT_THROW(host::by_dtype(DType::i32, [](auto) {}), std::logic_error);
+  EXPECT_THROW(host::dispatch_float(DType::i32, [](auto) {}), std::logic_error);
 }
 
 }  // namespace

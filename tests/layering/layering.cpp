@@ -1,4 +1,4 @@
-// The rules of the house, each a pass over the lines of the tree.
+// The rules of the layering, each a pass over the lines of the tree.
 #include "tests/layering/layering.hpp"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include <regex>
 #include <set>
 
-namespace tessera::house {
+namespace tessera::layering {
 namespace fs = std::filesystem;
 namespace {
 
-const std::set<std::string> not_ours = {".git", "build", "out", ".cache", ".vscode", ".idea", "compile_commands.json"};
+const std::set<std::string> ignored = {".git", "build", "out", ".cache", ".vscode", ".idea", "compile_commands.json"};
 
 bool ends_with_any(const std::string& path, std::initializer_list<const char*> endings) {
   return std::any_of(endings.begin(), endings.end(), [&](const char* e) { return path.ends_with(e); });
@@ -20,7 +20,7 @@ bool ends_with_any(const std::string& path, std::initializer_list<const char*> e
 bool is_header(const std::string& path) { return ends_with_any(path, {".hpp", ".h", ".cuh"}); }
 bool is_source(const std::string& path) { return is_header(path) || ends_with_any(path, {".cpp", ".cu"}); }
 
-void each_line(const fs::path& file, const std::function<void(int, const std::string&)>& visit) {
+void for_each_line(const fs::path& file, const std::function<void(int, const std::string&)>& visit) {
   std::ifstream in(file);
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) visit(number, line);
@@ -30,20 +30,20 @@ std::string at(const std::string& file, int line, const std::string& what) {
   return file + ":" + std::to_string(line) + ": " + what;
 }
 
-/// Floors by folder. What a floor may include: other floors, or single headers of floors it does not otherwise see.
-struct Floor {
+/// Floors by folder. What a layer may include: other layers, or single headers of layers it does not otherwise see.
+struct Layer {
   std::string name, folder;
-  std::set<std::string> sees;
+  std::set<std::string> may_include;
 };
-const std::vector<Floor>& floors() {
-  static const std::vector<Floor> all = {
+const std::vector<Layer>& layers() {
+  static const std::vector<Layer> all = {
       {"base", "runtime/base/", {}},
       {"kernels", "kernels/", {"base"}},
       {"comm", "runtime/comm/", {"base", "kernels"}},
       {"shard", "runtime/shard/", {"base", "kernels", "comm"}},
       {"models", "models/", {"base", "kernels"}},
       {"io", "io/", {"base", "comm", "shard"}},
-      // Of comm the plan sees the pure parts: a grid, and what a transport costs.
+      // Of comm the plan may_include the pure parts: a grid, and what a transport costs.
       {"plan", "runtime/plan/", {"base", "models", "shard", "runtime/comm/mesh.hpp", "runtime/comm/topology.hpp"}},
       {"train", "runtime/train/", {"base", "kernels", "comm", "shard", "models", "io", "plan"}},
       {"infer", "runtime/infer/", {"base", "kernels", "comm", "shard", "models", "io", "plan", "train"}},
@@ -51,9 +51,9 @@ const std::vector<Floor>& floors() {
   };
   return all;
 }
-const Floor* floor_of(const std::string& path) {
-  for (const Floor& floor : floors())
-    if (path.starts_with(floor.folder)) return &floor;
+const Layer* layer_of(const std::string& path) {
+  for (const Layer& layer : layers())
+    if (path.starts_with(layer.folder)) return &layer;
   return nullptr;
 }
 
@@ -87,7 +87,7 @@ std::size_t columns(const std::string& line) {
 std::vector<std::string> files(const fs::path& root) {
   std::vector<std::string> found;
   for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
-    if (it.depth() == 0 && not_ours.contains(it->path().filename().string())) {
+    if (it.depth() == 0 && ignored.contains(it->path().filename().string())) {
       it.disable_recursion_pending();
     } else if (it->is_regular_file()) {
       found.push_back(fs::relative(it->path(), root).generic_string());
@@ -97,119 +97,119 @@ std::vector<std::string> files(const fs::path& root) {
   return found;
 }
 
-Breaches includes_pointing_up(const fs::path& root) {
+Violations includes_pointing_up(const fs::path& root) {
   static const std::regex include(R"(^\s*#\s*include\s*"([^"]+)\")");
-  Breaches breaches;
+  Violations violations;
   for (const auto& file : files(root)) {
-    const Floor* here = floor_of(file);
+    const Layer* here = layer_of(file);
     if (!is_source(file) || here == nullptr) continue;
-    each_line(root / file, [&](int number, const std::string& line) {
+    for_each_line(root / file, [&](int number, const std::string& line) {
       std::smatch match;
       if (!std::regex_search(line, match, include)) return;
       const std::string target = match[1];
       if (target == "tessera_build.hpp") return;  // made by the build, for jobs alone
-      const Floor* there = floor_of(target);
+      const Layer* there = layer_of(target);
       if (there == nullptr) {
-        breaches.push_back(at(file, number, target + " is on no floor (includes are written from the root)"));
-      } else if (there != here && !here->sees.contains(there->name) && !here->sees.contains(target)) {
-        breaches.push_back(at(file, number, here->name + " may not see " + there->name + " (" + target + ")"));
+        violations.push_back(at(file, number, target + " is on no layer (includes are written from the root)"));
+      } else if (there != here && !here->may_include.contains(there->name) && !here->may_include.contains(target)) {
+        violations.push_back(at(file, number, here->name + " may not see " + there->name + " (" + target + ")"));
       }
     });
   }
-  return breaches;
+  return violations;
 }
 
-Breaches vendor_headers_leaking(const fs::path& root) {
+Violations vendor_headers_leaking(const fs::path& root) {
   static const std::regex include(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
-  Breaches breaches;
+  Violations violations;
   for (const auto& file : files(root)) {
     if (!is_source(file)) continue;
-    each_line(root / file, [&](int number, const std::string& line) {
+    for_each_line(root / file, [&](int number, const std::string& line) {
       std::smatch match;
       if (!std::regex_search(line, match, include)) return;
       const auto wrapped = wrappers().find(match[1]);
       if (wrapped == wrappers().end()) return;
       const auto& homes = wrapped->second;
       const bool for_nvcc_alone = file.ends_with(".cuh");
-      if (is_header(file) && !for_nvcc_alone) breaches.push_back(at(file, number, wrapped->first + " in a header"));
+      if (is_header(file) && !for_nvcc_alone) violations.push_back(at(file, number, wrapped->first + " in a header"));
       else if (std::none_of(homes.begin(), homes.end(), [&](const auto& home) { return file.starts_with(home); }))
-        breaches.push_back(at(file, number, wrapped->first + " is wrapped elsewhere"));
+        violations.push_back(at(file, number, wrapped->first + " is wrapped elsewhere"));
     });
   }
-  return breaches;
+  return violations;
 }
 
-Breaches top_level(const fs::path& root) {
+Violations top_level(const fs::path& root) {
   const std::set<std::string> allowed = {
       "CMakeLists.txt", "CMakePresets.json", "LICENSE",       "README.md", "docs",  "io",
       "jobs",           "kernels",           "models",        "runtime",   "tests", ".ci",
       ".clang-format",  ".clang-tidy",       ".editorconfig", ".gitignore"};
-  Breaches breaches;
+  Violations violations;
   std::set<std::string> there;
   for (const auto& entry : fs::directory_iterator(root)) there.insert(entry.path().filename().string());
   for (const auto& name : there)
-    if (!allowed.contains(name) && !not_ours.contains(name)) breaches.push_back(name + ": not at the top level");
+    if (!allowed.contains(name) && !ignored.contains(name)) violations.push_back(name + ": not at the top level");
   for (const auto& name : allowed)
-    if (!there.contains(name)) breaches.push_back(name + ": missing at the top level");
-  return breaches;
+    if (!there.contains(name)) violations.push_back(name + ": missing at the top level");
+  return violations;
 }
 
-Breaches file_shapes(const fs::path& root) {
+Violations file_shapes(const fs::path& root) {
   constexpr int most_lines = 500;
   constexpr std::size_t most_columns = 128;
-  Breaches breaches;
+  Violations violations;
   for (const auto& file : files(root)) {
     if (!is_source(file)) continue;
     int lines = 0;
     bool pragma = false, opened = false;
-    each_line(root / file, [&](int number, const std::string& line) {
+    for_each_line(root / file, [&](int number, const std::string& line) {
       lines = number;
       if (number == 1) pragma = line == "#pragma once";
       if (number <= 12 && line.starts_with("//")) opened = true;
       const bool quotes = line.find('"') != std::string::npos;  // what it quotes may be one word
       if (const auto wide = columns(line); wide > most_columns && !quotes)
-        breaches.push_back(at(file, number, "a line of " + std::to_string(wide) + " columns"));
+        violations.push_back(at(file, number, "a line of " + std::to_string(wide) + " columns"));
     });
-    if (lines > most_lines) breaches.push_back(at(file, lines, "more than 500 lines: two files"));
-    if (is_header(file) && !pragma) breaches.push_back(at(file, 1, "a header begins with #pragma once"));
-    if (is_header(file) && !opened) breaches.push_back(at(file, 1, "a header opens with what it is"));
+    if (lines > most_lines) violations.push_back(at(file, lines, "more than 500 lines: two files"));
+    if (is_header(file) && !pragma) violations.push_back(at(file, 1, "a header begins with #pragma once"));
+    if (is_header(file) && !opened) violations.push_back(at(file, 1, "a header opens with what it is"));
   }
-  return breaches;
+  return violations;
 }
 
-Breaches leftovers(const fs::path& root) {
+Violations leftovers(const fs::path& root) {
   // Put together here so that this file is not its own breach.
   const std::vector<std::string> words = {std::string("TO") + "DO",      std::string("FIX") + "ME",
                                           std::string("/ho") + "me/",    std::string("/wo") + "rk/",
                                           std::string("../") + "shared", std::string("/ro") + "ot/"};
-  Breaches breaches;
+  Violations violations;
   for (const auto& file : files(root)) {
     if (!is_source(file) &&
         !ends_with_any(file, {".md", ".txt", ".cmake", ".sh", ".yaml", ".json", ".in", "/run", "/test", "/quickstart"}))
       continue;
-    each_line(root / file, [&](int number, const std::string& line) {
+    for_each_line(root / file, [&](int number, const std::string& line) {
       for (const auto& word : words)
-        if (line.find(word) != std::string::npos) breaches.push_back(at(file, number, "\"" + word + "\""));
+        if (line.find(word) != std::string::npos) violations.push_back(at(file, number, "\"" + word + "\""));
     });
   }
-  return breaches;
+  return violations;
 }
 
-Breaches broken_links(const fs::path& root) {
+Violations broken_links(const fs::path& root) {
   static const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
-  Breaches breaches;
+  Violations violations;
   for (const auto& file : files(root)) {
     if (!file.ends_with(".md")) continue;
-    each_line(root / file, [&](int number, const std::string& line) {
+    for_each_line(root / file, [&](int number, const std::string& line) {
       for (auto it = std::sregex_iterator(line.begin(), line.end(), link); it != std::sregex_iterator(); ++it) {
         const std::string target = (*it)[1];
         if (target.find("://") != std::string::npos || target.starts_with("mailto:")) continue;
         if (!fs::exists((root / file).parent_path() / target))
-          breaches.push_back(at(file, number, "no such file: " + target));
+          violations.push_back(at(file, number, "no such file: " + target));
       }
     });
   }
-  return breaches;
+  return violations;
 }
 
-}  // namespace tessera::house
+}  // namespace tessera::layering

@@ -1,4 +1,4 @@
-// Holds this tree to the rules of the house, and the rules to trees that break them.
+// Holds this tree to the rules of the layering, and the rules to trees that break them.
 #include "tests/layering/layering.hpp"
 
 #include <gtest/gtest.h>
@@ -7,30 +7,30 @@
 
 #include <fstream>
 
-namespace tessera::house {
+namespace tessera::layering {
 namespace fs = std::filesystem;
 namespace {
 
-std::string all(const Breaches& breaches) {
+std::string all(const Violations& violations) {
   std::string text;
-  for (const auto& b : breaches) text += b + "\n";
+  for (const auto& b : violations) text += b + "\n";
   return text;
 }
 
 const fs::path tree = TESSERA_SOURCE_DIR;
 
-TEST(House, is_not_empty) { EXPECT_GT(files(tree).size(), 50u); }
-TEST(House, arrows_point_down) { EXPECT_EQ(all(includes_pointing_up(tree)), ""); }
-TEST(House, vendor_headers_are_wrapped) { EXPECT_EQ(all(vendor_headers_leaking(tree)), ""); }
-TEST(House, top_level_is_fixed) { EXPECT_EQ(all(top_level(tree)), ""); }
-TEST(House, files_have_their_shape) { EXPECT_EQ(all(file_shapes(tree)), ""); }
-TEST(House, nothing_is_left_lying_about) { EXPECT_EQ(all(leftovers(tree)), ""); }
-TEST(House, links_of_documents_lead_somewhere) { EXPECT_EQ(all(broken_links(tree)), ""); }
+TEST(Layering, is_not_empty) { EXPECT_GT(files(tree).size(), 50u); }
+TEST(Layering, includes_point_down) { EXPECT_EQ(all(includes_pointing_up(tree)), ""); }
+TEST(Layering, vendor_headers_are_wrapped) { EXPECT_EQ(all(vendor_headers_leaking(tree)), ""); }
+TEST(Layering, top_level_is_fixed) { EXPECT_EQ(all(top_level(tree)), ""); }
+TEST(Layering, files_keep_size_limits) { EXPECT_EQ(all(file_shapes(tree)), ""); }
+TEST(Layering, no_leftovers) { EXPECT_EQ(all(leftovers(tree)), ""); }
+TEST(Layering, links_of_documents_exist) { EXPECT_EQ(all(broken_links(tree)), ""); }
 
 /// A small tree under the temporary directory, removed with the object.
 class Scratch {
  public:
-  Scratch() : root_(fs::temp_directory_path() / ("tessera-house-" + std::to_string(::getpid()))) {
+  Scratch() : root_(fs::temp_directory_path() / ("tessera-layering-" + std::to_string(::getpid()))) {
     fs::create_directories(root_);
   }
   ~Scratch() {
@@ -49,36 +49,36 @@ class Scratch {
   fs::path root_;
 };
 
-TEST(HouseRules, see_an_include_that_points_up) {
+TEST(LayeringRules, find_an_include_that_points_up) {
   const Scratch s;
   s.write("kernels/a.cpp", "#include \"runtime/base/tensor.hpp\"\n#include \"runtime/comm/world.hpp\"\n");
   s.write("models/b.cpp", "#include \"runtime/shard/layout.hpp\"\n");
   s.write("runtime/plan/c.cpp", "#include \"runtime/comm/mesh.hpp\"\n#include \"runtime/comm/world.hpp\"\n");
   s.write("io/d.cpp", "#include \"local.hpp\"\n");
 
-  const Breaches breaches = includes_pointing_up(s.root());
+  const Violations violations = includes_pointing_up(s.root());
 
-  ASSERT_EQ(breaches.size(), 4u) << all(breaches);
-  EXPECT_EQ(breaches[0], "io/d.cpp:1: local.hpp is on no floor (includes are written from the root)");
-  EXPECT_EQ(breaches[1], "kernels/a.cpp:2: kernels may not see comm (runtime/comm/world.hpp)");
-  EXPECT_EQ(breaches[2], "models/b.cpp:1: models may not see shard (runtime/shard/layout.hpp)");
-  EXPECT_EQ(breaches[3], "runtime/plan/c.cpp:2: plan may not see comm (runtime/comm/world.hpp)");
+  ASSERT_EQ(violations.size(), 4u) << all(violations);
+  EXPECT_EQ(violations[0], "io/d.cpp:1: local.hpp is on no layer (includes are written from the root)");
+  EXPECT_EQ(violations[1], "kernels/a.cpp:2: kernels may not see comm (runtime/comm/world.hpp)");
+  EXPECT_EQ(violations[2], "models/b.cpp:1: models may not see shard (runtime/shard/layout.hpp)");
+  EXPECT_EQ(violations[3], "runtime/plan/c.cpp:2: plan may not see comm (runtime/comm/world.hpp)");
 }
 
-TEST(HouseRules, see_a_vendor_header_out_of_place) {
+TEST(LayeringRules, find_a_vendor_header_out_of_place) {
   const Scratch s;
   s.write("runtime/comm/mpi.cpp", "#include <mpi.h>\n");
   s.write("runtime/comm/mpi.hpp", "#include <mpi.h>\n");
   s.write("runtime/train/t.cpp", "# include \"mpi.h\"\n");
 
-  const Breaches breaches = vendor_headers_leaking(s.root());
+  const Violations violations = vendor_headers_leaking(s.root());
 
-  ASSERT_EQ(breaches.size(), 2u) << all(breaches);
-  EXPECT_EQ(breaches[0], "runtime/comm/mpi.hpp:1: mpi.h in a header");
-  EXPECT_EQ(breaches[1], "runtime/train/t.cpp:1: mpi.h is wrapped elsewhere");
+  ASSERT_EQ(violations.size(), 2u) << all(violations);
+  EXPECT_EQ(violations[0], "runtime/comm/mpi.hpp:1: mpi.h in a header");
+  EXPECT_EQ(violations[1], "runtime/train/t.cpp:1: mpi.h is wrapped elsewhere");
 }
 
-TEST(HouseRules, see_a_stranger_and_a_gap_at_the_top) {
+TEST(LayeringRules, find_unknown_and_missing_top_level_names) {
   const Scratch s;
   s.write("utils/x.hpp", "");
   s.write("build/y.txt", "");
@@ -90,7 +90,7 @@ TEST(HouseRules, see_a_stranger_and_a_gap_at_the_top) {
   EXPECT_EQ(text.find("build"), std::string::npos) << text;
 }
 
-TEST(HouseRules, see_a_file_out_of_shape) {
+TEST(LayeringRules, find_a_file_beyond_its_limits) {
   const Scratch s;
   std::string lines = "// long\n";
   for (int i = 0; i < 500; ++i) lines += "\n";
@@ -101,7 +101,7 @@ TEST(HouseRules, see_a_file_out_of_shape) {
   EXPECT_EQ(file_shapes(s.root()).size(), 4u) << all(file_shapes(s.root()));
 }
 
-TEST(HouseRules, see_leftovers_and_broken_links) {
+TEST(LayeringRules, find_leftovers_and_broken_links) {
   const Scratch s;
   s.write("io/a.cpp", std::string("// TO") + "DO later\n");
   s.write("docs/a.md", "[b](b.md) [gone](gone.md#part) [web](https://example.org/x.md) [top](../README.md)\n");
@@ -113,4 +113,4 @@ TEST(HouseRules, see_leftovers_and_broken_links) {
 }
 
 }  // namespace
-}  // namespace tessera::house
+}  // namespace tessera::layering

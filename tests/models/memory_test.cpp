@@ -2,15 +2,15 @@
 // or less.
 #include <gtest/gtest.h>
 
-#include "models/carver.hpp"
+#include "models/scratch_allocator.hpp"
 #include "runner.hpp"
 
 namespace tessera::test {
 namespace {
 
 using models::BatchShape;
-using models::Carver;
 using models::Phase;
+using models::ScratchAllocator;
 
 const char* const gpt2_124m =
     R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
@@ -78,26 +78,26 @@ TEST(Memory, GuardsNoticeASingleByte) {
   EXPECT_FALSE(block.whole());
 }
 
-TEST(Carver, SizesAsItCuts) {
-  const auto cut = [](Carver& carver) {
+TEST(ScratchAllocator, SizesAsItCuts) {
+  const auto cut = [](ScratchAllocator& carver) {
     const TensorView a = carver.take(DType::f32, {3, 5});
     const std::size_t mark = carver.mark();
     (void)carver.take(DType::u8, {200});
     carver.rewind(mark);
     return std::pair{a, carver.take(DType::f64, {2})};
   };
-  Carver sizing;
+  ScratchAllocator sizing;
   (void)cut(sizing);
   EXPECT_EQ(sizing.bytes(), 64U + 256U);
   Guarded exact(sizing.bytes());
-  Carver carver(exact.bytes());
+  ScratchAllocator carver(exact.bytes());
   const auto [a, b] = cut(carver);
   EXPECT_EQ(a.data, exact.bytes().data);
   EXPECT_EQ(static_cast<char*>(b.data) - static_cast<char*>(a.data), 64);
   Guarded short_by_one(sizing.bytes() - 1);
-  Carver too_small(short_by_one.bytes());
+  ScratchAllocator too_small(short_by_one.bytes());
   EXPECT_THROW((void)cut(too_small), std::logic_error);
-  Carver absent{TensorView{}};
+  ScratchAllocator absent{TensorView{}};
   EXPECT_THROW((void)cut(absent), std::logic_error);
 }
 

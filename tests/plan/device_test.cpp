@@ -45,7 +45,7 @@ const ArenaSlot& slot(const plan::RunPlan& plan, const std::string& name) {
   throw std::runtime_error("no slot " + name);
 }
 
-TEST(PlanDevice, WhatTheHostTouchesIsPinnedTheRestLiesOnTheDevice) {
+TEST(PlanDevice, HostAccessedSlotsArePinnedOthersAreOnTheDevice) {
   for (const Topology& topology : {nccl, staged}) {
     const plan::RunPlan plan = plan::make_plan(spec_of(model(), topology));
     std::size_t in[num_memories] = {};
@@ -61,11 +61,11 @@ TEST(PlanDevice, WhatTheHostTouchesIsPinnedTheRestLiesOnTheDevice) {
   }
 }
 
-TEST(PlanDevice, EachMicroBatchHasItsWords) {
+TEST(PlanDevice, EachMicroBatchHasItsTokenBuffers) {
   const plan::RunPlan plan = plan::make_plan(spec_of(model(), nccl));
   for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"})
     EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
-  EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepMemory));
+  EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepScalars));
   EXPECT_EQ(slot(plan, "products").bytes, kernels::gemm_device_workspace);
   EXPECT_EQ(slot(plan, "products").placement, Placement::transport);
 }
@@ -96,7 +96,7 @@ TEST(PlanDevice, StatesAreThoseOfTheHost) {
     EXPECT_EQ(a.costs.memory[static_cast<int>(c)], b.costs.memory[static_cast<int>(c)]) << name_of(c);
 }
 
-TEST(PlanDevice, WhatFitsIsWhatLiesOnTheDevice) {
+TEST(PlanDevice, LargestBatchIsByDeviceMemory) {
   const plan::RunSpec spec = spec_of(model(), staged);
   const std::size_t needed = plan::memory_needed(plan::make_plan(spec));
   EXPECT_LT(needed, plan::make_plan(spec).costs.total);
@@ -117,7 +117,7 @@ TEST(PlanDevice, ASnapshotIsPinned) {
   EXPECT_EQ(plan::memory_needed(plan), without);
 }
 
-TEST(PlanDevice, NcclSendsGradientsOfTwoBytesAsSuch) {
+TEST(PlanDevice, NcclSendsBf16GradientsAsBf16) {
   const models::Model half = models::make(config, "test", DType::bf16);
   plan::RunSpec spec = spec_of(half, nccl);
   spec.strategy.policy.param_dtype = DType::bf16;
@@ -130,12 +130,12 @@ TEST(PlanDevice, NcclSendsGradientsOfTwoBytesAsSuch) {
             3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
 }
 
-TEST(PlanDevice, StatisticsOfExpertsLieThereAndTheirLossesTravelWithTheNorm) {
+TEST(PlanDevice, RouterStatisticsAreOnTheDeviceLossesAreReducedWithTheNorm) {
   const models::Model mixture = models::make(experts, "test");
   const plan::RunPlan plan = plan::make_plan(spec_of(mixture, nccl));
   EXPECT_EQ(slot(plan, plan::router_name).memory, Memory::device);
   EXPECT_EQ(slot(plan, plan::router_name).bytes, std::size_t{1} * 2 * 4 * sizeof(double));
-  const std::size_t words = shard::ShardManager::norm_words(Axis::shard, plan.layout.num_units(), 2);
+  const std::size_t words = shard::ShardManager::num_norm_counters(Axis::shard, plan.layout.num_units(), 2);
   EXPECT_EQ(slot(plan, shard::norm_name).bytes, (words + ExactSum::num_words) * sizeof(std::int64_t));
 }
 

@@ -52,7 +52,7 @@ std::size_t bytes_of_slots(const plan::RunPlan& plan, const std::string& prefix)
   return sum;
 }
 
-TEST(PlanPrecision, MastersStayWholeAndWhatIsGatheredIsHalved) {
+TEST(PlanPrecision, MastersStayFp32GatheredParametersAreBf16) {
   for (const char* strategy : {"0", "1", "2", "3"}) {
     const plan::RunPlan plan = plan_of({.strategy = strategy, .compute = DType::bf16});
     const std::size_t p = elements(plan), shards = strategy[0] == '0' ? 1 : 4;
@@ -64,7 +64,7 @@ TEST(PlanPrecision, MastersStayWholeAndWhatIsGatheredIsHalved) {
   }
 }
 
-TEST(PlanPrecision, AWindowHoldsTheRoundedCopiesAndEachRankItsMasters) {
+TEST(PlanPrecision, SharedWindowHoldsLowPrecisionCopies) {
   const plan::RunPlan plan = plan_of({.strategy = "3", .compute = DType::bf16, .topology = {Transport::node, 4}});
   const std::size_t p = elements(plan);
   EXPECT_EQ(bytes(plan, Category::params), 4 * p / 4 + 2 * p / 4);
@@ -103,13 +103,13 @@ TEST(PlanPrecision, ReplicasSumWhatTheShardAxisLeftInFp32) {
   EXPECT_EQ(bytes_of_slots(half, "reduced."), 4 * elements(half));  // no gradient is its own sum
 }
 
-TEST(PlanPrecision, PlacesOfParametersDoNotMove) {
+TEST(PlanPrecision, ParameterOffsetsDoNotChange) {
   const plan::RunPlan whole = plan_of({}), half = plan_of({.compute = DType::bf16});
   ASSERT_EQ(whole.layout.num_units(), half.layout.num_units());
   for (int u = 0; u < whole.layout.num_units(); ++u) EXPECT_EQ(whole.layout.whole(u), half.layout.whole(u));
 }
 
-TEST(PlanPrecision, AReduceTypeThatNobodyComputesInIsRefused) {
+TEST(PlanPrecision, AReduceDtypeOtherThanTheComputeDtypeIsRefused) {
   try {
     (void)plan_of({.compute = DType::bf16, .reduce = DType::f16});
     FAIL() << "accepted";

@@ -47,7 +47,7 @@ void sweep(const char* word, Check&& check) {
   }
 }
 
-TEST(Counts, WholeParametersAreGatheredOnceAStep) {
+TEST(Counts, UnshardedParametersAreGatheredOnceAStep) {
   for (const char* word : {"1", "2", "HYBRID_SHARD_ZERO2"}) {
     sweep(word, [](ScheduleInput& in, int blocks, int num_micro, int) {
       const int units = blocks + 2;
@@ -140,7 +140,7 @@ TEST(Counts, UnitsOfLikeSizeShareSlots) {
   EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4 * 1000);
 }
 
-TEST(Counts, LeastMemoryForBlocksOfManySizes) {
+TEST(Counts, MinimumMemoryForBlocksOfManySizes) {
   ScheduleInput in = schedule_input({.num_blocks = 8}, make_strategy("3", 4, 0, 2), 2);
   for (int b = 0; b < 8; ++b) in.unit_numel[static_cast<std::size_t>(1 + b)] = b < 4 ? 500 + 10 * b : 2000 + 10 * b;
   const Schedule s = build_train(in);
@@ -150,12 +150,12 @@ TEST(Counts, LeastMemoryForBlocksOfManySizes) {
   EXPECT_GE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 520 + 2 * 2060);
 }
 
-TEST(Counts, Partials) {
+TEST(Counts, GradientAccumulators) {
   const auto partials = [](const char* word, int world, int num_micro, Reduce reduce, bool reproducible) {
     ScheduleInput in = schedule_input({}, make_strategy(word, world, 0, 2), num_micro);
     in.policy.reduce = reduce;
     in.policy.reproducible = reproducible;
-    return build_train(in).num_partials;
+    return build_train(in).num_accumulators;
   };
   for (const char* word : {"2", "3", "HYBRID_SHARD"}) {
     EXPECT_EQ(partials(word, 4, 1, Reduce::each, false), 1);
@@ -189,7 +189,7 @@ TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
     ScheduleInput in = schedule_input({.num_blocks = 0}, make_strategy("2", 4, 0, 2), num_micro);
     in.policy.reproducible = true;
     const Schedule s = build_train(in);
-    std::vector<std::string> partial(static_cast<std::size_t>(s.num_partials));
+    std::vector<std::string> partial(static_cast<std::size_t>(s.num_accumulators));
     for (const Instruction& i : s.list) {
       if (i.op != Op::reduce || i.unit != 0) continue;
       std::string x = std::to_string(i.micro);

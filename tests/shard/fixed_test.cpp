@@ -32,7 +32,7 @@ norm                       on reduce   after forward head m0
 )" + 1);
 }
 
-TEST(Fixed, WhatIsGivenBackIsGatheredForEveryPass) {
+TEST(Fixed, ReleasedUnitsAreGatheredForEveryPass) {
   const ScheduleInput in = fixed_input("3");
   EXPECT_TRUE(build_load(in).list.empty());
   ScheduleInput trained = in;

@@ -40,7 +40,7 @@ class Machine {
     for (Rank& r : ranks_) {
       r.views.resize(s_.slots.size());
       r.grads.resize(s_.slots.size());
-      r.partials.assign(s_.units.size(), std::vector<Gradient>(at(s_.num_partials)));
+      r.partials.assign(s_.units.size(), std::vector<Gradient>(at(s_.num_accumulators)));
       r.masters.resize(s_.units.size());
       r.normed.assign(s_.units.size(), 0);
       r.output.resize(s_.modules.size());
@@ -125,7 +125,7 @@ class Machine {
   }
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
   /// Gathers hand on the rounded copies that updates have left in the buffers, and look at no master.
-  [[nodiscard]] bool copies_last() const { return s_.masters_apart() && s_.params_resident; }
+  [[nodiscard]] bool copies_last() const { return s_.has_separate_masters() && s_.params_resident; }
 
   // Events.
   [[nodiscard]] int event_at(int rank, std::size_t stream) const {  // step · length + instruction, or -1
@@ -312,7 +312,7 @@ class Machine {
     Gradient& slot = r.grads[at(in.slot)];
     if (slot.unit != in.unit || slot.step != step_ || slot.reduced || slot.writers > 0)
       wrong(rank_, in, "reads another gradient");
-    if (s_.num_partials == 0) return writes(slot);
+    if (s_.num_accumulators == 0) return writes(slot);
     reads(slot);
     for (const int p : in.fold.fold) {
       if (p != in.fold.target) writes(r.partials[at(in.unit)][at(p)]);
@@ -321,7 +321,7 @@ class Machine {
   }
 
   Gradient& reduced(Rank& r, const Instruction& in) {
-    if (s_.num_partials > 0) return r.partials[at(in.unit)][0];
+    if (s_.num_accumulators > 0) return r.partials[at(in.unit)][0];
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
       if (s_.slots[k].kind == Slot::Kind::grad && s_.slots[k].units.front() == in.unit) return r.grads[k];
     }
@@ -420,7 +420,7 @@ class Machine {
   void complete_reduce(Rank& r, const Instruction& in) {
     Gradient& slot = r.grads[at(in.slot)];
     std::uint64_t sum = slot.sum;
-    if (s_.num_partials == 0) {
+    if (s_.num_accumulators == 0) {
       slot.reduced = true;
     } else {
       for (const int p : in.fold.fold) {

@@ -130,7 +130,7 @@ class Mutants {
     if (in.op != Op::reduce) return;
     bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
     flag = !flag;
-    for (int p = 0; p < s_.num_partials; ++p) {
+    for (int p = 0; p < s_.num_accumulators; ++p) {
       if (p != in.fold.target)
         add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
       auto& fold =

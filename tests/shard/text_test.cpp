@@ -68,7 +68,7 @@ update     head            on compute
 )" + 1);
 }
 
-TEST(Text, Zero0SumsHalvesApart) {
+TEST(Text, Zero0AccumulatesBf16GradientsInFp32) {
   // Terms of two bytes are no place for their sum: a slot each, in turns, and an fp32 partial.
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("0", 2, 0, 2), 1);
   in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
@@ -89,7 +89,7 @@ update     h.0             on compute
 update     head            on compute
 )" + 1);
   EXPECT_FALSE(schedule.grads_resident);
-  EXPECT_EQ(schedule.num_partials, 1);
+  EXPECT_EQ(schedule.num_accumulators, 1);
 }
 
 TEST(Text, Zero1) {

@@ -32,7 +32,7 @@ std::string first_violation(const Schedule& s, const Mesh& mesh = sharded) {
   return violations.empty() ? "safe" : violations.front().what;
 }
 
-TEST(Verify, RoundedParametersChangeNoLine) {
+TEST(Verify, LowPrecisionParametersDoNotChangeTheSchedule) {
   // An update that writes a rounded copy beside the master is, to all others, the update that it was.
   for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
     for (const bool in_place : {false, true}) {
@@ -42,7 +42,7 @@ TEST(Verify, RoundedParametersChangeNoLine) {
       in.policy.param_dtype = DType::bf16;
       const Schedule rounded = build_train(in);
       EXPECT_EQ(text(rounded), text(whole)) << word;
-      EXPECT_TRUE(rounded.masters_apart() && !whole.masters_apart());
+      EXPECT_TRUE(rounded.has_separate_masters() && !whole.has_separate_masters());
       EXPECT_TRUE(verify(rounded, in.mesh).empty()) << word;
     }
 }

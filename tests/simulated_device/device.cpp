@@ -188,7 +188,7 @@ void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
   TESSERA_ASSERT(bytes == 0 || simulated::on_device(to, bytes), "a fill of the host's memory");
   simulated::launch(stream, [=] { std::memset(to, value, bytes); });
 }
-void settle(Device) {
+void synchronize(Device) {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();
 }

@@ -10,8 +10,7 @@
 #include "kernels/balance.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
-#include "kernels/cross_entropy.hpp"
-#include "kernels/cuda/attention_fused.hpp"
+#include "kernels/cuda/cudnn/attention.hpp"
 #include "kernels/cuda/gemm_choice.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/sort_rows.hpp"
@@ -21,6 +20,7 @@
 #include "kernels/grouped_gemm.hpp"
 #include "kernels/host/init.hpp"
 #include "kernels/layer_norm.hpp"
+#include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/rms_norm.hpp"
@@ -116,7 +116,7 @@ void gemm(const GemmArgs& given, StreamView stream) {
       stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
 }
 
-void note_products() {
+void record_gemms() {
   Products& own = products();
   const std::lock_guard lock(own.mutex);
   own.noting = true;
@@ -125,7 +125,7 @@ void note_products() {
 
 /// There is nothing to time. What timing may do is done: results, where the step's own will lie, are no numbers
 /// afterwards.
-std::size_t end_noting(Timing timing) {
+std::size_t finish_recording_gemms(Timing timing) {
   Products& own = products();
   const std::lock_guard lock(own.mutex);
   std::size_t timed = 0;
@@ -145,12 +145,12 @@ std::size_t end_noting(Timing timing) {
   return timed;
 }
 
-std::string product_choices() {
+std::string gemm_choices() {
   const std::lock_guard lock(products().mutex);
   return products().choices.text();
 }
 
-std::size_t take_product_choices(const std::string& text, const std::string& from) {
+std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
   const std::lock_guard lock(products().mutex);
   return products().choices.take(text, from);
 }
@@ -166,12 +166,12 @@ void adamw(const AdamWArgs& given, StreamView stream) {
   });
 }
 
-void head_loss(const HeadLossArgs& given, StreamView stream) {
-  using A = HeadLossArgs;
+void linear_cross_entropy(const LinearCrossEntropyArgs& given, StreamView stream) {
+  using A = LinearCrossEntropyArgs;
   require(given.sums, sizeof *given.sums);
   require(given.loss_scale, sizeof *given.loss_scale);
   simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::targets, &A::workspace, &A::dx, &A::dweight)] {
-    kernels::head_loss(args, host_stream);
+    kernels::linear_cross_entropy(args, host_stream);
   });
 }
 
@@ -188,8 +188,8 @@ void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
   simulated::launch(stream, [args] { kernels::cached_attention(args, host_stream); });
 }
 
-static TokenWords taken_words(const TokenWords& words) {
-  return taken(words, &TokenWords::positions, &TokenWords::targets);
+static TokenFields taken_words(const TokenFields& words) {
+  return taken(words, &TokenFields::positions, &TokenFields::targets);
 }
 static Dispatch taken_dispatch(const Dispatch& dispatch) {
   return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets);
@@ -229,16 +229,16 @@ void combine_rows(const CombineArgs& given, StreamView stream) {
   simulated::launch(stream, [args] { kernels::combine_rows(args, host_stream); });
 }
 
-void weigh_rows(const WeighRowsArgs& given, StreamView stream) {
-  using A = WeighRowsArgs;
-  WeighRowsArgs args = taken(given, &A::a, &A::b, &A::weights, &A::dweights);
+void combine_weights_backward(const CombineWeightsBackwardArgs& given, StreamView stream) {
+  using A = CombineWeightsBackwardArgs;
+  CombineWeightsBackwardArgs args = taken(given, &A::a, &A::b, &A::weights, &A::dweights);
   args.dispatch = taken_dispatch(given.dispatch);
-  simulated::launch(stream, [args] { kernels::weigh_rows(args, host_stream); });
+  simulated::launch(stream, [args] { kernels::combine_weights_backward(args, host_stream); });
 }
 
 /// A device's kernel knows the first matrix and the distance between them.
 static std::vector<TensorView> taken_matrices(const GroupMatrices& given, std::int64_t groups) {
-  const std::int64_t distance = distance_of(given, groups);
+  const std::int64_t distance = group_stride(given, groups);
   TensorView first = given[0];
   take(first);
   std::vector<TensorView> matrices;
@@ -295,11 +295,10 @@ void sum_tree(const SumTreeArgs& args, StreamView stream) {
     kernels::sum_tree({.parts = parts, .out = out, .count = count}, host_stream);
   });
 }
-void sum_tree_of_halves(const HalfSumTreeArgs& args, StreamView stream) {
+void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
   std::vector<const void*> parts(args.parts.begin(), args.parts.end());
   simulated::launch(stream, [parts, args] {
-    kernels::sum_tree_of_halves({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count},
-                                host_stream);
+    kernels::sum_tree_16bit({.parts = parts, .dtype = args.dtype, .out = args.out, .count = args.count}, host_stream);
   });
 }
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
@@ -317,15 +316,15 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, Stre
   simulated::launch(stream,
                     [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
 }
-void join_norm(const JoinNormArgs& args, StreamView stream) {
+void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
   for (const std::int64_t* words : {args.unit, args.all}) require(words, ExactSum::num_words * sizeof(std::int64_t));
   require(args.flag, sizeof(std::int64_t));
-  simulated::launch(stream, [args] { kernels::join_norm(args, host_stream); });
+  simulated::launch(stream, [args] { kernels::accumulate_norm(args, host_stream); });
 }
-void decide_step(const DecideArgs& args, StreamView stream) {
+void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {
   for (const std::int64_t* words : {args.norm2, args.loss}) require(words, ExactSum::num_words * sizeof(std::int64_t));
   require(args.step, sizeof *args.step);
-  simulated::launch(stream, [args] { kernels::decide_step(args, host_stream); });
+  simulated::launch(stream, [args] { kernels::clip_and_skip(args, host_stream); });
 }
 void normals(const NormalArgs& args, StreamView stream) {
   require(args.out, static_cast<std::size_t>(args.count) * sizeof(float));
@@ -356,8 +355,8 @@ std::size_t attention_forward_workspace(const AttentionShape& shape) {
 std::size_t attention_backward_workspace(const AttentionShape& shape) {
   return kernels::attention_backward_workspace(shape, DType::f32);
 }
-std::size_t head_loss_workspace(std::int64_t rows, std::int64_t vocab) {
-  return kernels::head_loss_workspace(rows, vocab, DType::f32);
+std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab) {
+  return kernels::linear_cross_entropy_workspace(rows, vocab, DType::f32);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the program and the floors' libraries hold of CUDA, as the loader sees them.
+# What the program and the layers' libraries hold of CUDA, as the loader sees them.
 #   elf.sh built|none FILE…
 # built: the large libraries and the driver are no NEEDED entry, so a machine without them runs everything. none: no trace of any of it.
 set -u

@@ -12,7 +12,7 @@ namespace {
 
 std::int64_t allocations_in_steps(const Variant& v, const std::string& config = config_json({}), bool packed = false) {
   models::Model model = models::make(config, "test", v.dtype);
-  const auto made = std::make_shared<MadeTokens>(400, 37);
+  const auto made = std::make_shared<RandomTokens>(400, 37);
   std::vector<std::int64_t> ends;
   for (std::int64_t end = 4; end <= 400; end += 4) ends.push_back(end);
   const io::PackedStream documents(made, {0, ends}, v.tokens, io::Packing::binpack);
@@ -53,7 +53,7 @@ TEST(Allocation, NoneInAStep) {
         }
 }
 
-TEST(Allocation, NoneInAStepOfTwoBytes) {
+TEST(Allocation, NoneInABf16Step) {
   for (const char* strategy : {"0", "2", "3"})
     for (const bool copies : {false, true})
       for (const DType reduce_dtype : {DType::f32, DType::bf16}) {

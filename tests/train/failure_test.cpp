@@ -12,7 +12,7 @@ namespace {
 
 TEST(Failure, NonFiniteLossStopsEveryRankBeforeTheUpdate) {
   models::Model model = models::make(config_json({}), "test");
-  MadeTokens tokens(300, 37);
+  RandomTokens tokens(300, 37);
   for (const char* strategy : {"0", "3"}) {
     Variant v{.world = 3, .strategy = strategy, .global_batch = 6};
     std::mutex mutex;
@@ -53,9 +53,9 @@ TEST(Failure, RanksThatDisagreeAreRefusedBeforeTheFirstStep) {
                Error);
 }
 
-class BrokenTokens : public MadeTokens {
+class BrokenTokens : public RandomTokens {
  public:
-  using MadeTokens::MadeTokens;
+  using RandomTokens::RandomTokens;
   void read(std::int64_t, std::int64_t, std::int32_t*) const override {
     throw Error(ExitCode::data, "the disk is gone", "token 17");
   }
@@ -63,7 +63,7 @@ class BrokenTokens : public MadeTokens {
 
 TEST(Failure, ARankThatThrowsEndsAllOthers) {
   models::Model model = models::make(config_json({}), "test");
-  MadeTokens good(300, 37);
+  RandomTokens good(300, 37);
   BrokenTokens bad(300, 37);
   for (const bool copies : {false, true}) {
     const auto begin = std::chrono::steady_clock::now();
@@ -85,7 +85,7 @@ TEST(Failure, ARankThatThrowsEndsAllOthers) {
 }
 
 // The communication threads are in the middle of gathers when the data fails: they end before what they use.
-TEST(Failure, GathersInFlightOutliveNothingTheyUse) {
+TEST(Failure, BuffersOutliveGathersInFlight) {
   models::Model model = models::make(config_json({.layers = 4}), "test");
   const BrokenTokens bad(300, 37);
   for (const bool copies : {false, true})
@@ -104,7 +104,7 @@ TEST(Failure, GathersInFlightOutliveNothingTheyUse) {
 
 TEST(Failure, ALateRankIsNamedWithStepUnitAndMicroBatch) {
   models::Model model = models::make(config_json({}), "test");
-  const MadeTokens tokens(300, 37);
+  const RandomTokens tokens(300, 37);
   try {
     run_local(
         2,
@@ -123,7 +123,7 @@ TEST(Failure, ALateRankIsNamedWithStepUnitAndMicroBatch) {
   }
 }
 
-TEST(Failure, WhatNoPlanCanHoldIsRefused) {
+TEST(Failure, UnplannableRunsAreRefused) {
   models::Model model = models::make(config_json({}), "test");
   plan::RunSpec spec = options_of(model, {.world = 2, .global_batch = 4}, 1).run;
   spec.batch = plan::solve_batch(std::nullopt, std::int64_t{1} << 60, 1, 2);

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::test {
@@ -76,7 +76,7 @@ class Squares {
     std::string mine;
     for (const double sum : sums_) mine += strfmt("%.17g ", sum);
     std::vector<double> all;
-    for (const std::string& text : world.to_root(mine)) {
+    for (const std::string& text : world.gather(mine)) {
       all.resize(sums_.size());
       std::istringstream in(text);
       for (double& sum : all) {

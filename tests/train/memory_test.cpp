@@ -12,14 +12,14 @@ namespace {
 const char* const strategies[] = {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
 
 void expect_measured_is_planned(const models::Model& model, const Variant& v) {
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 1);
   kernels::set_threads(1);  // workspaces are per thread
   run_local(
       v.world,
       [&](World& world) {
         train::Trainer trainer(world, options_of(model, v, 3));
-        trainer.arena().paint();
+        trainer.arena().fill_with_pattern();
         trainer.initialise();
         for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
         (void)trainer.evaluate(tokens, 9);
@@ -45,7 +45,7 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
       v.copies);
 }
 
-TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
+TEST(Memory, MeasuredEqualsPlannedAndEverySlotIsUsedToItsEnd) {
   const models::Model model = models::make(config_json({}), "test");
   for (const char* strategy : strategies)
     for (const bool copies : {false, true})
@@ -60,7 +60,7 @@ TEST(Memory, MeasuredIsPlannedAndEverySlotIsUsedToItsEnd) {
                                              .copies = copies});
 }
 
-TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
+TEST(Memory, MeasuredEqualsPlannedForTheOtherFamilies) {
   for (const char* text : {qwen3_config, experts_config}) {
     const models::Model model = models::make(text, "test");
     for (const char* strategy : {"0", "3"})
@@ -76,7 +76,7 @@ TEST(Memory, MeasuredIsPlannedForTheOtherFamilies) {
   }
 }
 
-TEST(Memory, MeasuredIsPlannedInTwoBytes) {
+TEST(Memory, MeasuredEqualsPlannedInBf16) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const models::Model model = models::make(config_json({}), "test", dtype);
     for (const char* strategy : strategies)
@@ -96,9 +96,9 @@ TEST(Memory, MeasuredIsPlannedInTwoBytes) {
   }
 }
 
-TEST(Memory, ASlotCutBy64BytesFiresItsCanary) {
+TEST(Memory, AShortenedSlotBreaksItsCanary) {
   models::Model model = models::make(config_json({}), "test");
-  MadeTokens tokens(400, 37);
+  RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 1);
   kernels::set_threads(1);  // workspaces are per thread
   for (const char* strategy : {"0", "2", "3"})

@@ -32,7 +32,7 @@ double overlap_of(const std::vector<train::TraceSpan>& spans) {
 Timing measure(const Delay& delay, const char* strategy) {
   models::Model model =
       models::make(config_json({.layers = 6, .hidden = 192, .heads = 4, .vocab = 256, .positions = 96}), "test");
-  MadeTokens tokens(4000, 256);
+  RandomTokens tokens(4000, 256);
   Timing timing;
   run_local(
       2,

@@ -18,7 +18,7 @@ io::PackedStream packed(std::int64_t tokens, io::Packing packing = io::Packing::
       all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
     return all;
   }();
-  return {std::make_shared<MadeTokens>(900, 37), {0, ends}, tokens, packing};
+  return {std::make_shared<RandomTokens>(900, 37), {0, ends}, tokens, packing};
 }
 
 class Packed : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
@@ -76,10 +76,10 @@ INSTANTIATE_TEST_SUITE_P(Families, Packed,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
 /// Lengths of 8 to 13: alone in samples of 13, two or three together in samples of 39.
-TEST(PackedRuns, AStepIsThatOfEveryDocumentAloneInEveryType) {
+TEST(PackedRuns, PackedStepEqualsSeparateDocumentsInEveryDtype) {
   std::vector<std::int64_t> ends;
   for (std::int64_t at = 0, i = 0; i < 12; ++i) ends.push_back(at += 8 + i * i % 6);
-  const auto tokens = std::make_shared<MadeTokens>(ends.back(), 37);
+  const auto tokens = std::make_shared<RandomTokens>(ends.back(), 37);
   const io::PackedStream alone(tokens, {0, ends}, 13, io::Packing::sequential),
       together(tokens, {0, ends}, 39, io::Packing::binpack);
   ASSERT_EQ(alone.count().samples, 12);
@@ -110,13 +110,13 @@ TEST(PackedRuns, AStepIsThatOfEveryDocumentAloneInEveryType) {
     }
 }
 
-TEST(PackedRuns, AStepCostsWhatItsDocumentsCostAndTheIndexIsInThePlan) {
+TEST(PackedRuns, FlopsCountDocumentsAndThePlanHasTheIndex) {
   const models::Model model = models::make(config_json({}), "test");
   run_local(2, [&](World& world) {
     train::TrainerOptions options = options_of(model, {.world = 2, .global_batch = 4, .tokens = 13}, 2);
     options.run.packed = true;
     const std::vector<std::int64_t> ends = {10, 16, 17, 30, 32};  // 10; 6; one token, dropped; 13; 2
-    io::PackedStream stream(std::make_shared<MadeTokens>(32, 37), {0, ends}, 13, io::Packing::binpack);
+    io::PackedStream stream(std::make_shared<RandomTokens>(32, 37), {0, ends}, 13, io::Packing::binpack);
     options.run.index_bytes = stream.index_bytes();
     train::Trainer trainer(world, options);
     plan::RunSpec without = trainer.plan().spec;
@@ -135,7 +135,7 @@ TEST(PackedRuns, AStepCostsWhatItsDocumentsCostAndTheIndexIsInThePlan) {
   });
 }
 
-TEST(PackedRuns, EvaluationIsThatOfEveryDocumentAloneOnAnyWorld) {
+TEST(PackedRuns, PackedEvaluationEqualsSeparateDocumentsOnAnyWorld) {
   const models::Model model = models::make(config_json({.positions = 32}), "test");
   const auto evaluate = [&](const io::TokenStream& stream, std::int64_t tokens, int world) {
     train::EvalReport report;
@@ -164,7 +164,7 @@ TEST(PackedRuns, EvaluationIsThatOfEveryDocumentAloneOnAnyWorld) {
   }
 }
 
-TEST(PackedRuns, AModelThatDoesNotKeepDocumentsApartIsRefused) {
+TEST(PackedRuns, ModelsWithoutPackingSupportAreRefused) {
   models::Model model = models::make(config_json({}), "test");
   model.packs = false;
   plan::RunSpec spec = options_of(model, {}, 1).run;

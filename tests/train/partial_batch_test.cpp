@@ -9,7 +9,7 @@ namespace {
 
 TEST(PartialBatch, TokensSumToGlobalBatchTimesT) {
   models::Model model = models::make(config_json({.layers = 1}), "test");
-  MadeTokens tokens(500, 37);
+  RandomTokens tokens(500, 37);
   for (const int world : {1, 2, 3, 4, 5, 8})
     for (const std::int64_t global : {1, 2, 7, 13})
       for (const std::int64_t micro : {1, 2, 4}) {
@@ -22,7 +22,7 @@ TEST(PartialBatch, TokensSumToGlobalBatchTimesT) {
 TEST(PartialBatch, LastBatchOfAnEpoch) {
   // 10 samples, global batch 4: the third step has 2; its loss is the mean over those alone, on any number of ranks.
   models::Model model = models::make(config_json({.layers = 1}), "test");
-  MadeTokens tokens(10 * 9 + 1, 37);
+  RandomTokens tokens(10 * 9 + 1, 37);
   double first = 0;
   for (const int world : {1, 3, 4}) {
     run_local(world, [&](World& w) {
@@ -42,7 +42,7 @@ TEST(PartialBatch, LastBatchOfAnEpoch) {
 
 TEST(PartialBatch, EvaluationIsTheSameOnAnyWorld) {
   models::Model model = models::make(config_json({.layers = 1}), "test");
-  MadeTokens tokens(300, 37);
+  RandomTokens tokens(300, 37);
   const Outcome one = run({&model, &tokens, 0, "", true, {}}, {.world = 1, .micro_batch = 2});
   for (const int world : {2, 3, 5, 8}) {
     const Outcome other = run({&model, &tokens, 0, "", true, {}}, {.world = world, .micro_batch = 2});

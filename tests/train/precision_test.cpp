@@ -14,7 +14,7 @@ namespace {
 class Bf16 : public ::testing::Test {
  protected:
   models::Model model_ = models::make(config_json({}), "test", DType::bf16);
-  MadeTokens tokens_{400, 37};
+  RandomTokens tokens_{400, 37};
 
   Outcome outcome(const Variant& variant, int steps = 2) {
     return run({&model_, &tokens_, steps, "", true, {}}, variant);
@@ -85,7 +85,7 @@ TEST_F(Bf16, ReproducibleAtAnyPowerOfTwo) {
   }
 }
 
-TEST_F(Bf16, WhatIsGatheredIsTheMasterRounded) {
+TEST_F(Bf16, GatheredParametersAreRoundedMasters) {
   for (const char* strategy : {"0", "2"}) {  // where gathered buffers last
     int checked = 0;
     RunInput input{&model_, &tokens_, 3, "", false, {}};
@@ -107,11 +107,11 @@ TEST_F(Bf16, WhatIsGatheredIsTheMasterRounded) {
   }
 }
 
-TEST_F(Bf16, TrainsAsFp32DoesToThreeDigits) {
+TEST_F(Bf16, LossEqualsFp32ToThreeDigits) {
   // A sequence with a pattern: the loss falls from ln 37 to well under 1 in fp32, and bf16 follows it.
   std::vector<std::int32_t> ids(600);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 37);
-  const MadeTokens pattern(ids);
+  const RandomTokens pattern(ids);
   const models::Model whole = models::make(config_json({}), "test");
   const Variant v{.world = 2, .global_batch = 8, .micro_batch = 4, .tokens = 16};
   Variant half = v;
@@ -130,7 +130,7 @@ TEST_F(Bf16, TrainsAsFp32DoesToThreeDigits) {
 class Fp16 : public ::testing::Test {
  protected:
   models::Model model_ = models::make(config_json({}), "test", DType::f16);
-  MadeTokens tokens_{400, 37};
+  RandomTokens tokens_{400, 37};
 };
 
 TEST_F(Fp16, SameBitsAtEveryStage) {

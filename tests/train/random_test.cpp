@@ -26,7 +26,7 @@ TEST(Random, AgreesWithTheUnshardedRun) {
     const int heads = dice.from(1, 4);
     ModelShape shape{dice.from(1, 4), heads * dice.from(3, 11), heads, dice.from(11, 90), 24};
     models::Model model = models::make(config_json(shape), "test");
-    MadeTokens tokens(900, shape.vocab);
+    RandomTokens tokens(900, shape.vocab);
     Variant v;
     v.world = dice.from(2, 9);
     v.strategy = std::to_string(dice.from(0, 3));

@@ -15,7 +15,7 @@ namespace tessera::test {
 namespace {
 
 /// What one rank can say of a run, as text: losses and norms in full, and a hash of its shards.
-std::string one_rank(World& world, const models::Model& model, const MadeTokens& tokens, const Variant& v,
+std::string one_rank(World& world, const models::Model& model, const RandomTokens& tokens, const Variant& v,
                      bool check_traffic) {
   train::Trainer trainer(world, options_of(model, v, 3));
   trainer.initialise();
@@ -64,13 +64,13 @@ std::vector<Variant> variants(int world) {
   return all;
 }
 
-int compare(World& world, const MadeTokens& tokens) {
+int compare(World& world, const RandomTokens& tokens) {
   const models::Model whole = models::make(config_json({}), "test"),
                       half = models::make(config_json({}), "test", DType::bf16);
   int wrong = 0;
   for (const Variant& v : variants(world.size())) {
     const models::Model& model = v.dtype == DType::bf16 ? half : whole;
-    const auto said = world.to_root(one_rank(world, model, tokens, v, true));
+    const auto said = world.gather(one_rank(world, model, tokens, v, true));
     if (world.rank() == 0) {
       std::vector<std::string> expected(static_cast<std::size_t>(world.size()));
       run_local(world.size(), [&](World& local) {
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   options.comm_timeout_s = 60;
   try {
     const auto world = bootstrap(options);
-    const test::MadeTokens tokens(400, 37);
+    const test::RandomTokens tokens(400, 37);
     return test::compare(*world, tokens) == 0 ? 0 : 1;
   } catch (const Error& error) {
     log::error_here(error.line());

@@ -9,7 +9,7 @@ namespace {
 
 TEST(Reproducible, WorldsMeshesAndStages) {
   models::Model model = models::make(config_json({}), "test");
-  MadeTokens tokens(500, 37);
+  RandomTokens tokens(500, 37);
   // 13 micro-batches: the accumulation of every world ends in a partial row; with B 2 the last micro-batch is short
   // too.
   for (const std::int64_t micro : {1, 2}) {

@@ -30,8 +30,8 @@ const models::Model& model(DType dtype = DType::f32) {
                                        models::make(config_json({}), "test", DType::f16)};
   return made[dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2];
 }
-const MadeTokens& tokens() {
-  static const MadeTokens made(900, 37);
+const RandomTokens& tokens() {
+  static const RandomTokens made(900, 37);
   return made;
 }
 
@@ -76,10 +76,10 @@ io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory
 }
 
 /// A save in the background while steps go on, as jobs has it.
-class Saver : public train::StepGuest {
+class Saver : public train::StepCallback {
  public:
   Saver(World& world, const io::SaveRequest& request) : save(world, request) {}
-  shard::StepNotes notes() override { return {}; }
+  shard::ControlFlags flags() override { return {}; }
   void before_update(int unit) override { save.before_update(unit); }
   io::CheckpointSave save;
 };
@@ -125,11 +125,11 @@ Record train_part(Variant v, const Part& part) {
         auto request = request_of(trainer, part.to, half);
         request.snapshot = trainer.room(plan::snapshot_name);
         saver = std::make_unique<Saver>(world, request);
-        trainer.set_guest(saver.get());
+        trainer.set_callback(saver.get());
       }
     }
     if (saver) {
-      trainer.set_guest(nullptr);
+      trainer.set_callback(nullptr);
       (void)saver->save.commit();
     } else if (!part.to.empty()) {
       io::CheckpointSave save(world, request_of(trainer, part.to, part.last));
@@ -155,8 +155,8 @@ std::vector<std::string> state_files(const std::string& directory) {
 
 constexpr std::size_t numbers_of_half = 5 * half;
 
-TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
-  const Folder folder(Folder::Place::memory);
+TEST(Resume, AtEqualWorldContinuesBitForBit) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string there = folder / "checkpoint-3";
   for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"},
                            Variant{.world = 2, .strategy = "2"}, Variant{.world = 3, .strategy = "3"},
@@ -171,8 +171,8 @@ TEST(Resume, AtEqualWorldTheRunGoesOnBitForBit) {
   }
 }
 
-TEST(Resume, InTwoBytesTheRunGoesOnBitForBitToo) {
-  const Folder folder(Folder::Place::memory);
+TEST(Resume, ContinuesBitForBitInBf16) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string there = folder / "checkpoint-3";
   for (Variant v :
        {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16},
@@ -200,7 +200,7 @@ TEST(Resume, InTwoBytesTheRunGoesOnBitForBitToo) {
 }
 
 TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
-  const Folder folder(Folder::Place::memory);
+  const TempDir folder(TempDir::Place::memory);
   const std::string one = folder / "one", other = folder / "other";
   const Variant base{.world = 1, .reproducible = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16};
   (void)train_part(base, {.to = one, .last = half});
@@ -213,8 +213,8 @@ TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
   }
 }
 
-TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
-  const Folder folder(Folder::Place::memory);
+TEST(Resume, AnotherMeshLoadsTheSameStateAndSavesTheSameBytes) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string first = folder / "checkpoint-3", again = folder / "again", back = folder / "back";
   const Variant four{.world = 4, .strategy = "3"};
   const Record saved = train_part(four, {.to = first, .last = half});
@@ -241,8 +241,8 @@ TEST(Resume, OnAnotherShapeTheStateIsTheSameBitsAndSoIsItsCheckpoint) {
   }
 }
 
-TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
-  const Folder folder(Folder::Place::memory);
+TEST(Resume, ReproducibleContinuesBitForBitAtAnyPowerOfTwo) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string there = folder / "checkpoint-3";
   const Record whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
   (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
@@ -255,8 +255,8 @@ TEST(Resume, ReproducibleGoesOnBitForBitAtAnyPowerOfTwo) {
   }
 }
 
-TEST(Resume, ASaveInTheBackgroundHasTheStateOfItsStepAndChangesNothing) {
-  const Folder folder(Folder::Place::memory);
+TEST(Resume, AsyncSaveStoresItsStepAndChangesNothing) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string waited = folder / "checkpoint-3", behind = folder / "behind";
   for (const Variant& v :
        {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},

@@ -8,14 +8,14 @@
 
 namespace tessera::test {
 
-MadeTokens::MadeTokens(std::int64_t size, std::int32_t vocab) : ids_(static_cast<std::size_t>(size)) {
+RandomTokens::RandomTokens(std::int64_t size, std::int32_t vocab) : ids_(static_cast<std::size_t>(size)) {
   for (std::int64_t i = 0; i < size; ++i)
     ids_[static_cast<std::size_t>(i)] =
         static_cast<std::int32_t>(philox(7, static_cast<std::uint64_t>(i / 2))[static_cast<std::size_t>(i % 2)] %
                                   static_cast<std::uint32_t>(vocab));
 }
 
-void MadeTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out) const {
+void RandomTokens::read(std::int64_t first, std::int64_t count, std::int32_t* out) const {
   std::memcpy(out, ids_.data() + first, static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 

@@ -11,10 +11,10 @@
 namespace tessera::test {
 
 /// A token stream that counts through a fixed pseudo-random sequence.
-class MadeTokens : public io::TokenStream {
+class RandomTokens : public io::TokenStream {
  public:
-  MadeTokens(std::int64_t size, std::int32_t vocab);
-  explicit MadeTokens(std::vector<std::int32_t> ids) : ids_(std::move(ids)) {}
+  RandomTokens(std::int64_t size, std::int32_t vocab);
+  explicit RandomTokens(std::vector<std::int32_t> ids) : ids_(std::move(ids)) {}
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override;
 

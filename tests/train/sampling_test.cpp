@@ -71,7 +71,7 @@ TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(draw({.temperature = 1, .top_k = 2, .top_p = 0.63}, five, 3000).size(), 2U);
 }
 
-TEST(Sampling, TheSmallAreDroppedAsIfSorted) {
+TEST(Sampling, DroppingSmallWeightsFirstEqualsSorting) {
   // Many tokens of little weight: what the shortcut drops is what sorting all of them would drop.
   Logits many(5000);
   for (std::size_t i = 0; i < many.size(); ++i)

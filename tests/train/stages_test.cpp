@@ -11,7 +11,7 @@ namespace {
 class Stages : public ::testing::Test {
  protected:
   models::Model model_ = models::make(config_json({}), "test");
-  MadeTokens tokens_{400, 37};
+  RandomTokens tokens_{400, 37};
 
   Outcome outcome(const Variant& variant, int steps = 3) {
     return run({&model_, &tokens_, steps, "", true, {}}, variant);
@@ -102,7 +102,7 @@ class StagesOfFamilies : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StagesOfFamilies, SameBitsAtEveryStageAndWithEveryKnob) {
   const models::Model model = models::make(GetParam(), "test");
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   for (const int world : {1, 2, 3, 4})
     for (const auto reduce : {shard::Reduce::each, shard::Reduce::last}) {
       std::vector<double> aux;
@@ -136,7 +136,7 @@ TEST_P(StagesOfFamilies, SameBitsAtEveryStageAndWithEveryKnob) {
 
 TEST_P(StagesOfFamilies, ReproducibleAtAnyPowerOfTwo) {
   const models::Model model = models::make(GetParam(), "test");
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   const Variant base{.world = 1, .strategy = "3", .global_batch = 8, .micro_batch = 1, .reproducible = true};
   const Outcome first = run({&model, &tokens, 2, "", false, {}}, base);
   for (const int world : {2, 4})
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Families, StagesOfFamilies, ::testing::Values(qwen3_con
 TEST_F(Stages, TiedEmbeddingMovesInEveryRow) {
   // 41 rows over 5 ranks divide nothing; every row of the tied table gets a gradient from the head.
   models::Model model = models::make(config_json({.layers = 1, .hidden = 20, .heads = 2, .vocab = 41}), "test");
-  MadeTokens tokens(300, 41);
+  RandomTokens tokens(300, 41);
   const Variant v{.world = 5, .global_batch = 5};
   const Outcome before = run({&model, &tokens, 0, "", false, {}}, v),
                 after = run({&model, &tokens, 3, "", false, {}}, v);

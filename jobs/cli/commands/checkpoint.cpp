@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int threads_of(const Options& options) { return static_cast<int>(options.maybe_integer("threads").value_or(2)); }
+int threads_of(const Options& options) { return static_cast<int>(options.optional_integer("threads").value_or(2)); }
 
 std::string speed(std::uint64_t bytes, double seconds) {
   return strfmt("%s in %.2fs (%s/s)", human_bytes(static_cast<double>(bytes)).c_str(), seconds,
@@ -24,31 +24,31 @@ std::string speed(std::uint64_t bytes, double seconds) {
 int verify_command(const Call& call, World& world, const std::vector<std::string>& paths) {
   const bool json = call.options().flag("json");
   Json all = Json::array();
-  std::int64_t damages = 0;
+  std::int64_t num_damaged = 0;
   std::string damaged;
   for (const std::string& path : paths) {
-    const io::Located located = locate(world, path);
-    if (located.kind != io::StoredKind::checkpoint)
+    const io::LocatedPath located = locate(world, path);
+    if (located.kind != io::PathKind::checkpoint)
       throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", which has no checksums", {},
                   "Name a checkpoint, or a directory with some");
     const io::VerifyReport report = io::verify_checkpoint(world, located.path, threads_of(call.options()));
-    damages += report.damages;
-    if (report.damages > 0) damaged += (damaged.empty() ? "" : ", ") + located.path;
+    num_damaged += report.num_damaged;
+    if (report.num_damaged > 0) damaged += (damaged.empty() ? "" : ", ") + located.path;
     all.push_back({{"path", located.path},
-                   {"whole", report.damages == 0},
+                   {"whole", report.num_damaged == 0},
                    {"bytes", report.bytes},
                    {"seconds", report.seconds},
                    {"damage", report.damage}});
     if (json) continue;
     for (const std::string& line : report.damage) log::info("damage    " + line);
-    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.damages == 0 ? "whole" : "DAMAGED",
+    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.num_damaged == 0 ? "whole" : "DAMAGED",
                      speed(report.bytes, report.seconds).c_str()));
   }
   if (json) log::info((all.size() == 1 ? all.front() : all).dump(2, ' ', false, Json::error_handler_t::replace));
-  if (damages > 0)
+  if (num_damaged > 0)
     throw Error(ExitCode::data,
-                strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(damages),
-                       damages == 1 ? " is" : "s are"),
+                strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(num_damaged),
+                       num_damaged == 1 ? " is" : "s are"),
                 {}, "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
   return static_cast<int>(ExitCode::ok);
 }
@@ -56,15 +56,15 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
 }  // namespace
 
 /// Rank 0 looks; all are told.
-io::Located locate(World& world, const std::string& path) {
+io::LocatedPath locate(World& world, const std::string& path) {
   std::string found;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    const io::Located located = io::recognise(path);
+    const io::LocatedPath located = io::recognise(path);
     found = std::to_string(static_cast<int>(located.kind)) + located.path;
   });
-  found = world.from_root(found);
-  return {static_cast<io::StoredKind>(found[0] - '0'), found.substr(1)};
+  found = world.broadcast(found);
+  return {static_cast<io::PathKind>(found[0] - '0'), found.substr(1)};
 }
 
 int checkpoint_command(const Call& call, World& world) {

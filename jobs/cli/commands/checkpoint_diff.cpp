@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/inspect/measure.hpp"
+#include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/checkpoint.hpp"
 #include "runtime/base/log.hpp"
 
@@ -20,10 +20,10 @@ using Json = nlohmann::ordered_json;
 
 /// One side of a comparison.
 struct Operand {
-  io::Located located;
+  io::LocatedPath located;
   io::Manifest manifest;  // of a checkpoint
-  io::StoredTensors stored;
-  [[nodiscard]] bool is_checkpoint() const { return located.kind == io::StoredKind::checkpoint; }
+  io::TensorCatalog stored;
+  [[nodiscard]] bool is_checkpoint() const { return located.kind == io::PathKind::checkpoint; }
 };
 
 void open(World& world, const std::string& path, Operand& side) {
@@ -31,35 +31,35 @@ void open(World& world, const std::string& path, Operand& side) {
   if (side.is_checkpoint()) {
     const io::CheckpointReader reader(world, side.located.path);
     side.manifest = reader.manifest();
-    side.stored = io::stored_checkpoint(side.located.path, side.manifest);
+    side.stored = io::catalog_checkpoint(side.located.path, side.manifest);
     return;
   }
-  if (side.located.kind == io::StoredKind::tokens || side.located.kind == io::StoredKind::hdf5)
+  if (side.located.kind == io::PathKind::tokens || side.located.kind == io::PathKind::hdf5)
     throw Error(ExitCode::data, path + " is " + io::name_of(side.located.kind), {},
                 "Compare checkpoints and models in safetensors");
-  world.together([&] { side.stored = io::stored_safetensors(side.located.path); });
+  world.run_and_agree([&] { side.stored = io::catalog_safetensors(side.located.path); });
 }
 
 /// Indices of tensors of both sides under the name they are compared by: where one side is no checkpoint, the other's
 /// model alone, by parameter names.
 struct Pairs {
-  std::vector<std::pair<std::string, std::pair<const io::StoredTensor*, const io::StoredTensor*>>> both;
+  std::vector<std::pair<std::string, std::pair<const io::TensorEntry*, const io::TensorEntry*>>> both;
   std::vector<std::string> only_a, only_b;
 };
 
 Pairs pair_up(const Operand& a, const Operand& b, const std::optional<std::regex>& grep) {
   static const std::string group = "/model/";
   const bool names_alone = !(a.is_checkpoint() && b.is_checkpoint());
-  std::map<std::string, std::pair<const io::StoredTensor*, const io::StoredTensor*>> all;
+  std::map<std::string, std::pair<const io::TensorEntry*, const io::TensorEntry*>> all;
   const auto add = [&](const Operand& side, auto member) {
-    for (const io::StoredTensor& t : side.stored.tensors) {
+    for (const io::TensorEntry& t : side.stored.tensors) {
       const bool in_model = t.name.starts_with(group);
       if (names_alone && side.is_checkpoint() && !in_model) continue;
       const std::string name = names_alone && side.is_checkpoint() ? t.name.substr(group.size()) : t.name;
       if (!grep || std::regex_search(name, *grep)) all[name].*member = &t;
     }
   };
-  using Pair = std::pair<const io::StoredTensor*, const io::StoredTensor*>;
+  using Pair = std::pair<const io::TensorEntry*, const io::TensorEntry*>;
   add(a, &Pair::first);
   add(b, &Pair::second);
   Pairs pairs;
@@ -71,8 +71,8 @@ Pairs pair_up(const Operand& a, const Operand& b, const std::optional<std::regex
   return pairs;
 }
 
-bool comparable(const io::StoredTensor& a, const io::StoredTensor& b) {
-  return a.shape == b.shape && io::measurable(a) && io::measurable(b);
+bool comparable(const io::TensorEntry& a, const io::TensorEntry& b) {
+  return a.shape == b.shape && io::is_numeric(a) && io::is_numeric(b);
 }
 
 /// Collective: each rank the same number of elements, then the parts joined on rank 0 and told to all.
@@ -85,7 +85,7 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
   const std::int64_t first = split(world.rank()), last = split(world.rank() + 1);
   std::ostringstream mine;
   mine << std::hexfloat;
-  world.together([&] {
+  world.run_and_agree([&] {
     io::BlockCache cache_a(a.stored.files, 4), cache_b(b.stored.files, 4);
     std::int64_t at = 0;
     for (std::size_t i = 0; i < pairs.both.size(); ++i) {
@@ -101,8 +101,8 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
     }
   });
   std::string joined;
-  for (const std::string& text : world.to_root(mine.str())) joined += text;
-  joined = world.from_root(joined);
+  for (const std::string& text : world.gather(mine.str())) joined += text;
+  joined = world.broadcast(joined);
   std::vector<io::TensorDifference> differences(pairs.both.size());
   std::istringstream lines(joined);
   for (std::string index, elements, unlike, absolute, relative;
@@ -151,7 +151,7 @@ struct Verdict {
   std::int64_t different = 0;  // tensors that both have
 };
 
-void judge(const std::string& name, const io::StoredTensor& x, const io::StoredTensor& y, const io::TensorDifference& d,
+void judge(const std::string& name, const io::TensorEntry& x, const io::TensorEntry& y, const io::TensorDifference& d,
            Verdict& verdict) {
   // Values decide: bf16 widened to fp32 is equal to what it was.
   const bool same_form = x.shape == y.shape && std::string(x.type) == y.type, compared = comparable(x, y);

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/config/json_file.hpp"
 #include "io/convert/cast.hpp"
-#include "io/inspect/measure.hpp"
+#include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
+#include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
-#include "jobs/cli/session/report.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
@@ -57,22 +57,22 @@ ConvertRequest read_request(const Options& options, World& world) {
   request.state_file_bytes = options.bytes("checkpoint_file_size");
   if (options.has("dtype")) request.dtype = parse_dtype(options.text("dtype"));
   std::string found;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     const std::string from = options.text("from");
-    const io::Located located = io::recognise(request.in, from == "hf"       ? io::Prefer::model
-                                                          : from == "native" ? io::Prefer::checkpoint
-                                                                             : io::Prefer::automatic);
-    if (located.kind != io::StoredKind::checkpoint && located.kind != io::StoredKind::model)
+    const io::LocatedPath located = io::recognise(request.in, from == "hf"       ? io::Prefer::model
+                                                              : from == "native" ? io::Prefer::checkpoint
+                                                                                 : io::Prefer::automatic);
+    if (located.kind != io::PathKind::checkpoint && located.kind != io::PathKind::model)
       throw Error(ExitCode::data, request.in + " is " + io::name_of(located.kind), {},
                   "Convert a directory: a checkpoint, or a model with its config.json");
-    const std::string is = located.kind == io::StoredKind::checkpoint ? "native" : "hf";
+    const std::string is = located.kind == io::PathKind::checkpoint ? "native" : "hf";
     if (from != "auto" && from != is)
       throw options.refuse("from", request.in + " is " + io::name_of(located.kind),
                            "Say --from " + is + ", or leave it to auto");
     found = is + "\n" + located.path;
   });
-  found = world.from_root(found);
+  found = world.broadcast(found);
   request.from_native = found.starts_with("native");
   request.in = found.substr(found.find('\n') + 1);
   if (request.from_native && request.to_native)
@@ -84,7 +84,7 @@ ConvertRequest read_request(const Options& options, World& world) {
                          "Leave --dtype out; give it when converting --to hf");
   if (request.target.max_file_bytes == 0)
     throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
   });
   return request;
@@ -98,10 +98,10 @@ std::string time_words(double seconds) {
 std::string speed_words(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
 
 /// A line every few seconds, while it lasts.
-io::StreamOptions stream_options(const Options& options) {
-  io::StreamOptions stream;
-  stream.threads = static_cast<int>(options.maybe_integer("threads").value_or(2));
-  stream.progress = [last = 0.0](const io::StreamProgress& p) mutable {
+io::ConvertOptions stream_options(const Options& options) {
+  io::ConvertOptions stream;
+  stream.threads = static_cast<int>(options.optional_integer("threads").value_or(2));
+  stream.progress = [last = 0.0](const io::ConvertProgress& p) mutable {
     if (p.seconds < last) last = 0;  // a second pass
     if (p.done >= p.total || p.seconds - last < 5) return;
     last = p.seconds;
@@ -116,15 +116,15 @@ io::StreamOptions stream_options(const Options& options) {
 
 /// Attachments with config.json saying what is written.
 void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
-  world.together([&] {
-    for (io::AttachmentText& a : target.attachments)
+  world.run_and_agree([&] {
+    for (io::AuxiliaryFile& a : target.attachments)
       if (a.name == "config.json") a.text = io::config_for_dtype(a.text, dtype);
   });
 }
 
-Shape shape_of(const io::StoredTensor& t) {
+Shape shape_of(const io::TensorEntry& t) {
   if (t.shape.size() > static_cast<std::size_t>(Shape::max_rank))
-    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::shown(t.name).c_str(),
+    throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::quote_name(t.name).c_str(),
                                        t.shape.size(), Shape::max_rank));
   Shape shape;
   for (const std::int64_t extent : t.shape) shape.push_back(extent);
@@ -133,15 +133,15 @@ Shape shape_of(const io::StoredTensor& t) {
 
 /// Every tensor whose name begins with `prefix`, under the rest of its name behind `new_prefix`;
 /// floats as `dtype` if there is one.
-std::vector<io::ConvertTensor> renamed(const io::StoredTensors& stored, const std::string& prefix,
+std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const std::string& prefix,
                                        const std::string& new_prefix, std::optional<DType> dtype) {
   std::vector<io::ConvertTensor> tensors;
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
-    const io::StoredTensor& t = stored.tensors[i];
+    const io::TensorEntry& t = stored.tensors[i];
     if (!t.name.starts_with(prefix)) continue;
     if (!t.known)
       throw Error(ExitCode::data,
-                  strfmt("tensor %s is %s, which cannot be written", io::shown(t.name).c_str(), t.type));
+                  strfmt("tensor %s is %s, which cannot be written", io::quote_name(t.name).c_str(), t.type));
     tensors.push_back({new_prefix + t.name.substr(prefix.size()),
                        dtype && io::is_float(t.dtype) ? *dtype : t.dtype,
                        shape_of(t),
@@ -159,7 +159,7 @@ std::string tensor_prefix(const io::Manifest& manifest) {
 }
 
 /// The same, found in the model: one prefix before every parameter, or "".
-std::string common_prefix(const io::StoredTensors& stored, const std::vector<io::ConvertTensor>& tensors) {
+std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io::ConvertTensor>& tensors) {
   std::optional<std::string> prefix;
   for (const io::ConvertTensor& t : tensors) {
     const std::string& name = stored.tensors[static_cast<std::size_t>(t.slices.front().tensor)].name;
@@ -170,12 +170,12 @@ std::string common_prefix(const io::StoredTensors& stored, const std::vector<io:
   return prefix.value_or("");
 }
 
-io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
   for (const auto& a : checkpoint.manifest().attachments)
     request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
-  const io::StoredTensors stored = io::stored_checkpoint(request.in, checkpoint.manifest());
+  const io::TensorCatalog stored = io::catalog_checkpoint(request.in, checkpoint.manifest());
   return io::convert_to_safetensors(world, stored,
                                     renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype),
                                     request.target, stream);
@@ -184,34 +184,34 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
 /// The directory's small files, on rank 0; config.json on every rank.
 std::string read_attachments(World& world, ConvertRequest& request) {
   std::string config;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    request.target.attachments = io::read_model_attachments(request.in);
+    request.target.attachments = io::read_model_auxiliary_files(request.in);
     config = request.target.attachments.front().text;
   });
-  return world.from_root(config);
+  return world.broadcast(config);
 }
 
-io::StoredTensors open_model(World& world, const std::string& path) {
-  io::StoredTensors stored;
-  world.together([&] { stored = io::stored_safetensors(path); });
+io::TensorCatalog open_model(World& world, const std::string& path) {
+  io::TensorCatalog stored;
+  world.run_and_agree([&] { stored = io::catalog_safetensors(path); });
   return stored;
 }
 
-io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   (void)read_attachments(world, request);
   if (request.dtype) set_config_dtype(world, request.target, *request.dtype);
-  const io::StoredTensors stored = open_model(world, request.in);
+  const io::TensorCatalog stored = open_model(world, request.in);
   return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
 }
 
 /// Tensors that must be copies of parameters: compared to the last element, a share on each rank.
-void check_copies(World& world, const io::StoredTensors& stored, const std::vector<MustEqual>& copies) {
-  for (const MustEqual& copy : copies) {
+void check_copies(World& world, const io::TensorCatalog& stored, const std::vector<TiedCopy>& copies) {
+  for (const TiedCopy& copy : copies) {
     const auto &a = stored.tensors[static_cast<std::size_t>(copy.tensor)],
                &b = stored.tensors[static_cast<std::size_t>(copy.parameter)];
     std::int64_t differ = 0;
-    world.together([&] {
+    world.run_and_agree([&] {
       io::BlockCache cache(stored.files, 4);
       const std::int64_t first = a.numel() * world.rank() / world.size(),
                          last = a.numel() * (world.rank() + 1) / world.size();
@@ -220,16 +220,16 @@ void check_copies(World& world, const io::StoredTensors& stored, const std::vect
     differ = world.sum(differ);
     if (differ > 0)
       throw Error(ExitCode::data,
-                  strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::shown(a.name).c_str(),
-                         io::shown(b.name).c_str(), static_cast<long long>(differ)),
+                  strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::quote_name(a.name).c_str(),
+                         io::quote_name(b.name).c_str(), static_cast<long long>(differ)),
                   {}, "Its config.json says that the two are tied (tie_word_embeddings)");
   }
 }
 
-io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::StreamOptions& stream) {
+io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const models::Model model = models::make(read_attachments(world, request), request.in + "/config.json");
-  const io::StoredTensors stored = open_model(world, request.in);
-  const ModelTensors mapped = tensors_of_model(model, stored, request.in);
+  const io::TensorCatalog stored = open_model(world, request.in);
+  const ModelTensors mapped = match_model_tensors(model, stored, request.in);
   check_copies(world, stored, mapped.copies);
   request.target.max_file_bytes = request.state_file_bytes;
   nlohmann::ordered_json may_differ = {{"made_by", "convert"}};
@@ -251,7 +251,7 @@ std::int64_t peak_bytes() {
 int convert_command(const Call& call, World& world) {
   const Options& options = call.options();
   ConvertRequest request = read_request(options, world);
-  const io::StreamOptions stream = stream_options(options);
+  const io::ConvertOptions stream = stream_options(options);
   const io::ConvertReport report = request.from_native ? native_to_hf(world, request, stream)
                                    : request.to_native ? hf_to_native(world, request, stream)
                                                        : hf_to_hf(world, request, stream);
@@ -260,7 +260,7 @@ int convert_command(const Call& call, World& world) {
   if (request.target.verify)
     log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(),
                      report.verify_seconds, speed_words(bytes, report.verify_seconds).c_str()));
-  if (!report.moved_aside.empty()) log::info("moved     what was there is now " + report.moved_aside);
+  if (!report.backup.empty()) log::info("moved     what was there is now " + report.backup);
   log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
                    static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",
                    human_bytes(bytes).c_str(), report.seconds, speed_words(bytes, report.seconds).c_str(),

@@ -35,7 +35,7 @@ std::string variable(const char* name) {
 Facts facts(World& world) {
   utsname system{};
   ::uname(&system);
-  const MachineMemory memory = machine_memory(), shm = shared_memory();
+  const HostMemory memory = host_memory(), shm = shared_memory();
   const kernels::Bf16Gemm bf16 = kernels::bf16_gemm();
   Facts all = {
       {"version", std::string(program_version()) + " (" + program_commit() + ")"},
@@ -43,8 +43,8 @@ Facts facts(World& world) {
       {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
       {"cpu", cpu_name()},
       {"instruction set", std::string(kernels::name_of(kernels::isa()))},
-      {"cpu bf16", cpu_bf16()},
-      {"bf16 products", bf16.name + (bf16.passed_over.empty() ? "" : " (" + bf16.passed_over + ")")},
+      {"cpu bf16", cpu_bf16_instructions()},
+      {"bf16 products", bf16.name + (bf16.skipped.empty() ? "" : " (" + bf16.skipped + ")")},
       {"mpi", mpi_version() + ", threads " + mpi_thread_level()},
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
       {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "held at one a call"},
@@ -56,11 +56,11 @@ Facts facts(World& world) {
       {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(),
                        world.node_count() == 1 ? "" : "s", name_of(world.topology().transport))}};
   if (world.rank() == 0)  // who speaks
-    for (auto& fact : device_facts()) all.push_back(std::move(fact));
+    for (auto& fact : gpu_info()) all.push_back(std::move(fact));
   return all;
 }
 
-void warn_about(const ThreadShare& share) {
+void warn_about(const ThreadAllocation& share) {
   if (blas_is_serial() && share.threads > 1)
     log::warn(
         22,
@@ -71,7 +71,7 @@ void warn_about(const ThreadShare& share) {
         21,
         "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
         "their own, or lower --threads");
-  const MachineMemory shm = shared_memory();
+  const HostMemory shm = shared_memory();
   if (shm.total < (256u << 20)) {
     log::warn(23, "/dev/shm has " + human_bytes(static_cast<double>(shm.total)) +
                       ": the node transport keeps parameters and gradients there; use --comm mpi, or enlarge it");
@@ -81,11 +81,11 @@ void warn_about(const ThreadShare& share) {
 }  // namespace
 
 int doctor_command(const Call& call, World& world) {
-  const ThreadShare share = share_cores(world, 0);
+  const ThreadAllocation share = allocate_threads(world, 0);
   const Facts known = facts(world);
   const std::vector<std::string> places =
-      world.to_root(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(),
-                           cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
+      world.gather(strfmt("rank %d on %s: cores %s, %d thread%s", world.rank(), world.host().c_str(),
+                          cpu_list(share.cpus).c_str(), share.threads, share.threads == 1 ? "" : "s"));
   if (call.options().flag("json")) {
     nlohmann::ordered_json json;
     for (const auto& [name, value] : known) json[name] = value;

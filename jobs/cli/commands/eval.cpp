@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/inference.hpp"
-#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "runtime/base/log.hpp"
 
@@ -48,7 +48,7 @@ int eval_command(const Call& call, World& world) {
   check_options(options);
   const ModelConfig config = read_model_config(options, &world);
   const models::Model model = models::make(config.text, config.path);
-  const ThreadShare threads = take_cores(options, world);
+  const ThreadAllocation threads = set_rank_threads(options, world);
   plan::RunSpec spec = inference_spec(options, model, world.size(), world.topology(), plan::Purpose::evaluate,
                                       std::numeric_limits<std::int64_t>::max());
   spec.tokens =
@@ -57,7 +57,7 @@ int eval_command(const Call& call, World& world) {
   const RunData data = open_eval_data(options, world, model, spec.tokens, config.directory);
   spec.index_bytes = data.index_bytes();
   if (!json)
-    for (const std::string& tokens : data.tokenised) log::info("tokens    " + tokens);
+    for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
   data.move_index(run->room(plan::index_name));
   if (!json)

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "jobs/cli/session/codec.hpp"
 #include "jobs/cli/session/inference.hpp"
+#include "jobs/cli/session/prompt_tokenizer.hpp"
 #include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "runtime/base/log.hpp"
@@ -31,8 +31,8 @@ class GenerateRun {
   int run() {
     config_ = read_model_config(options_, &world_);
     model_ = models::make(config_.text, config_.path);
-    world_.together([&] { codec_.emplace(open_codec(options_, config_.directory)); });
-    threads_ = take_cores(options_, world_);
+    world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
+    threads_ = set_rank_threads(options_, world_);
     prompts_ = read_prompts(options_, world_);
     make_request();
     plan::RunSpec spec = inference_spec(options_, model_, world_.size(), world_.topology(), plan::Purpose::generate,
@@ -52,12 +52,12 @@ class GenerateRun {
   void make_request() {
     std::size_t longest = 0;
     for (std::size_t i = 0; i < prompts_.size(); ++i) {
-      request_.prompts.push_back(codec_->encode(prompts_[i]));
+      request_.prompts.push_back(prompt_tokenizer_->encode(prompts_[i]));
       check_prompt(i);
       longest = std::max(longest, request_.prompts.back().size());
     }
     const std::int64_t room = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
-    request_.max_new_tokens = options_.maybe_integer("max_new_tokens").value_or(std::min(default_new_tokens, room));
+    request_.max_new_tokens = options_.optional_integer("max_new_tokens").value_or(std::min(default_new_tokens, room));
     if (request_.max_new_tokens > room) {
       throw options_.refuse(
           "max_new_tokens",
@@ -65,7 +65,7 @@ class GenerateRun {
                  static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
           strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(room)));
     }
-    request_.stop = codec_->stop_ids();
+    request_.stop = prompt_tokenizer_->stop_ids();
     request_.sampling = {.temperature = options_.real("temperature"),
                          .top_k = options_.integer("top_k"),
                          .top_p = options_.real("top_p"),
@@ -110,21 +110,21 @@ class GenerateRun {
     return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s",
                   count, count == 1 ? "" : "s", static_cast<long long>(spec.batch.micro_batch),
                   static_cast<long long>(spec.tokens), static_cast<long long>(request_.max_new_tokens), how.c_str(),
-                  codec_->describe().c_str());
+                  prompt_tokenizer_->describe().c_str());
   }
 
   /// The only prompt's next token, on the rank that makes it: rank 0.
   void stream(std::int32_t id) {
     if (!stream_) {
       std::fputs(("\n" + harmless(prompts_[0])).c_str(), stdout);
-      stream_.emplace(*codec_, request_.prompts[0]);
+      stream_.emplace(*prompt_tokenizer_, request_.prompts[0]);
     }
     std::fputs(harmless(stream_->push(id)).c_str(), stdout);
     std::fflush(stdout);
   }
 
   [[nodiscard]] std::string text_of(std::size_t prompt, const infer::Completion& completion) const {
-    Codec::Stream decoder(*codec_, request_.prompts[prompt]);
+    PromptTokenizer::Stream decoder(*prompt_tokenizer_, request_.prompts[prompt]);
     std::string text;
     for (const std::int32_t id : completion.ids) text += decoder.push(id);
     return text + decoder.finish();
@@ -167,9 +167,9 @@ class GenerateRun {
   World& world_;
   ModelConfig config_;
   models::Model model_;
-  ThreadShare threads_;
-  std::optional<Codec> codec_;
-  std::optional<Codec::Stream> stream_;
+  ThreadAllocation threads_;
+  std::optional<PromptTokenizer> prompt_tokenizer_;
+  std::optional<PromptTokenizer::Stream> stream_;
   std::vector<std::string> prompts_;
   infer::GenerateRequest request_;
 };

@@ -7,14 +7,14 @@
 #include <regex>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/config/json_file.hpp"
 #include "io/data/token_file.hpp"
-#include "io/inspect/measure.hpp"
+#include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/sandbox.hpp"
+#include "io/inspect/tensor_stats.hpp"
 #include "io/model/safetensors_index.hpp"
 #include "jobs/cli/commands/commands.hpp"
-#include "jobs/cli/session/output.hpp"
+#include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
@@ -33,7 +33,7 @@ struct InspectRequest {
 struct Findings {
   std::vector<std::pair<std::string, std::string>> lines;  // title, words
   Json json = Json::object();
-  io::StoredTensors stored;
+  io::TensorCatalog stored;
 };
 
 std::optional<std::regex> pattern_of(const Options& options) {
@@ -47,12 +47,12 @@ std::optional<std::regex> pattern_of(const Options& options) {
 }
 
 /// "world 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
-std::string words_of(const Json& object, const char* between = " | ") {
+std::string text_of(const Json& object, const char* between = " | ") {
   std::string text;
   for (const auto& [key, value] : object.items()) {
     if (value.is_array() || value.empty() || value == "") continue;
     text += (text.empty() ? "" : between) + key + " ";
-    text += value.is_object()   ? "{" + words_of(value, ", ") + "}"
+    text += value.is_object()   ? "{" + text_of(value, ", ") + "}"
             : value.is_string() ? value.get<std::string>()
                                 : value.dump();
   }
@@ -60,7 +60,7 @@ std::string words_of(const Json& object, const char* between = " | ") {
 }
 
 /// What of a manifest's `may_differ` says where the ranks were, and the rest.
-std::pair<Json, Json> place_and_rest(const Json& may_differ) {
+std::pair<Json, Json> split_run_metadata(const Json& may_differ) {
   std::pair<Json, Json> parts{Json::object(), Json::object()};
   for (const auto& [key, value] : may_differ.items()) {
     const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" ||
@@ -87,7 +87,7 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   const Json training = Json::parse(manifest.training), may_differ = Json::parse(manifest.may_differ);
   std::uint64_t bytes = 0;
   for (const auto& f : manifest.files) bytes += f.bytes;
-  const auto [place, rest] = place_and_rest(may_differ);
+  const auto [place, rest] = split_run_metadata(may_differ);
   std::string attachments;
   for (const auto& a : manifest.attachments) attachments += (attachments.empty() ? "" : ", ") + a.name;
   findings.lines = {
@@ -95,9 +95,9 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
       {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
       {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
       {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
-      {"saved on", words_of(place)},
-      {"saved by", words_of(rest)},
-      {"training", words_of(training)},
+      {"saved on", text_of(place)},
+      {"saved by", text_of(rest)},
+      {"training", text_of(training)},
       {"with it", attachments.empty() ? "-" : attachments}};
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
@@ -107,17 +107,17 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   findings.json["training"] = training;
   for (const auto& f : manifest.files) findings.json["files"].push_back({{"name", f.name}, {"bytes", f.bytes}});
   for (const auto& a : manifest.attachments) findings.json["attachments"].push_back(a.name);
-  findings.stored = io::stored_checkpoint(directory, manifest);
+  findings.stored = io::catalog_checkpoint(directory, manifest);
 }
 
 void describe_safetensors(const std::string& path, Findings& findings) {
-  findings.stored = io::stored_safetensors(path);
+  findings.stored = io::catalog_safetensors(path);
   std::vector<std::string> metadata;
-  for (const io::StoredFile& file : findings.stored.files) {
+  for (const io::CatalogFile& file : findings.stored.files) {
     findings.json["files"].push_back({{"name", file.path}, {"bytes", file.state.bytes}});
     const io::SafetensorsFile opened(file.path);
     for (const auto& [key, value] : opened.metadata()) {
-      const std::string entry = io::shown(key) + ": " + io::shown(value);
+      const std::string entry = io::quote_name(key) + ": " + io::quote_name(value);
       if (std::ranges::find(metadata, entry) == metadata.end()) metadata.push_back(entry);  // shards say the same
     }
     if (findings.stored.files.size() == 1) findings.json["metadata"] = opened.metadata();
@@ -128,12 +128,12 @@ void describe_safetensors(const std::string& path, Findings& findings) {
 }
 
 void describe_hdf5(const std::string& path, Findings& findings) {
-  const io::Hdf5Catalogue catalogue = io::read_hdf5_contained(path);
+  const io::Hdf5Contents catalogue = io::read_hdf5_sandboxed(path);
   for (const auto& a : catalogue.attributes) {
     findings.lines.emplace_back(a.name, a.text.empty() ? std::to_string(a.number) : a.text);
     findings.json["attributes"][a.name] = a.text.empty() ? Json(a.number) : Json(a.text);
   }
-  findings.stored = io::stored_hdf5(path, catalogue.datasets);
+  findings.stored = io::catalog_hdf5(path, catalogue.datasets);
 }
 
 void describe_tokens(const std::string& path, const InspectRequest& request, Findings& findings) {
@@ -157,7 +157,7 @@ Json json_of(const io::TensorStats& s) {
           {"inf", s.infinities}};
 }
 
-std::string words_of(const io::TensorStats& s) {
+std::string text_of(const io::TensorStats& s) {
   const std::string odd = (s.nans > 0 ? strfmt("  %lld NaN", static_cast<long long>(s.nans)) : "") +
                           (s.infinities > 0 ? strfmt("  %lld Inf", static_cast<long long>(s.infinities)) : "");
   if (s.finite() == 0) return "  no finite element" + odd;
@@ -168,26 +168,26 @@ std::string words_of(const io::TensorStats& s) {
 void list_tensors(const InspectRequest& request, Findings& findings) {
   io::BlockCache cache(findings.stored.files, 4);
   std::size_t width = 4;
-  const auto wanted = [&](const io::StoredTensor& t) {
+  const auto wanted = [&](const io::TensorEntry& t) {
     return !request.grep || std::regex_search(t.name, *request.grep);
   };
-  for (const io::StoredTensor& t : findings.stored.tensors)
+  for (const io::TensorEntry& t : findings.stored.tensors)
     if (wanted(t)) width = std::max(width, std::min<std::size_t>(t.name.size(), 64));
   std::int64_t count = 0, elements = 0;
   std::uint64_t bytes = 0;
-  for (const io::StoredTensor& t : findings.stored.tensors) {
+  for (const io::TensorEntry& t : findings.stored.tensors) {
     if (!wanted(t)) continue;
     ++count;
     elements += t.numel();
     bytes += t.bytes;
-    const std::string name = io::shown(t.name);
+    const std::string name = io::quote_name(t.name);
     std::string line = strfmt("  %-*s  %-7s %12s  ", static_cast<int>(width), name.substr(1, name.size() - 2).c_str(),
                               t.type, human_bytes(static_cast<double>(t.bytes)).c_str()) +
                        io::shape_text(t.shape);
     Json entry = {{"name", t.name}, {"dtype", t.type}, {"shape", t.shape}, {"bytes", t.bytes}};
-    if (request.stats && io::measurable(t)) {
+    if (request.stats && io::is_numeric(t)) {
       const io::TensorStats stats = io::measure(t, cache, 0, t.numel());
-      line += words_of(stats);
+      line += text_of(stats);
       entry["stats"] = json_of(stats);
     }
     if (request.json) findings.json["tensors"].push_back(std::move(entry));
@@ -200,13 +200,13 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
-  const io::Located located = io::recognise(path);
+  const io::LocatedPath located = io::recognise(path);
   Findings findings;
   findings.json["path"] = located.path;
   findings.json["kind"] = io::name_of(located.kind);
-  const bool tokens = located.kind == io::StoredKind::tokens;
-  if (located.kind == io::StoredKind::checkpoint) describe_checkpoint(located.path, findings);
-  else if (located.kind == io::StoredKind::hdf5) describe_hdf5(located.path, findings);
+  const bool tokens = located.kind == io::PathKind::tokens;
+  if (located.kind == io::PathKind::checkpoint) describe_checkpoint(located.path, findings);
+  else if (located.kind == io::PathKind::hdf5) describe_hdf5(located.path, findings);
   else if (tokens) describe_tokens(located.path, request, findings);
   else describe_safetensors(located.path, findings);
   if (!request.json) {

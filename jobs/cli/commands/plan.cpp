@@ -4,8 +4,8 @@
 
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/report.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/device_limits.hpp"
 
@@ -124,12 +124,12 @@ void print_device(const plan::RunPlan& plan) {
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
   const plan::DeviceLimits& limits = plan::h200;
-  const plan::LeastTime least = plan::least_time(plan, limits);
+  const plan::MinimumStepTime least = plan::minimum_step_time(plan, limits);
   log::info(strfmt(
       "limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
       "traffic for states",
       limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
-      least.products_s, least.states_s));
+      least.gemm_s, least.states_s));
 }
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
@@ -229,7 +229,7 @@ int plan_command(const Call& call) {
   choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   topology.staged = on_device && options.text("comm") == "mpi";
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
-  topology.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(world));
+  topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
   return print_plan({options, nullptr, world, topology, 0});
 }

@@ -5,7 +5,7 @@
 #include "io/data/dataset.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/values.hpp"
-#include "jobs/cli/session/text.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -53,7 +53,7 @@ int tokenize_command(const Call& call, World& world) {
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
   std::unique_ptr<io::Corpus> corpus;
   std::optional<std::int32_t> eos;
-  world.together([&] {
+  world.run_and_agree([&] {
     eos = document_end(options, *tokenizer);
     corpus = std::make_unique<io::Corpus>(options.list("dataset"));
   });
@@ -73,7 +73,7 @@ int tokenize_command(const Call& call, World& world) {
                    bytes / static_cast<double>(report.tokens), 8 * report.width, seconds) +
             human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) +
             (world.size() == 1 ? " rank | " : " ranks | ") + path);
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer, eos);
   });
   return static_cast<int>(ExitCode::ok);

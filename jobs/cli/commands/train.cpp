@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file/file.hpp"
-#include "io/model/companions.hpp"
-#include "io/model/model_file.hpp"
+#include "io/model/auxiliary_files.hpp"
+#include "io/model/model_io.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/precision.hpp"
-#include "jobs/cli/session/requests.hpp"
+#include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
@@ -22,13 +22,13 @@ namespace tessera::jobs {
 
 void TrainRun::prepare() {
   check_options(options_);
-  check_device_choices(options_, world_);
+  check_gpu_choices(options_, world_);
   (void)TimeLimit(options_, call_.started);  // throws now, and not after the run's directory is made
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not built: " + model_.dropout + " in the model's config.json; training at 0");
-  threads_ = take_cores(options_, world_);
+  threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
@@ -36,7 +36,7 @@ void TrainRun::prepare() {
                           "Use it with at most 4096 tokens");
   }
   if (!options_.flag("from_scratch")) {
-    world_.together([&] {
+    world_.run_and_agree([&] {
       const std::string file = config_.directory + "/" + io::model_file_name;
       const auto is_there = [&](const char* name) { return std::filesystem::exists(config_.directory + "/" + name); };
       if (world_.rank() == 0 && !is_there(io::model_file_name) && !is_there(io::index_file_name) &&
@@ -71,7 +71,7 @@ void TrainRun::prepare() {
   trainer_options_.lr = lr_schedule(options_, length_.total_steps);
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
   // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
-  world_.agree("options", options_.json());
+  world_.require_equal("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
   // Asked now for bf16 on the host, so that what it warns of (W030) comes before the first step.
   const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
@@ -79,7 +79,7 @@ void TrainRun::prepare() {
   if (trainer_options_.run.strategy.policy.reproducible)
     build += strfmt(", %s, %d threads a rank, ", kernels::name_of(kernels::isa()), kernels::threads()) +
              kernels::blas_version() + bf16;
-  world_.agree("the build", build);
+  world_.require_equal("the build", build);
 }
 
 void TrainRun::check_memory() {
@@ -92,15 +92,17 @@ void TrainRun::start() {
   const bool on_device = world_.device() != host_device;
   const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
   // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
-  sgemm_gflops_ = on_device ? 1e-9 * plan::h200.flops(dtype) * world_.size()
-                            : quick_limit(world_, model_,
-                                          trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  sgemm_gflops_ =
+      on_device
+          ? 1e-9 * plan::h200.flops(dtype) * world_.size()
+          : quick_gemm_peak(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
   if (!resume()) read_parameters();
   const std::int64_t rehearsed = length_.next(0, trainer_options_.run.batch.global_batch);
-  choices_ = rehearse_choices({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), rehearsed}});
+  kernel_choices_ =
+      choose_gpu_kernels({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), rehearsed}});
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
     throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
   }
@@ -122,7 +124,7 @@ void TrainRun::read_parameters() {
 }
 
 void TrainRun::lock() {
-  world_.together([&] {
+  world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
     io::make_directories(options_.text("output_dir"));
     lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
@@ -163,18 +165,19 @@ bool TrainRun::resume() {
 }
 
 void TrainRun::save_checkpoints() {
-  Checkpoints::Parts parts{.options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
-  world_.together([&] {
+  CheckpointManager::Parts parts{
+      .options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
+  world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
     parts.attachments = {{"config.json", config_.text}};
     if (!config_.directory.empty())
-      for (auto& a : io::read_companions(config_.directory)) parts.attachments.push_back(std::move(a));
+      for (auto& a : io::read_auxiliary_files(config_.directory)) parts.attachments.push_back(std::move(a));
   });
   parts.data = data_identity_;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;
-  checkpoints_ = std::make_unique<Checkpoints>(std::move(parts));
+  checkpoint_manager_ = std::make_unique<CheckpointManager>(std::move(parts));
 }
 
 std::string TrainRun::run_json() const {
@@ -207,10 +210,10 @@ std::string TrainRun::run_json() const {
 }
 
 void TrainRun::announce() {
-  hosts_ = world_.to_root(world_.host());
+  hosts_ = world_.gather(world_.host());
   std::sort(hosts_.begin(), hosts_.end());
   hosts_.erase(std::unique(hosts_.begin(), hosts_.end()), hosts_.end());
-  world_.together([&] {
+  world_.run_and_agree([&] {
     output_->write("args.json", options_.json());
     output_->write("run.json", run_json());
   });
@@ -226,9 +229,9 @@ void TrainRun::announce() {
        .sgemm_gflops = sgemm_gflops_,
        .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
        .memory_limit = memory_limit_,
-       .choices = choices_,
+       .choices = kernel_choices_,
        .output = output_->path(),
-       .foreign = &options_.foreign});
+       .external_keys = &options_.external_keys});
   for (const std::string& line : lines) log::info(line);
   if (!resumed_.empty()) log::info(resumed_);
 }
@@ -250,7 +253,7 @@ int TrainRun::run() {
     if (!loop()) return stopped_early();
     finish();
   } catch (const Error& error) {
-    // Divergence and what `together` agreed on come on every rank; a late or dead peer does not.
+    // Divergence and what `run_and_agree` agreed on come on every rank; a late or dead peer does not.
     if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail();
     throw;
   } catch (...) {

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "jobs/cli/commands/commands.hpp"
-#include "jobs/cli/session/checkpoints.hpp"
+#include "jobs/cli/session/checkpoint_manager.hpp"
 #include "jobs/cli/session/host_info.hpp"
-#include "jobs/cli/session/output.hpp"
-#include "jobs/cli/session/report.hpp"
+#include "jobs/cli/session/log_lines.hpp"
+#include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup.hpp"
 
 namespace tessera::jobs {
@@ -50,7 +50,7 @@ class TrainRun {
   models::Model model_;
   RunData data_;
   RunLength length_;
-  ThreadShare threads_;
+  ThreadAllocation threads_;
   train::TrainerOptions trainer_options_;
   std::uint64_t memory_limit_ = 0, baseline_pss_ = 0;
   double sgemm_gflops_ = 0;
@@ -58,12 +58,12 @@ class TrainRun {
   std::unique_ptr<train::Trainer> trainer_;
   std::unique_ptr<io::DirectoryLock> lock_;  // rank 0 only
   std::unique_ptr<RunDirectory> output_;
-  std::unique_ptr<Checkpoints> checkpoints_;
+  std::unique_ptr<CheckpointManager> checkpoint_manager_;
   DataIdentity data_identity_;
   Progress progress_;
   std::int64_t first_step_ = 0;  // steps done before this process
   std::string resumed_;          // the line that says so
-  std::string choices_;          // of a run on devices
+  std::string kernel_choices_;   // of a run on devices
   std::string run_directory_;    // to go on in
   std::vector<Candidate> candidates_;
   std::vector<std::string> hosts_;  // rank 0 only

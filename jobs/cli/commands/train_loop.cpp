@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/trace.hpp"
@@ -28,11 +28,11 @@ bool TrainRun::loop() {
   while (progress_.step < length_.total_steps) {
     const train::StepReport report = one_step();
     const std::int64_t done = progress_.step;
-    if (checkpoints_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
+    if (checkpoint_manager_->after_step(report, progress_, progress_.samples % length_.samples == 0)) return false;
     if (data_.validation != nullptr && eval_steps > 0 && done % eval_steps == 0 && done != length_.total_steps)
       (void)evaluate(done);
   }
-  checkpoints_->finish(progress_);
+  checkpoint_manager_->finish(progress_);
   return true;
 }
 
@@ -102,11 +102,11 @@ void TrainRun::log_step(const train::StepReport& report) {
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;
     for (const std::string& hash :
-         world_.to_root(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
+         world_.gather(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
       all += hash;
     json.text("state_hash", strfmt("%016llx", static_cast<unsigned long long>(hash64(all))));
   }
-  world_.together([&] { output_->log(json); });
+  world_.run_and_agree([&] { output_->log(json); });
   interval_ = {};
   logged_ = report.step;
 }
@@ -117,14 +117,14 @@ void TrainRun::trace(std::int64_t) {
   const bool wanted =
       ranks.empty() || std::find(ranks.begin(), ranks.end(), std::to_string(world_.rank())) != ranks.end();
   const std::string directory = options_.has("trace_dir") ? options_.text("trace_dir") : output_->file("trace");
-  world_.together([&] {
+  world_.run_and_agree([&] {
     std::error_code error;
     if (world_.rank() == 0) std::filesystem::create_directories(directory, error);
     if (error)
       throw Error(ExitCode::data, "cannot make the directory for traces: " + error.message(), directory,
                   "Choose another --trace_dir");
   });
-  world_.together([&] {
+  world_.run_and_agree([&] {
     if (!wanted) return;
     io::write_text(directory + strfmt("/rank-%05d.json", world_.rank()),
                    chrome_trace(spans, world_.rank(), world_.size(), world_.host(),
@@ -154,7 +154,7 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
       .integer("global_step", done)
       .integer("max_steps", length_.total_steps)
       .number("eval_runtime", report.seconds);
-  world_.together([&] { output_->log(json); });
+  world_.run_and_agree([&] { output_->log(json); });
   return report;
 }
 
@@ -197,7 +197,7 @@ void TrainRun::finish() {
   if (data_.validation != nullptr) last = evaluate(length_.total_steps);
   if (options_.text("baseline") == "bigram") {
     std::string line;
-    world_.together([&] {
+    world_.run_and_agree([&] {
       if (world_.rank() != 0) return;
       const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
       line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s",
@@ -218,7 +218,7 @@ void TrainRun::finish() {
                     trainer_->plan().layout, shards, trainer_->writes_shards(),
                     {.max_shard_bytes = options_.bytes("max_shard_size"), .companions = config_.directory});
   }
-  world_.together([&] {
+  world_.run_and_agree([&] {
     if (world_.rank() == 0) output_->status("completed");
   });
   log::info(strfmt(
@@ -229,7 +229,7 @@ void TrainRun::finish() {
 }
 
 int TrainRun::stopped_early() {
-  world_.together([&] {
+  world_.run_and_agree([&] {
     if (world_.rank() == 0) output_->status("preempted");
   });
   log::info(strfmt("stopped %lld/%lld | the checkpoint is saved: start again with --resume_from_checkpoint auto | %s",

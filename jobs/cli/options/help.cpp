@@ -1,7 +1,7 @@
 // Help and the JSON schema.
 #include <nlohmann/json.hpp>
 
-#include "jobs/cli/options/render.hpp"
+#include "jobs/cli/options/docs_generator.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "runtime/base/error.hpp"
 
@@ -29,7 +29,7 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
 
 std::string details(const OptionSpec& spec) {
   std::string text = std::string("type ") + name_of(spec.type);
-  if (spec.fallback[0] != '\0') text += std::string("; default ") + spec.fallback;
+  if (spec.default_value[0] != '\0') text += std::string("; default ") + spec.default_value;
   std::string aliases;
   for (const std::string& alias : split_words(spec.aliases, ' '))
     aliases += (aliases.empty() ? "" : ", ") + ("--" + alias);
@@ -53,8 +53,9 @@ std::string options_text(unsigned commands, bool all) {
     }
     const std::string head = std::string("  --") + spec.name + value_words(spec);
     std::string help = spec.help;
-    if (!all && spec.fallback[0] != '\0' && spec.type != Type::flag) help += std::string(" [") + spec.fallback + "]";
-    if (!all && spec.type == Type::flag && std::string(spec.fallback) == "true") help += " [true]";
+    if (!all && spec.default_value[0] != '\0' && spec.type != Type::flag)
+      help += std::string(" [") + spec.default_value + "]";
+    if (!all && spec.type == Type::flag && std::string(spec.default_value) == "true") help += " [true]";
     if (head.size() < 34) {
       std::string body = wrap(help, 36, 120);
       body.replace(0, head.size(), head);
@@ -98,7 +99,7 @@ std::string json_schema() {
       case Type::flag: entry["type"] = "boolean"; break;
       case Type::integer: entry["type"] = "integer"; break;
       case Type::real: entry["type"] = "number"; break;
-      case Type::texts:
+      case Type::repeated_text:
       case Type::list: entry["type"] = "array", entry["items"] = {{"type", "string"}}; break;
       case Type::choice: entry["enum"] = split_words(spec.words, '|'); break;
       case Type::size:
@@ -109,7 +110,7 @@ std::string json_schema() {
     entry["description"] = spec.help;
     if (spec.least > -1e300) entry["minimum"] = spec.least;
     if (spec.most < 1e300) entry["maximum"] = spec.most;
-    if (spec.fallback[0] != '\0') entry["default"] = spec.fallback;
+    if (spec.default_value[0] != '\0') entry["default"] = spec.default_value;
     if (spec.status == Status::not_built)
       entry["$comment"] =
           std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");

@@ -8,7 +8,7 @@
 
 namespace tessera::jobs {
 
-const char* const shape_words =
+const char* const model_preset_names =
     "gpt2|gpt2-medium|gpt2-large|gpt2-xl|small|"
     "llama-3.2-1b|llama-3.2-3b|llama-3.1-8b|llama-3.1-70b|"
     "qwen2.5-0.5b|qwen2.5-1.5b|qwen2.5-3b|qwen2.5-7b|qwen2.5-14b|qwen2.5-32b|qwen2.5-72b|"
@@ -18,23 +18,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Gpt2Shape {
+struct Gpt2Preset {
   const char* name;
   int layers, hidden, heads, vocab, positions;
 };
-constexpr Gpt2Shape gpt2_shapes[] = {{"gpt2", 12, 768, 12, 50257, 1024},
-                                     {"gpt2-medium", 24, 1024, 16, 50257, 1024},
-                                     {"gpt2-large", 36, 1280, 20, 50257, 1024},
-                                     {"gpt2-xl", 48, 1600, 25, 50257, 1024},
-                                     {"small", 6, 384, 6, 256, 1024}};
+constexpr Gpt2Preset gpt2_presets[] = {{"gpt2", 12, 768, 12, 50257, 1024},
+                                       {"gpt2-medium", 24, 1024, 16, 50257, 1024},
+                                       {"gpt2-large", 36, 1280, 20, 50257, 1024},
+                                       {"gpt2-xl", 48, 1600, 25, 50257, 1024},
+                                       {"small", 6, 384, 6, 256, 1024}};
 
-struct DecoderShape {
+struct DecoderPreset {
   const char *name, *family;
   int layers, hidden, inner, heads, kv_heads, head_dim, vocab, positions;
   bool tied;
   double theta, eps;
 };
-constexpr DecoderShape decoder_shapes[] = {
+constexpr DecoderPreset decoder_presets[] = {
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 5e5, 1e-5},
     {"llama-3.2-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, true, 5e5, 1e-5},
     {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 5e5, 1e-5},
@@ -55,7 +55,7 @@ constexpr DecoderShape decoder_shapes[] = {
     {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6, 1e-6},
     {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5}};
 
-std::string config_of(const Gpt2Shape& shape) {
+std::string config_of(const Gpt2Preset& shape) {
   return strfmt(
       "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": %d, "
       "\"n_head\": %d, "
@@ -73,7 +73,7 @@ const char* architecture(const std::string& family) {
 }
 
 /// What only this family's files say.
-void add_family_keys(const DecoderShape& shape, Json& json) {
+void add_family_keys(const DecoderPreset& shape, Json& json) {
   const std::string family = shape.family;
   if (family == "llama")
     json["rope_scaling"] = {{"rope_type", "llama3"},
@@ -92,7 +92,7 @@ void add_family_keys(const DecoderShape& shape, Json& json) {
   }
 }
 
-std::string config_of(const DecoderShape& shape) {
+std::string config_of(const DecoderPreset& shape) {
   Json json;
   json["architectures"] = {architecture(shape.family)};
   json["model_type"] = shape.family;
@@ -108,12 +108,12 @@ std::string config_of(const DecoderShape& shape) {
 
 }  // namespace
 
-std::string shape_config(const std::string& word) {
-  for (const Gpt2Shape& shape : gpt2_shapes)
+std::string model_preset_config(const std::string& word) {
+  for (const Gpt2Preset& shape : gpt2_presets)
     if (word == shape.name) return config_of(shape);
-  for (const DecoderShape& shape : decoder_shapes)
+  for (const DecoderPreset& shape : decoder_presets)
     if (word == shape.name) return config_of(shape);
-  std::string known = shape_words;
+  std::string known = model_preset_names;
   std::replace(known.begin(), known.end(), '|', ' ');
   throw Error(ExitCode::usage, "no built-in shape \"" + word + "\"", "--shape", "Shapes: " + known);
 }

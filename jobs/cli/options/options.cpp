@@ -68,7 +68,7 @@ std::string standard_word(const OptionSpec& spec, const std::string& item, const
 Options::Options() {
   for (const OptionSpec& spec : option_table()) {
     Value value;
-    if (spec.fallback[0] != '\0') value.items.emplace_back(spec.fallback);
+    if (spec.default_value[0] != '\0') value.items.emplace_back(spec.default_value);
     values_.emplace(spec.name, std::move(value));
   }
 }
@@ -79,7 +79,7 @@ const Value& Options::value(const char* name) const {
   return found->second;
 }
 
-bool Options::given(const char* name) const { return value(name).source.layer > layer::fallback; }
+bool Options::given(const char* name) const { return value(name).source.layer > layer::default_value; }
 
 std::string Options::text(const char* name) const {
   const Value& found = value(name);
@@ -94,7 +94,7 @@ std::int64_t Options::integer(const char* name) const {
   return *number;
 }
 
-std::optional<std::int64_t> Options::maybe_integer(const char* name) const {
+std::optional<std::int64_t> Options::optional_integer(const char* name) const {
   if (!has(name)) return std::nullopt;
   return integer(name);
 }
@@ -123,7 +123,7 @@ Error Options::refuse(const char* name, const std::string& what, const std::stri
 
 void Options::check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source) {
   for (const std::string& item : items) {
-    const std::string expected = why_not(spec, item);
+    const std::string expected = value_error(spec, item);
     const std::vector<std::string> fine = split_words(spec.fine, '|');
     const bool asks_nothing = std::find(fine.begin(), fine.end(), canonical_spelling(item)) != fine.end();
     if (spec.status == Status::not_built && !asks_nothing) not_built(spec, item, source);
@@ -139,7 +139,7 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
     const std::string near = suggestion(name, option_names());
     throw Error(ExitCode::usage, "unknown option " + name, source.text, near.empty() ? "See --help-all" : near);
   }
-  const bool many = spec->type == Type::list || spec->type == Type::texts;
+  const bool many = spec->type == Type::list || spec->type == Type::repeated_text;
   if (!many && items.size() != 1) {
     throw Error(ExitCode::usage,
                 "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()), source.text,
@@ -156,7 +156,7 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   for (std::string& item : items) {
     if (spec->status != Status::not_built) item = standard_word(*spec, item, source);
   }
-  if (spec->status == Status::no_effect && items.front() != spec->fallback) {
+  if (spec->status == Status::no_effect && items.front() != spec->default_value) {
     without_effect.push_back("--" + std::string(spec->name) + " has no effect: " + spec->help + " [" + source.text +
                              "]");
   }
@@ -194,7 +194,7 @@ std::string Options::json() const {
     if ((spec.commands & for_runs) == 0) continue;
     const Value& found = value(spec.name);
     nlohmann::ordered_json entry;
-    if (spec.type == Type::list || spec.type == Type::texts) entry["value"] = found.items;
+    if (spec.type == Type::list || spec.type == Type::repeated_text) entry["value"] = found.items;
     else if (found.items.empty()) entry["value"] = nullptr;
     else if (spec.type == Type::flag && parse_flag(found.items[0])) entry["value"] = *parse_flag(found.items[0]);
     else if (spec.type == Type::integer && parse_integer(found.items[0]))

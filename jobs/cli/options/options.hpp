@@ -17,11 +17,11 @@ namespace tessera::jobs {
 
 /// Layers as numbers; configuration files take layer::file, layer::file + 1, …
 namespace layer {
-inline constexpr int fallback = 0, preset = 1, file = 2, environment = 1000, command_line = 1001;
+inline constexpr int default_value = 0, preset = 1, file = 2, environment = 1000, command_line = 1001;
 }  // namespace layer
 
 struct Source {
-  int layer = layer::fallback;
+  int layer = layer::default_value;
   std::string text = "default";  // "command line", "run.yaml:3", "environment TESSERA_SEED", "preset zero3", "default"
 };
 
@@ -31,7 +31,7 @@ struct Value {
 };
 
 /// A key of another tool's configuration and what became of it.
-struct ForeignKey {
+struct ExternalKey {
   std::string where, key;  // "accelerate.yaml:7", "fsdp_config.fsdp_sharding_strategy"
   std::string verdict;     // "used", "mapped to sharding_strategy FULL_SHARD", "ignored: the launcher decides"
 };
@@ -52,7 +52,7 @@ class Options {
   [[nodiscard]] const std::vector<std::string>& list(const char* name) const { return value(name).items; }
   [[nodiscard]] std::uint64_t bytes(const char* name) const;
   [[nodiscard]] double seconds(const char* name) const;
-  [[nodiscard]] std::optional<std::int64_t> maybe_integer(const char* name) const;
+  [[nodiscard]] std::optional<std::int64_t> optional_integer(const char* name) const;
   [[nodiscard]] const Value& value(const char* name) const;
 
   /// An Error (usage) about this option's value: "WHAT [--name: source]. TO DO".
@@ -74,7 +74,7 @@ class Options {
   [[nodiscard]] std::string json() const;
 
   unsigned commands = for_all;              // of the command at hand
-  std::vector<ForeignKey> foreign;          // keys of other tools met in files
+  std::vector<ExternalKey> external_keys;   // keys of other tools met in files
   std::vector<std::string> without_effect;  // options that were accepted and change nothing, with their source
 
  private:
@@ -82,7 +82,7 @@ class Options {
     std::string word, option;  // canonical strategy word; what claimed it
     Source source;
   };
-  friend class Blocks;
+  friend class ConfigFileReader;
   void claim(const std::string& option, const std::string& given_word, const Source& source);
   void check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source);
   /// Handles options that stand for others; true if `spec` is one.
@@ -107,9 +107,10 @@ struct Invocation {
 /// Aliases,
 /// '-', booleans with and without a word, "--no-x", lists are resolved. Throws Error (usage): unknown names, missing
 /// values.
-[[nodiscard]] std::vector<std::string> normalise(const std::vector<std::string>& arguments, unsigned commands);
+[[nodiscard]] std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments,
+                                                           unsigned commands);
 
 /// Canonical strategy word ("zero3", "hybrid_shard", …) of any tool's spelling; "" if it is none.
-[[nodiscard]] std::string strategy_word(const std::string& word);
+[[nodiscard]] std::string canonical_strategy(const std::string& word);
 
 }  // namespace tessera::jobs

@@ -89,7 +89,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     result.options.commands = command->bit;
     rest.erase(rest.begin());
   }
-  const po::variables_map map = parse_tokens(normalise(rest, result.options.commands));
+  const po::variables_map map = parse_tokens(canonical_arguments(rest, result.options.commands));
 
   const std::vector<std::string> operands =
       map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
@@ -109,7 +109,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (name == "operand") continue;
     std::vector<std::string> items = value.as<std::vector<std::string>>();
     const OptionSpec* spec = find_option(name);
-    if (spec->type != Type::list && spec->type != Type::texts)
+    if (spec->type != Type::list && spec->type != Type::repeated_text)
       items.erase(items.begin(), items.end() - 1);  // the last one counts
     result.options.assign(name, std::move(items), {layer::command_line, "command line"});
   }

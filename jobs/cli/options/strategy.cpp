@@ -5,7 +5,7 @@
 
 namespace tessera::jobs {
 
-std::string strategy_word(const std::string& word) {
+std::string canonical_strategy(const std::string& word) {
   static const std::map<std::string, std::string> words = {
       {"zero0", "zero0"},
       {"no_shard", "zero0"},
@@ -41,7 +41,7 @@ bool compatible(const std::string& a, const std::string& b, std::string& joined)
 }  // namespace
 
 void Options::claim(const std::string& option, const std::string& given_word, const Source& source) {
-  std::string word = strategy_word(given_word);
+  std::string word = canonical_strategy(given_word);
   if (word.empty()) {
     static const std::vector<std::string> names = {
         "zero0",         "zero1",      "zero2",        "zero3", "ddp",    "no_shard",          "fsdp2",

@@ -11,16 +11,16 @@
 namespace tessera::jobs {
 
 enum class Type : unsigned char {
-  flag,      // --x, --x true|True|1|yes|on, --no-x
-  integer,   // 64 bits
-  real,      // double
-  text,      // anything
-  texts,     // any number of them: the option is given again for each
-  choice,    // one of `words`
-  list,      // words by spaces or commas
-  size,      // bytes: 512MiB, 5GB, 4096
-  duration,  // seconds: 90, 90s, 1h30m
-  range,     // steps A:B, both included, 1-based
+  flag,           // --x, --x true|True|1|yes|on, --no-x
+  integer,        // 64 bits
+  real,           // double
+  text,           // anything
+  repeated_text,  // any number of them: the option is given again for each
+  choice,         // one of `words`
+  list,           // words by spaces or commas
+  size,           // bytes: 512MiB, 5GB, 4096
+  duration,       // seconds: 90, 90s, 1h30m
+  range,          // steps A:B, both included, 1-based
 };
 [[nodiscard]] const char* name_of(Type type);
 
@@ -55,8 +55,8 @@ struct OptionSpec {
   const char* name;          // canonical: lower case, '_'
   const char* aliases = "";  // separated by blanks
   Type type = Type::text;
-  const char* fallback = "";  // default, as text; "": none
-  const char* words = "";     // choice: "a|b|c"; else what help shows for the value
+  const char* default_value = "";  // default, as text; "": none
+  const char* words = "";          // choice: "a|b|c"; else what help shows for the value
   const char* group = "";
   const char* help = "";
   const char* matches = "";  // the word of ms-swift, accelerate/FSDP or DeepSpeed that means the same

@@ -135,7 +135,7 @@ std::optional<StepRange> parse_range(const std::string& text) {
   return StepRange{*first, *last};
 }
 
-std::string why_not(const OptionSpec& spec, const std::string& text) {
+std::string value_error(const OptionSpec& spec, const std::string& text) {
   switch (spec.type) {
     case Type::flag: return parse_flag(text) ? "" : "true or false";
     case Type::integer: {
@@ -163,7 +163,7 @@ std::string why_not(const OptionSpec& spec, const std::string& text) {
       for (const char c : words) spaced += c == '|' ? std::string(", ") : std::string(1, c);
       return "one of " + spaced;
     }
-    case Type::texts:
+    case Type::repeated_text:
     case Type::text:
     case Type::list: return "";
   }

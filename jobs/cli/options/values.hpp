@@ -26,7 +26,7 @@ struct StepRange {
 [[nodiscard]] std::optional<StepRange> parse_range(const std::string& text);
 
 /// "" if `text` is a value of the option; else what was expected ("an integer, at least 1").
-[[nodiscard]] std::string why_not(const OptionSpec& spec, const std::string& text);
+[[nodiscard]] std::string value_error(const OptionSpec& spec, const std::string& text);
 
 /// "16.0 MiB", "3.72 GiB"; "131.1M", "18.2k"; "00:02:31".
 [[nodiscard]] std::string human_bytes(double bytes);

@@ -7,7 +7,7 @@
 #include "io/data/packing.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "jobs/cli/session/setup.hpp"
-#include "jobs/cli/session/text.hpp"
+#include "jobs/cli/session/tokenized_data.hpp"
 
 namespace tessera::jobs {
 
@@ -21,7 +21,7 @@ void check_ids(const io::Dataset& data, const models::Model& model, const char* 
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
 
-io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t length, const char* what,
+io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t length, const char* what,
                                 const char* option) {
   const io::SampleCount count = io::count_samples(tokens, length);
   if (count.samples < 1 && tokens.packed() != nullptr)
@@ -35,7 +35,7 @@ io::SampleCount count_or_refuse(const io::TokenStream& tokens, std::int64_t leng
   return count;
 }
 
-/// True if something has to be tokenised: .bin files are tokens already, and then no tokenizer is looked for.
+/// True if something has to be tokenized: .bin files are tokens already, and then no tokenizer is looked for.
 bool reads_text(const Options& options) {
   const auto is_text = [](const std::string& path) { return io::data_kind(path) != "bin"; };
   for (const char* name : {"dataset", "val_dataset"})
@@ -45,13 +45,13 @@ bool reads_text(const Options& options) {
 
 /// The files of an option, text as a token file where there is a tokenizer.
 std::vector<std::string> prepare_files(const Options& options, World& world, const char* option, RunData& data) {
-  const TokenisedData made = tokenised(options, world, data.tokenizer.get(), options.list(option));
-  if (!made.line.empty()) data.tokenised.push_back(made.line);
+  const TokenizedData made = tokenized(options, world, data.tokenizer.get(), options.list(option));
+  if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made.paths;
 }
 
 /// What an option's files hold.
-struct Opened {
+struct OpenedFiles {
   std::shared_ptr<const io::TokenStream> tokens;
   std::vector<std::int64_t> ends;  // of documents, for --packing; else empty
 };
@@ -77,11 +77,11 @@ std::int32_t separator(const Options& options, const std::string& model_director
 }
 
 /// The stream of `paths`; `files` are those of the option, whose tokens they hold.
-Opened open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
-                    const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
+OpenedFiles open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
+                         const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
   io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
   check_ids(data, model, option);
-  Opened opened;
+  OpenedFiles opened;
   if (options.flag("packing"))
     opened.ends = io::document_ends(data, [&] { return separator(options, model_directory); });
   files = std::move(data.files);
@@ -95,21 +95,21 @@ Opened open_checked(const Options& options, const std::vector<std::string>& path
 }
 
 /// `documents` as samples, which `data` keeps.
-std::shared_ptr<const io::TokenStream> pack(const Options& options, const Opened& whole, const io::Documents& documents,
-                                            std::int64_t tokens, RunData& data) {
+std::shared_ptr<const io::TokenStream> pack(const Options& options, const OpenedFiles& whole,
+                                            const io::Documents& documents, std::int64_t tokens, RunData& data) {
   return data.packed.emplace_back(std::make_shared<io::PackedStream>(whole.tokens, documents, tokens,
                                                                      io::packing_of(options.text("packing_strategy"))));
 }
 
 /// The documents of the stream as samples, if they are to be packed; else the stream.
-std::shared_ptr<const io::TokenStream> packed(const Options& options, const Opened& whole, std::int64_t tokens,
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const OpenedFiles& whole, std::int64_t tokens,
                                               RunData& data) {
   return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
 }
 
 /// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data
 /// whole documents, as many as fit.
-void split(const Options& options, const Opened& whole, std::int64_t tokens, RunData& data) {
+void split(const Options& options, const OpenedFiles& whole, std::int64_t tokens, RunData& data) {
   const std::int64_t size = whole.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
@@ -130,7 +130,7 @@ void agree_on_samples(World& world, const RunData& data) {
   for (const auto* stream : {data.train.get(), data.validation.get()})
     if (stream != nullptr && stream->packed() != nullptr)
       text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
-  if (!text.empty()) world.agree("the packed samples", text);
+  if (!text.empty()) world.require_equal("the packed samples", text);
 }
 
 }  // namespace
@@ -157,8 +157,8 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> train_paths = prepare_files(options, world, "dataset", data);
   const std::vector<std::string> val_paths = prepare_files(options, world, "val_dataset", data);
-  world.together([&] {
-    const Opened whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
+  world.run_and_agree([&] {
+    const OpenedFiles whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
       data.validation =
           packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
@@ -169,9 +169,9 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
     } else {
       data.train = packed(options, whole, tokens, data);
     }
-    data.train_count = count_or_refuse(*data.train, tokens, "training data", "--dataset");
+    data.train_count = require_samples(*data.train, tokens, "training data", "--dataset");
     if (data.validation != nullptr) {
-      data.val_count = count_or_refuse(*data.validation, tokens, "validation data",
+      data.val_count = require_samples(*data.validation, tokens, "validation data",
                                        options.has("val_dataset") ? "--val_dataset" : "--split_dataset_ratio");
     }
   });
@@ -186,10 +186,10 @@ RunData open_eval_data(const Options& options, World& world, const models::Model
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);
-  world.together([&] {
+  world.run_and_agree([&] {
     data.train = packed(options, open_checked(options, paths, model, "dataset", model_directory, data.train_files),
                         tokens, data);
-    data.train_count = count_or_refuse(*data.train, tokens, "data", "--dataset");
+    data.train_count = require_samples(*data.train, tokens, "data", "--dataset");
   });
   agree_on_samples(world, data);
   return data;

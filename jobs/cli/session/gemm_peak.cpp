@@ -20,7 +20,7 @@ namespace {
 /// Random numbers in [-1, 1) of T, to a device.
 template <class T>
 void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
-  std::vector<T> window(host_window_bytes / sizeof(T));
+  std::vector<T> window(host_staging_bytes / sizeof(T));
   for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(window.size())) {
     const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
     for (std::int64_t i = 0; i < count; ++i)
@@ -56,7 +56,7 @@ std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows
   return shapes;
 }
 
-double measure_together(World& world, const GemmShape& shape, int repeats, DType dtype) {
+double measure_gemm_on_all_ranks(World& world, const GemmShape& shape, int repeats, DType dtype) {
   const auto measure = dtype == DType::bf16 ? kernels::measure_bf16_gemm : kernels::measure_sgemm;
   world.barrier();
   const double mine = measure(shape.m, shape.n, shape.k, repeats);
@@ -64,7 +64,7 @@ double measure_together(World& world, const GemmShape& shape, int repeats, DType
   return static_cast<double>(world.sum(std::llround(mine * 1e6))) / 1e6;
 }
 
-double measure_device_together(World& world, DType dtype, std::int64_t edge, int repeats) {
+double measure_device_gemm_on_all_ranks(World& world, DType dtype, std::int64_t edge, int repeats) {
   const Device device = world.device();
   const auto bytes = static_cast<std::size_t>(edge * edge) * size_of(dtype);
   const auto slot = [&](const char* name) { return ArenaSlot{.name = name, .bytes = bytes, .memory = Memory::device}; };
@@ -75,14 +75,14 @@ double measure_device_together(World& world, DType dtype, std::int64_t edge, int
     kernels::gemm({.a = matrix("a"), .b = matrix("b"), .c = matrix("c")}, stream.view());
     stream.synchronize();
   };
-  world.together([&] {
+  world.run_and_agree([&] {
     arena.emplace(std::vector<ArenaSlot>{slot("a"), slot("b"), slot("c")}, Arena::Share{}, device);
     for (const char* name : {"a", "b"})
       fill_random(dtype, device, arena->data(name), edge * edge, static_cast<std::uint64_t>(name[0]));
     for (int i = 0; i < 2; ++i) multiply();
   });
   double best = 0;
-  world.together([&] {
+  world.run_and_agree([&] {
     for (int i = 0; i < repeats; ++i) {
       const auto start = std::chrono::steady_clock::now();
       multiply();
@@ -93,7 +93,7 @@ double measure_device_together(World& world, DType dtype, std::int64_t edge, int
   return static_cast<double>(world.sum(std::llround(best * 1e6))) / 1e6;
 }
 
-double quick_limit(World& world, const models::Model& model, std::int64_t rows, double seconds) {
+double quick_gemm_peak(World& world, const models::Model& model, std::int64_t rows, double seconds) {
   GemmShape best{512, 512, 512};
   for (const GemmShape& shape : gemm_shapes(model, rows)) {
     const GemmShape cut{std::min<std::int64_t>(shape.m, 1024), std::min<std::int64_t>(shape.n, 2048),
@@ -101,11 +101,11 @@ double quick_limit(World& world, const models::Model& model, std::int64_t rows, 
     if (cut.m * cut.n * cut.k > best.m * best.n * best.k) best = cut;
   }
   const auto start = std::chrono::steady_clock::now();
-  double limit = measure_together(world, best, 1);  // the first one also warms up
+  double limit = measure_gemm_on_all_ranks(world, best, 1);  // the first one also warms up
   const double once = std::max(1e-4, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   const auto more = static_cast<int>(std::clamp(seconds / once - 1, 1.0, 8.0));
   const auto repeats = static_cast<int>(world.max(more));
-  return std::max(limit, measure_together(world, best, repeats));
+  return std::max(limit, measure_gemm_on_all_ranks(world, best, repeats));
 }
 
 }  // namespace tessera::jobs

@@ -16,18 +16,18 @@ void choose_attention(const Options& options, Device device);
 /// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every
 /// rank where a device, its library or the build lacks what the options ask for; what they ask to be measured
 /// where it is found may be missing.
-void check_device_choices(const Options& options, World& world);
+void check_gpu_choices(const Options& options, World& world);
 
-struct RehearsedRun {
+struct WarmUpRun {
   const Options* options = nullptr;
   World* world = nullptr;
   train::Trainer* trainer = nullptr;
-  train::RehearsalArgs step;
+  train::WarmupArgs step;
 };
 /// Collective, before the first step. Rehearses it where something is chosen; reads and writes the file of products on
 /// rank 0. Returns how attention and products are computed, for people; "" on the CPU. Throws Error (usage: a file for
 /// another device, attention that cuDNN does not take; data: a damaged file, or one that cannot be written) on every
 /// rank alike.
-[[nodiscard]] std::string rehearse_choices(const RehearsedRun& run);
+[[nodiscard]] std::string choose_gpu_kernels(const WarmUpRun& run);
 
 }  // namespace tessera::jobs

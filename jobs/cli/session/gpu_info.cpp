@@ -40,7 +40,7 @@ std::string found(Library& library, const std::string& version) {
 
 }  // namespace
 
-Facts device_facts() {
+Facts gpu_info() {
   Facts facts;
   if constexpr (cuda_built) {
     facts.emplace_back("cuda", "built in with toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
@@ -57,7 +57,7 @@ Facts device_facts() {
   return facts;
 }
 
-std::string cpu_bf16() {
+std::string cpu_bf16_instructions() {
   std::ifstream in("/proc/cpuinfo");
   std::string found;
   for (std::string line; std::getline(in, line);) {

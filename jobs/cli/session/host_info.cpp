@@ -57,15 +57,15 @@ std::vector<double> fair_shares(const std::vector<RankCores>& ranks) {
   return shares;
 }
 
-ThreadShare share_cores(World& world, int wanted) {
-  ThreadShare result;
+ThreadAllocation allocate_threads(World& world, int wanted) {
+  ThreadAllocation result;
   result.cpus = affinity_cpus();
   std::ostringstream mine;
   mine << world.host();
   for (const int cpu : result.cpus) mine << ' ' << cpu;
   std::string table;
   std::vector<RankCores> ranks;
-  for (const std::string& line : world.to_root(mine.str())) {
+  for (const std::string& line : world.gather(mine.str())) {
     std::istringstream in(line);
     RankCores rank;
     in >> rank.host;
@@ -73,7 +73,7 @@ ThreadShare share_cores(World& world, int wanted) {
     ranks.push_back(std::move(rank));
   }
   for (const double share : fair_shares(ranks)) table += strfmt("%.9g\n", share);
-  std::istringstream shares(world.from_root(table));
+  std::istringstream shares(world.broadcast(table));
   bool overcommitted = false;
   for (int rank = 0; rank < world.size(); ++rank) {
     double share = 1;
@@ -111,8 +111,8 @@ std::uint64_t number_in(const char* path) {
 
 std::uint64_t pss_bytes() { return proc_kilobytes("/proc/self/smaps_rollup", "Pss"); }
 
-MachineMemory machine_memory() {
-  MachineMemory memory{proc_kilobytes("/proc/meminfo", "MemAvailable"), proc_kilobytes("/proc/meminfo", "MemTotal")};
+HostMemory host_memory() {
+  HostMemory memory{proc_kilobytes("/proc/meminfo", "MemAvailable"), proc_kilobytes("/proc/meminfo", "MemTotal")};
   static constexpr const char* groups[][2] = {
       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
@@ -125,7 +125,7 @@ MachineMemory machine_memory() {
   return memory;
 }
 
-MachineMemory shared_memory() {
+HostMemory shared_memory() {
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0) return {};
   return {static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize,

@@ -17,7 +17,8 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
   spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype = DType::f32;  // whatever bench trains in
   spec.topology = topology;
-  const std::int64_t rows = std::min(options.maybe_integer("per_device_eval_batch_size").value_or(default_rows), most);
+  const std::int64_t rows =
+      std::min(options.optional_integer("per_device_eval_batch_size").value_or(default_rows), most);
   spec.batch = {.global_batch = rows * world, .micro_batch = rows, .world = world, .accumulation = 1};
   return spec;
 }
@@ -62,7 +63,7 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
 }
 
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
-                        const ThreadShare& threads, const std::string& work) {
+                        const ThreadAllocation& threads, const std::string& work) {
   const plan::RunPlan& plan = run.plan();
   const models::Model& model = *plan.spec.model;
   log::info(version_line());

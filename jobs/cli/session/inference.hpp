@@ -24,6 +24,6 @@ namespace tessera::jobs {
 
 /// Version, model, parallel, memory (plan = measured) and time: the start-up block.
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
-                        const ThreadShare& threads, const std::string& work);
+                        const ThreadAllocation& threads, const std::string& work);
 
 }  // namespace tessera::jobs

@@ -36,7 +36,7 @@ std::vector<std::int64_t> dims_of(const Shape& shape) {
 /// Fills the parameters' slices, tensor by tensor.
 class Matcher {
  public:
-  Matcher(const models::Model& model, const io::StoredTensors& stored) : model_(model), stored_(stored) {
+  Matcher(const models::Model& model, const io::TensorCatalog& stored) : model_(model), stored_(stored) {
     for (std::size_t i = 0; i < model.params.size(); ++i) {
       index_.emplace(model.params[i].name, i);
       result_.tensors.push_back({model.params[i].name, DType::f32, model.params[i].shape, {}});
@@ -46,7 +46,7 @@ class Matcher {
   ModelTensors run(const std::string& source) {
     for (std::size_t t = 0; t < stored_.tensors.size(); ++t) place(static_cast<int>(t));
     for (const io::ConvertTensor& t : result_.tensors)
-      if (t.slices.empty()) missing_.add(io::shown(t.name));
+      if (t.slices.empty()) missing_.add(io::quote_name(t.name));
     const std::string list = missing_.words("missing") + unexpected_.words("unexpected"),
                       misshapen = wrong_.words("wrong");
     if (!list.empty() || !misshapen.empty()) {
@@ -64,12 +64,12 @@ class Matcher {
 
  private:
   void place(int tensor) {
-    const io::StoredTensor& t = stored_.tensors[static_cast<std::size_t>(tensor)];
+    const io::TensorEntry& t = stored_.tensors[static_cast<std::size_t>(tensor)];
     const TensorUse use = models::tensor_use(model_, t.name);
     if (use.ignored()) return;
     const std::string& first = use.parts.empty() ? use.same_as : use.parts.front();
     for (const std::string& part : use.parts.empty() ? std::vector<std::string>{first} : use.parts)
-      if (!index_.contains(part)) return unexpected_.add(io::shown(t.name));
+      if (!index_.contains(part)) return unexpected_.add(io::quote_name(t.name));
     const Shape& shape = use.parts.size() > 1 ? use.shape : model_.params[index_.at(first)].shape;
     if (t.shape != dims_of(shape)) return refuse(use, t, io::shape_text(t.shape) + ", not " + shape.str());
     if (!t.known || !io::is_float(t.dtype)) return refuse(use, t, std::string(t.type) + ", no float");
@@ -78,19 +78,19 @@ class Matcher {
     for (const std::string& part : use.parts) {
       io::ConvertTensor& parameter = result_.tensors[index_.at(part)];
       const std::int64_t numel = parameter.shape.numel();
-      if (!parameter.slices.empty()) wrong_.add(io::shown(t.name) + " is " + io::shown(part) + " again");
+      if (!parameter.slices.empty()) wrong_.add(io::quote_name(t.name) + " is " + io::quote_name(part) + " again");
       parameter.slices = {{tensor, at, numel}};
       at += numel;
     }
   }
   /// Also counts as there: it is not missing too.
-  void refuse(const TensorUse& use, const io::StoredTensor& t, const std::string& what) {
-    wrong_.add(io::shown(t.name) + " is " + what);
+  void refuse(const TensorUse& use, const io::TensorEntry& t, const std::string& what) {
+    wrong_.add(io::quote_name(t.name) + " is " + what);
     for (const std::string& part : use.parts) result_.tensors[index_.at(part)].slices = {{0, 0, 0}};
   }
 
   const models::Model& model_;
-  const io::StoredTensors& stored_;
+  const io::TensorCatalog& stored_;
   std::map<std::string, std::size_t> index_;
   ModelTensors result_;
   std::vector<std::pair<int, std::string>> same_;
@@ -99,7 +99,8 @@ class Matcher {
 
 }  // namespace
 
-ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored, const std::string& source) {
+ModelTensors match_model_tensors(const models::Model& model, const io::TensorCatalog& stored,
+                                 const std::string& source) {
   return Matcher(model, stored).run(source);
 }
 

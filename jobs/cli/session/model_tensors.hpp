@@ -13,18 +13,18 @@ namespace tessera::jobs {
 
 /// A tensor of a file that must be equal to a parameter (a tied head that is stored too): indices into the stored
 /// tensors.
-struct MustEqual {
+struct TiedCopy {
   int tensor = 0, parameter = 0;
 };
 
 struct ModelTensors {
   std::vector<io::ConvertTensor> tensors;  // one for each parameter, in canonical order, fp32
-  std::vector<MustEqual> copies;
+  std::vector<TiedCopy> copies;
 };
 /// Throws Error (data): one error that lists what is missing or unexpected (E112), and what has another shape or type
 /// (E113).
-[[nodiscard]] ModelTensors tensors_of_model(const models::Model& model, const io::StoredTensors& stored,
-                                            const std::string& source);
+[[nodiscard]] ModelTensors match_model_tensors(const models::Model& model, const io::TensorCatalog& stored,
+                                               const std::string& source);
 
 /// "fp32", "bfloat16", … as a type.
 [[nodiscard]] std::optional<DType> parse_dtype(const std::string& word);

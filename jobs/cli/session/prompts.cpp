@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-std::string prompt_of(const std::string& line, const std::string& where) {
+std::string parse_prompt(const std::string& line, const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw Error(ExitCode::data, "the line is no JSON object", where, "Write {\"prompt\": \"…\"}");
   for (const char* key : {"prompt", "text"}) {
@@ -29,7 +29,7 @@ void read_prompt_file(const std::string& path, std::vector<std::string>& prompts
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
-    prompts.push_back(path.ends_with(".jsonl") ? prompt_of(line, path + ":" + std::to_string(number)) : line);
+    prompts.push_back(path.ends_with(".jsonl") ? parse_prompt(line, path + ":" + std::to_string(number)) : line);
   }
   if (prompts.size() == before)
     throw Error(ExitCode::data, "the file holds no prompt", path, "Write one prompt a line");
@@ -42,13 +42,13 @@ std::vector<std::string> read_prompts(const Options& options, World& world) {
     throw Error(ExitCode::usage, "there is nothing to continue", "--prompt",
                 "Give --prompt TEXT, or --prompt_file FILE");
   std::vector<std::string> prompts = options.list("prompt");
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() == 0 && options.has("prompt_file")) read_prompt_file(options.text("prompt_file"), prompts);
   });
   const auto dump = [](const nlohmann::json& json) {
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
-  prompts = nlohmann::json::parse(world.from_root(dump(prompts))).get<std::vector<std::string>>();
+  prompts = nlohmann::json::parse(world.broadcast(dump(prompts))).get<std::vector<std::string>>();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
       throw Error(ExitCode::usage, strfmt("prompt %zu is empty", i + 1), "--prompt, --prompt_file",

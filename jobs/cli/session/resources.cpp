@@ -2,13 +2,14 @@
 
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
-#include "runtime/base/device_facts.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
-ThreadShare take_cores(const Options& options, World& world) {
-  const ThreadShare share = share_cores(world, static_cast<int>(options.maybe_integer("threads").value_or(0)));
+ThreadAllocation set_rank_threads(const Options& options, World& world) {
+  const ThreadAllocation share =
+      allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
   kernels::set_threads(share.threads);
   if (share.overcommitted)
     log::warn(
@@ -30,7 +31,7 @@ std::uint64_t require_fit(const Options& options, World& world, const plan::RunP
   const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
                              : plan.spec.device != host_device
                                  ? device_memory(plan.spec.device) / sharing
-                                 : machine_memory().available / static_cast<std::uint64_t>(world.node_size());
+                                 : host_memory().available / static_cast<std::uint64_t>(world.node_size());
   const auto limit = static_cast<std::uint64_t>(-world.max(-static_cast<std::int64_t>(mine)));
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   if (needed <= limit) return limit;

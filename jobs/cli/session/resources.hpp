@@ -12,7 +12,7 @@ namespace tessera::jobs {
 
 /// Collective. Sets this rank's threads as --threads says, and warns where they do not get what they need (W021, W022)
 /// and of options without effect (W024).
-ThreadShare take_cores(const Options& options, World& world);
+ThreadAllocation set_rank_threads(const Options& options, World& world);
 
 /// Collective. Throws Error (does_not_fit) where a rank of this plan needs more than it may take. Returns what it may
 /// take.

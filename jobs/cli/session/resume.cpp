@@ -60,7 +60,7 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
 namespace {
 
 /// "max_length 64 (now 128)", for each that differs.
-std::string differences(const Json& then, const DataIdentity& now) {
+std::string data_differences(const Json& then, const DataIdentity& now) {
   std::string list;
   const auto compare = [&](const char* key, const std::string& before, const std::string& after) {
     if (before != after) list += (list.empty() ? "" : ", ") + std::string(key) + " " + before + " (now " + after + ")";
@@ -120,7 +120,7 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
     return progress;
   }
   if (!json.contains("data") || !json.at("data").is_object()) (void)number("data");
-  if (const std::string list = differences(json.at("data"), data); !list.empty())
+  if (const std::string list = data_differences(json.at("data"), data); !list.empty())
     throw Error(ExitCode::usage, "the checkpoint was made in the middle of other data: " + list, directory,
                 "Give the same data and options, or --ignore_data_skip true to start these data from their beginning");
   return progress;
@@ -146,7 +146,7 @@ std::vector<std::string> version_directories(const std::string& base) {
   return out;
 }
 
-std::vector<Candidate> automatic(const std::string& base, bool versions) {
+std::vector<Candidate> automatic_candidates(const std::string& base, bool versions) {
   std::vector<Candidate> candidates;
   std::string problems;
   int broken = 0;
@@ -166,14 +166,14 @@ std::vector<Candidate> automatic(const std::string& base, bool versions) {
   return candidates;
 }
 
-std::vector<Candidate> explicitly(const std::string& path) {
+std::vector<Candidate> named_checkpoint(const std::string& path) {
   std::string plain = path;
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
   if (fs::exists(plain + "/" + io::manifest_name) || io::checkpoint_step(fs::path(plain).filename().string())) {
     (void)io::read_manifest(plain);
     return {{plain, {}}};
   }
-  std::vector<Candidate> found = automatic(plain, /*versions=*/true);
+  std::vector<Candidate> found = automatic_candidates(plain, /*versions=*/true);
   if (found.empty())
     throw Error(ExitCode::data, "there is no checkpoint", plain,
                 "Name a checkpoint-<step> directory, or a run directory that holds some");
@@ -191,14 +191,14 @@ std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "none";
   if (word == "none" || word == "false" || word == "no" || word == "0") return {};
   std::string packed;
-  world.together([&] {
+  world.run_and_agree([&] {
     if (world.rank() != 0) return;
     const auto found = resumes_automatically(options)
-                           ? automatic(options.text("output_dir"), options.flag("add_version"))
-                           : explicitly(word);
+                           ? automatic_candidates(options.text("output_dir"), options.flag("add_version"))
+                           : named_checkpoint(word);
     for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
   });
-  packed = world.from_root(packed);
+  packed = world.broadcast(packed);
   std::vector<Candidate> candidates;
   for (std::size_t at = 0; at < packed.size();) {
     const std::size_t first = packed.find('\n', at), second = packed.find('\n', first + 1);

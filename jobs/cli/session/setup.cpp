@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/config/json_file.hpp"
+#include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/precision.hpp"
@@ -93,12 +93,12 @@ WorldOptions world_options(const Options& options) {
                    : backend == "cpu" ? WorldOptions::Backend::cpu
                                       : WorldOptions::Backend::automatic;
   result.comm_timeout_s = options.seconds("comm_timeout");
-  result.ranks_per_node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(0));
+  result.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(0));
   return result;
 }
 
 std::uint64_t shared_bytes(const Options& options, int world, int local) {
-  const int node = static_cast<int>(options.maybe_integer("ranks_per_node").value_or(local));
+  const int node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(local));
   if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
   try {
     const ModelConfig config = read_model_config(options, nullptr);
@@ -127,16 +127,16 @@ namespace {
 
 /// The checkpoint that a path stands for: itself, or the newest of a run's directory. Throws Error (data).
 std::string checkpoint_at(const std::string& path) {
-  const io::Located located = io::recognise(path, io::Prefer::checkpoint);
-  if (located.kind == io::StoredKind::checkpoint) return located.path;
+  const io::LocatedPath located = io::recognise(path, io::Prefer::checkpoint);
+  if (located.kind == io::PathKind::checkpoint) return located.path;
   throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint",
               "Give a model with --model");
 }
 
 /// config.json of a checkpoint, checked. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
-  for (const io::Attachment& attachment : io::read_manifest(directory).attachments)
-    if (attachment.name == "config.json") return io::read_attachment(directory, attachment);
+  for (const io::AuxiliaryFileRecord& attachment : io::read_manifest(directory).attachments)
+    if (attachment.name == "config.json") return io::read_auxiliary_file(directory, attachment);
   throw Error(ExitCode::data, "the checkpoint holds no config.json", directory,
               "Name a checkpoint that tessera train has written");
 }
@@ -149,7 +149,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
       throw Error(ExitCode::usage, "--shape and --model both name a model", option_sources(options, {"shape", "model"}),
                   "Keep one of the two");
     }
-    return {shape_config(options.text("shape")), "--shape " + options.text("shape"), ""};
+    return {model_preset_config(options.text("shape")), "--shape " + options.text("shape"), ""};
   }
   const bool checkpoint = (options.commands & for_inference) != 0 && options.has("checkpoint");
   if (checkpoint && options.has("model")) {
@@ -177,11 +177,11 @@ ModelConfig read_model_config(const Options& options, World* world) {
   if (world == nullptr) {
     read();
   } else {
-    world->together([&] {
+    world->run_and_agree([&] {
       if (world->rank() == 0) read();
     });
-    config.path = world->from_root(config.path);
-    config.text = world->from_root(config.text);
+    config.path = world->broadcast(config.path);
+    config.text = world->broadcast(config.text);
   }
   const std::filesystem::path parent = std::filesystem::path(config.path).parent_path();
   config.directory = parent.empty() ? "." : parent.string();
@@ -189,7 +189,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
 }
 
 std::int64_t sequence_length(const Options& options, const models::Model& model) {
-  const std::int64_t tokens = options.maybe_integer("max_length").value_or(model.max_tokens);
+  const std::int64_t tokens = options.optional_integer("max_length").value_or(model.max_tokens);
   if (tokens > model.max_tokens) {
     throw options.refuse("max_length",
                          strfmt("max_length %lld is longer than the model's %lld positions",
@@ -251,9 +251,9 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
 }
 
 plan::BatchPlan batch_of(const Options& options, int world) {
-  const auto global = options.maybe_integer("global_batch_size"),
-             micro = options.maybe_integer("per_device_train_batch_size"),
-             accumulation = options.maybe_integer("gradient_accumulation_steps");
+  const auto global = options.optional_integer("global_batch_size"),
+             micro = options.optional_integer("per_device_train_batch_size"),
+             accumulation = options.optional_integer("gradient_accumulation_steps");
   if (global && micro && accumulation) {
     const std::int64_t per_pass = *micro * world, needed = (*global + per_pass - 1) / per_pass;
     if (needed != *accumulation) {
@@ -276,7 +276,7 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.topology = topology;
   spec.batch = batch_of(options, world);
   spec.tokens = sequence_length(options, model);
-  spec.eval_batch = options.maybe_integer("per_device_eval_batch_size").value_or(0);
+  spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
   spec.packed = options.flag("packing");
   if (options.flag("async_save")) spec.snapshot_vectors = options.flag("save_only_model") ? 1 : 3;
   return spec;
@@ -308,7 +308,7 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
 }
 
 std::uint64_t data_seed(const Options& options) {
-  return static_cast<std::uint64_t>(options.maybe_integer("data_seed").value_or(options.integer("seed")));
+  return static_cast<std::uint64_t>(options.optional_integer("data_seed").value_or(options.integer("seed")));
 }
 
 train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) {
@@ -325,7 +325,7 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   lr.warmup_steps = warmup > 0 ? warmup
                                : static_cast<std::int64_t>(
                                      std::ceil(options.real("warmup_ratio") * static_cast<double>(total_steps) - 1e-9));
-  lr.decay_steps = options.maybe_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
+  lr.decay_steps = options.optional_integer("lr_decay_steps").value_or((total_steps + 4) / 5);
   return lr;
 }
 

@@ -60,7 +60,7 @@ void check_options(const Options& options);
 /// them.
 struct RunData {
   std::shared_ptr<const io::TextTokenizer> tokenizer;  // null: bytes, or ids of whatever made the .bin files
-  std::vector<std::string> tokenised;                  // where text lies as tokens, for people
+  std::vector<std::string> tokenized;                  // where text lies as tokens, for people
   std::vector<io::DatasetFile> train_files, val_files;
   std::shared_ptr<const io::TokenStream> train, validation;  // validation: null if there is none
   io::SampleCount train_count, val_count;
@@ -72,7 +72,7 @@ struct RunData {
   void move_index(std::span<std::byte> room) const;
 };
 /// Collective. `model_directory` is where --tokenizer auto looks. Throws Error (data) on every rank alike: what
-/// load_tokenizer, tokenised and open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
+/// load_tokenizer, tokenized and open_dataset refuse; ids beyond the vocabulary; fewer tokens than one sample.
 [[nodiscard]] RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                                 const std::string& model_directory);
 /// The same of --dataset alone, for `eval`: what is counted stands in train, train_files and train_count.

@@ -15,7 +15,7 @@ namespace {
 std::atomic<int> status_descriptor{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-extern "C" void end_with_status(int number) {
+extern "C" void write_failed_and_raise(int number) {
   static constexpr char word[] = "failed\n";
   const int descriptor = status_descriptor.load();
   char first = 0;
@@ -28,9 +28,9 @@ extern "C" void end_with_status(int number) {
 
 }  // namespace
 
-void survive_file_size_limit() noexcept { ::signal(SIGXFSZ, SIG_IGN); }
+void ignore_file_size_signal() noexcept { ::signal(SIGXFSZ, SIG_IGN); }
 
-void say_failed_on_signal(const char* status_file) noexcept {
+void mark_failed_on_signal(const char* status_file) noexcept {
   const int descriptor = status_file == nullptr ? -1 : ::open(status_file, O_RDWR | O_CLOEXEC);
   const int before = status_descriptor.exchange(descriptor);
   if (before >= 0) ::close(before);
@@ -39,7 +39,7 @@ void say_failed_on_signal(const char* status_file) noexcept {
     struct sigaction now {};
     if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
     struct sigaction ours {};
-    ours.sa_handler = end_with_status;
+    ours.sa_handler = write_failed_and_raise;
     ours.sa_flags = static_cast<int>(SA_RESETHAND);
     ::sigemptyset(&ours.sa_mask);
     ::sigaction(number, &ours, nullptr);

@@ -1,7 +1,7 @@
 // Chrome trace events: X spans with microseconds, M names of process and lanes.
 #include "jobs/cli/session/trace.hpp"
 
-#include "jobs/cli/session/output.hpp"
+#include "jobs/cli/session/run_directory.hpp"
 #include "runtime/shard/schedule.hpp"
 
 namespace tessera::jobs {

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
-#include "kernels/cuda/attention_fused.hpp"
+#include "kernels/cuda/cudnn/attention.hpp"
 
 #include <algorithm>
 #include <array>
@@ -194,7 +194,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   const TensorView scratch = behind(args.workspace, fused_delta_bytes(s));
   const std::lock_guard lock(mutex());
   DevicePlans& own = plans_on(stream);
-  each_chunk(s, fused_split(s, dtype)->rows, [&](const AttentionShape& chunk, std::int64_t first) {
+  each_chunk(s, plan_fused_attention(s, dtype)->rows, [&](const AttentionShape& chunk, std::int64_t first) {
     const Parts at(s, dtype, first);
     plan_of(own, chunk, dtype, Direction::backward)
         .execute(

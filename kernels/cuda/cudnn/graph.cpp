@@ -102,7 +102,7 @@ Graph::Config Graph::configure(const Descriptor& device, const std::string& abou
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A).finalize();
   Config first{Descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)};
   if (!heuristic.fetch(CUDNN_ATTR_ENGINEHEUR_RESULTS, first.config))
-    throw Error(ExitCode::internal, "cuDNN has no kernel: " + last_words(), about, "Use --attention own");
+    throw Error(ExitCode::internal, "cuDNN has no kernel: " + last_error_message(), about, "Use --attention own");
   first.workspace = static_cast<std::size_t>(first.config.integer(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
   return first;
 }

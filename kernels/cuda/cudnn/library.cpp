@@ -30,7 +30,7 @@ const CudnnLibrary& library() {
   return instance;
 }
 
-std::string last_words() {
+std::string last_error_message() {
   char words[512] = {};
   library().last_error(words, sizeof words);
   return words;
@@ -38,8 +38,8 @@ std::string last_words() {
 
 void check(cudnnStatus_t status, const char* call, const std::string& about) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(ExitCode::internal, strfmt("%s: %s: ", call, library().error_string(status)) + last_words(), about,
-              "Use --attention own, or another version of cuDNN");
+  throw Error(ExitCode::internal, strfmt("%s: %s: ", call, library().error_string(status)) + last_error_message(),
+              about, "Use --attention own, or another version of cuDNN");
 }
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {

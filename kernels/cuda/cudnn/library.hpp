@@ -29,7 +29,7 @@ struct CudnnLibrary {
 /// Opened at the first call.
 [[nodiscard]] const CudnnLibrary& library();
 /// What the library says of its last error in this thread.
-[[nodiscard]] std::string last_words();
+[[nodiscard]] std::string last_error_message();
 /// Throws Error (internal) with the call, what it was about, and the library's words.
 void check(cudnnStatus_t status, const char* call, const std::string& about);
 

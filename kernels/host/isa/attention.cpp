@@ -87,13 +87,13 @@ template <class T>
       x[c] = widen(T(p));
       row_sum += p;
     }
-    const A shrink = exp(old_max - new_max);
-    sum[r] = sum[r] * shrink + row_sum;
+    const A rescale = exp(old_max - new_max);
+    sum[r] = sum[r] * rescale + row_sum;
     max[r] = new_max;
-    if (shrink == 1 || old_max == -infinity<A>) continue;
+    if (rescale == 1 || old_max == -infinity<A>) continue;
     A* const row = o + r * width;
 #pragma omp simd
-    for (std::int64_t c = 0; c < width; ++c) row[c] *= shrink;
+    for (std::int64_t c = 0; c < width; ++c) row[c] *= rescale;
   }
 }
 
@@ -112,11 +112,11 @@ void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Ac
   pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q);
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores<A>(tile, {q, h.width}, keys + key * d, d, s, score_stride<T>);
+    matmul_qkt<A>(tile, {q, h.width}, keys + key * d, d, s, score_stride<T>);
     online_softmax<T>(tile, s, max, sum, o, h.width);
     const A* const v = values + key * tile_cols<T>;
-    if (key == 0) multiply_rows<false>(tile, s, score_stride<T>, v, h.keys, o, h.width);
-    else multiply_rows<true>(tile, s, score_stride<T>, v, h.keys, o, h.width);
+    if (key == 0) matmul_pv<false>(tile, s, score_stride<T>, v, h.keys, o, h.width);
+    else matmul_pv<true>(tile, s, score_stride<T>, v, h.keys, o, h.width);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.out_w + h.out(g, row + r);
@@ -195,14 +195,14 @@ void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const K
   }
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
     const CausalTile tile = h.tile(row, key);
-    multiply_scores<A>(tile, {q_rows, h.width}, key_side.keys_t + key * d, d, s, score_stride<T>);
-    multiply_scores<A>(tile, {do_rows, h.width}, key_side.values_t + key * d, d, dp, score_stride<T>);
+    matmul_qkt<A>(tile, {q_rows, h.width}, key_side.keys_t + key * d, d, s, score_stride<T>);
+    matmul_qkt<A>(tile, {do_rows, h.width}, key_side.values_t + key * d, d, dp, score_stride<T>);
     softmax_backward<T>(tile, p.lse + h.lse(g) + row, delta, s, dp);
-    multiply_columns(tile, s, score_stride<T>, do_rows, key_side.dv + key * h.width, h.width);
-    multiply_columns(tile, dp, score_stride<T>, q_rows, key_side.dk + key * h.width, h.width);
+    matmul_pt(tile, s, score_stride<T>, do_rows, key_side.dv + key * h.width, h.width);
+    matmul_pt(tile, dp, score_stride<T>, q_rows, key_side.dk + key * h.width, h.width);
     const A* const k = key_side.keys + key * tile_cols<T>;
-    if (key == 0) multiply_rows<false>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
-    else multiply_rows<true>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
+    if (key == 0) matmul_pv<false>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
+    else matmul_pv<true>(tile, dp, score_stride<T>, k, h.keys, dq, h.width);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     T* const to = p.dqkv + h.q(g, row + r);

@@ -2,8 +2,8 @@
 // the group. Bound by that reading.
 
 #include "kernels/host/attention_cache.hpp"
+#include "kernels/host/isa/horizontal_sum.hpp"
 #include "kernels/host/isa/math.hpp"
-#include "kernels/host/isa/sums.hpp"
 #include "kernels/host/isa/vec.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
@@ -46,10 +46,10 @@ inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out
     tile_sum += scores[j];
   }
   if (!first && now != largest) {
-    const T shrink = exp(largest - now);
-    sum *= shrink;
+    const T rescale = exp(largest - now);
+    sum *= rescale;
 #pragma omp simd
-    for (std::int64_t c = 0; c < d; ++c) out[c] *= shrink;
+    for (std::int64_t c = 0; c < d; ++c) out[c] *= rescale;
   }
   sum += tile_sum;
   largest = now;

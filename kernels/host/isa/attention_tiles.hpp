@@ -91,41 +91,41 @@ struct CausalTile {
 /// S = A·B on the visible part, A (queries, ld), B panels of keys: a panel stays in the inner cache while all strips
 /// pass.
 template <class T>
-[[gnu::noinline]] inline void multiply_scores(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth,
-                                              T* s, std::int64_t lds) {
+[[gnu::noinline]] inline void matmul_qkt(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth,
+                                         T* s, std::int64_t lds) {
   const std::int64_t strips = tile.strips(), end = tile.strip_columns(strips - 1);
   for (std::int64_t c = 0; c < end; c += tile_cols<T>) {
     for (std::int64_t i = tile.first_strip(c); i < strips; ++i) {
       const std::int64_t row = i * tile_rows;
-      multiply_tile<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth,
-                              s + row * lds + c, lds);
+      gemm_microkernel<false, T>({a.data + row * a.stride, a.stride, 1}, {b + c * depth, tile_cols<T>}, depth,
+                                 s + row * lds + c, lds);
     }
   }
 }
 
 /// C (queries, width) = P·B or += P·B, B panels of keys: depth runs over the keys that a strip sees.
 template <bool Add, class T>
-[[gnu::noinline]] inline void multiply_rows(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b,
-                                            std::int64_t panel_rows, T* c, std::int64_t width) {
+[[gnu::noinline]] inline void matmul_pv(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b,
+                                        std::int64_t panel_rows, T* c, std::int64_t width) {
   for (std::int64_t n = 0; n < width; n += tile_cols<T>, b += panel_rows * tile_cols<T>) {
     for (std::int64_t i = 0; i < tile.strips(); ++i) {
       const std::int64_t row = i * tile_rows;
-      multiply_tile<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n,
-                            width);
+      gemm_microkernel<Add, T>({p + row * ldp, ldp, 1}, {b, tile_cols<T>}, tile.strip_columns(i), c + row * width + n,
+                               width);
     }
   }
 }
 
 /// C (keys, width) += Pᵀ·B, B (queries, width): depth runs over the queries that see a strip of keys.
 template <class T>
-[[gnu::noinline]] inline void multiply_columns(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c,
-                                               std::int64_t width) {
+[[gnu::noinline]] inline void matmul_pt(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c,
+                                        std::int64_t width) {
   const std::int64_t end = tile.strip_columns(tile.strips() - 1);
   for (std::int64_t n = 0; n < width; n += tile_cols<T>) {
     for (std::int64_t i = 0; i < end; i += tile_rows) {
       const std::int64_t first = tile.first_strip(i) * tile_rows;
-      multiply_tile<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first,
-                             c + i * width + n, width);
+      gemm_microkernel<true, T>({p + first * ldp + i, 1, ldp}, {b + first * width + n, width}, tile.rows - first,
+                                c + i * width + n, width);
     }
   }
 }

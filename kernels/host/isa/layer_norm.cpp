@@ -1,8 +1,8 @@
 // LayerNorm, row by row: a row stays in the first cache between its passes.
 #include "kernels/host/layer_norm.hpp"
 
+#include "kernels/host/isa/horizontal_sum.hpp"
 #include "kernels/host/isa/math.hpp"
-#include "kernels/host/isa/sums.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
@@ -69,8 +69,8 @@ void backward(const LayerNormGradRows<T>& args) {
 }
 
 template <class T>
-void fold(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
-          bool from_out) {
+void sum_partials(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
+                  bool from_out) {
   for (std::int64_t part = 0; part < count; ++part) {
     const Acc<T>* p = parts + part * stride;
     const bool start = part == 0 && !from_out;
@@ -81,9 +81,9 @@ void fold(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int
 
 }  // namespace
 
-const LayerNorm<float> layer_norm_f32 = {forward<float>, apply<float>, backward<float>, fold<float>};
-const LayerNorm<double> layer_norm_f64 = {forward<double>, apply<double>, backward<double>, fold<double>};
-const LayerNorm<bf16> layer_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>, fold<bf16>};
-const LayerNorm<f16> layer_norm_f16 = {forward<f16>, apply<f16>, backward<f16>, fold<f16>};
+const LayerNorm<float> layer_norm_f32 = {forward<float>, apply<float>, backward<float>, sum_partials<float>};
+const LayerNorm<double> layer_norm_f64 = {forward<double>, apply<double>, backward<double>, sum_partials<double>};
+const LayerNorm<bf16> layer_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>, sum_partials<bf16>};
+const LayerNorm<f16> layer_norm_f16 = {forward<f16>, apply<f16>, backward<f16>, sum_partials<f16>};
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -1,8 +1,8 @@
 // RMSNorm, group by group: a group stays in the first cache between its passes.
 #include "kernels/host/rms_norm.hpp"
 
+#include "kernels/host/isa/horizontal_sum.hpp"
 #include "kernels/host/isa/math.hpp"
-#include "kernels/host/isa/sums.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {

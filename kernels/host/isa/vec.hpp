@@ -135,7 +135,7 @@ struct TileB {
 
 /// C = A·B, or C += A·B: tile_rows × tile_cols. Row r of C is c + r·ldc.
 template <bool Add, class T>
-inline void multiply_tile(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, T* c, std::int64_t ldc) {
+inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t depth, T* c, std::int64_t ldc) {
   constexpr int w = vec_width<T>;
   Vec<T> low[tile_rows], high[tile_rows];
 #pragma GCC unroll 16

@@ -4,7 +4,7 @@
 
 namespace tessera::cuda {
 
-std::string refusal(const DeviceFacts& device) {
+std::string refusal(const DeviceProperties& device) {
   if (device.major >= 8) return {};
   return strfmt("GPU %d (%s) has compute capability %d.%d; Tessera needs 8.0 (Ampere) or newer", device.index,
                 device.name.c_str(), device.major, device.minor);
@@ -24,7 +24,7 @@ Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharin
   if (sharing == Sharing::one_each && count < node_size)
     throw Error(ExitCode::usage, strfmt("%d ranks on this node, but %d GPU%s", node_size, count, count == 1 ? "" : "s"),
                 "--comm nccl", "Start one rank per GPU, or let ranks share with --comm mpi");
-  const DeviceFacts& mine = survey.devices[static_cast<std::size_t>(node_rank % count)];
+  const DeviceProperties& mine = survey.devices[static_cast<std::size_t>(node_rank % count)];
   if (const std::string why = refusal(mine); !why.empty())
     throw Error(ExitCode::usage, why, {}, "Hide it with CUDA_VISIBLE_DEVICES, or use --backend cpu");
   return {Device::Kind::cuda, mine.index};

@@ -22,7 +22,7 @@ std::string why_no_device(int status) {
   }
 }
 
-static DeviceFacts facts_of(int index) {
+static DeviceProperties facts_of(int index) {
   cudaDeviceProp properties{};
   TESSERA_CUDA(cudaGetDeviceProperties(&properties, index));
   char bus_id[32] = "";

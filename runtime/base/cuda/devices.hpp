@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-struct DeviceFacts {
+struct DeviceProperties {
   int index = 0;  // as CUDA_VISIBLE_DEVICES leaves them
   std::string name, bus_id;
   int major = 0, minor = 0;  // compute capability
@@ -19,7 +19,7 @@ struct DeviceFacts {
 
 /// What the driver answered. Without a device `why_none` is a sentence; that is an answer, not an error.
 struct Survey {
-  std::vector<DeviceFacts> devices;
+  std::vector<DeviceProperties> devices;
   int driver = 0, runtime = 0;  // 13000 is 13.0; driver 0: there is none
   std::string why_none;
 };
@@ -31,7 +31,7 @@ struct Survey {
 [[nodiscard]] std::string why_no_device(int status);
 
 /// "" if this build's code runs on the device, else why not, by name: it is older than sm_80.
-[[nodiscard]] std::string refusal(const DeviceFacts& device);
+[[nodiscard]] std::string refusal(const DeviceProperties& device);
 
 /// The device of a rank, by its number among the ranks of its node. `shared`: ranks may share one (--comm mpi). Throws
 /// Error (usage) where there is no device, fewer than ranks, or one that is too old.

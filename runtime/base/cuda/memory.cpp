@@ -60,18 +60,18 @@ void fill(void* to, unsigned char value, std::size_t bytes, StreamView stream) {
   if (bytes > 0) TESSERA_CUDA(cudaMemsetAsync(to, value, bytes, static_cast<cudaStream_t>(stream.handle)));
 }
 
-void settle(Device device) {
+void synchronize(Device device) {
   use(device);
   TESSERA_CUDA(cudaDeviceSynchronize());
 }
 
 void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
-  cuda::settle(device);  // streams of ours do not wait for the default one
+  cuda::synchronize(device);  // streams of ours do not wait for the default one
   TESSERA_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }
 
 void fill_now(Device device, void* to, unsigned char value, std::size_t bytes) {
-  cuda::settle(device);
+  cuda::synchronize(device);
   TESSERA_CUDA(cudaMemset(to, value, bytes));
   TESSERA_CUDA(cudaDeviceSynchronize());
 }

@@ -30,6 +30,6 @@ void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 void fill_now(Device device, void* to, unsigned char value, std::size_t bytes);
 
 /// The calling thread waits for all that the device has been given.
-void settle(Device device);
+void synchronize(Device device);
 
 }  // namespace tessera::cuda

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/device/copies.hpp"
+#include "runtime/comm/device/host_device_copier.hpp"
 
 namespace tessera {
 
-using comm::Copies;
+using comm::HostDeviceCopier;
 
 namespace {
 
@@ -18,7 +18,7 @@ class Staged final : public Communicator {
   Staged(std::unique_ptr<Communicator> inner, const StagedOptions& options)
       : inner_(std::move(inner)),
         options_(options),
-        copies_(options.device),
+        copier_(options.device),
         members_(static_cast<std::size_t>(inner_->size())),
         piece_(options.piece_bytes > 0 ? options.piece_bytes : staged_piece(inner_->size())) {}
 
@@ -28,7 +28,7 @@ class Staged final : public Communicator {
   SharedRegion share(std::size_t) override { return {}; }
   TrafficCount traffic() const override { return inner_->traffic(); }
   Device device() const override { return options_.device; }
-  void run_on(StreamView stream) override { copies_.run_on(stream); }
+  void run_on(StreamView stream) override { copier_.run_on(stream); }
 
   void set_staging(std::span<std::byte> staging) override {
     const std::size_t own = staged_bytes(size(), piece_);
@@ -40,8 +40,8 @@ class Staged final : public Communicator {
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk) override {
     const std::size_t me = static_cast<std::size_t>(rank()) * chunk;
     if (options_.gather == StagedOptions::Gather::direct) {
-      if (mine != full + me) copies_.within(full + me, mine, chunk);
-      copies_.settle();
+      if (mine != full + me) copier_.within(full + me, mine, chunk);
+      copier_.synchronize();
       return inner_->all_gather(label, full + me, full, chunk);
     }
     const auto own = [&](std::size_t turn, std::size_t width) {
@@ -59,7 +59,7 @@ class Staged final : public Communicator {
         });
   }
 
-  void reduce_scatter(CollectiveLabel label, Terms full, float* mine, std::size_t chunk) override {
+  void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t element = size_of(full.dtype);
     const auto* const from = static_cast<const std::byte*>(full.data);
     auto* const to = reinterpret_cast<std::byte*>(mine);
@@ -71,14 +71,15 @@ class Staged final : public Communicator {
         },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           std::byte* const sum = slots_[turn].data() + members_ * piece_;
-          inner_->reduce_scatter(label, Terms(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum), width);
+          inner_->reduce_scatter(label, SourceBuffer(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum),
+                                 width);
           return RowCopy{to + first * sizeof(float), width * sizeof(float), sum,
                          width * sizeof(float),      width * sizeof(float), 1};
         });
   }
 
   using Communicator::all_reduce;
-  void all_reduce(CollectiveLabel label, Terms terms, float* sums, std::size_t count) override {
+  void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) override {
     TESSERA_ASSERT(count % members_ == 0, "%zu elements over %zu members", count, members_);
     const std::size_t chunk = count / members_;
     float* const own = sums + static_cast<std::size_t>(rank()) * chunk;
@@ -98,7 +99,7 @@ class Staged final : public Communicator {
     through_host(bytes, [&](std::span<std::byte> host) { inner_->broadcast(label, host, root); });
   }
   void barrier(CollectiveLabel label) override {
-    copies_.settle();
+    copier_.synchronize();
     inner_->barrier(label);
   }
 
@@ -108,14 +109,14 @@ class Staged final : public Communicator {
   template <class Down, class Exchange>
   void pieces(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
     TESSERA_ASSERT(!slots_[0].empty(), "set_staging() comes before the first collective");
-    copies_.begin();
+    copier_.begin();
     const auto width = [&](std::size_t first) { return std::min(step, count - first); };
-    if (count > 0) copies_.down(0, down(0, 0, width(0)));
+    if (count > 0) copier_.down(0, down(0, 0, width(0)));
     for (std::size_t first = 0, turn = 0; first < count; first += step, turn = 1 - turn) {
       const std::size_t next = first + step;
-      if (next < count) copies_.down(1 - turn, down(1 - turn, next, width(next)));
-      copies_.wait_down(turn);
-      copies_.up(turn, exchange(turn, first, width(first)));
+      if (next < count) copier_.down(1 - turn, down(1 - turn, next, width(next)));
+      copier_.wait_down(turn);
+      copier_.up(turn, exchange(turn, first, width(first)));
     }
   }
 
@@ -124,17 +125,17 @@ class Staged final : public Communicator {
     const std::size_t room = slots_[0].size() / sizeof(std::int64_t) * sizeof(std::int64_t);
     for (std::size_t first = 0; first < device.size(); first += room) {
       const auto part = device.subspan(first, std::min(room, device.size() - first));
-      copies_.begin();
-      copies_.down(0, {slots_[0].data(), part.size(), part.data(), part.size(), part.size(), 1});
-      copies_.wait_down(0);
+      copier_.begin();
+      copier_.down(0, {slots_[0].data(), part.size(), part.data(), part.size(), part.size(), 1});
+      copier_.wait_down(0);
       exchange(slots_[0].first(part.size()));
-      copies_.up(0, {part.data(), part.size(), slots_[0].data(), part.size(), part.size(), 1});
+      copier_.up(0, {part.data(), part.size(), slots_[0].data(), part.size(), part.size(), 1});
     }
   }
 
   std::unique_ptr<Communicator> inner_;
   StagedOptions options_;
-  Copies copies_;
+  HostDeviceCopier copier_;
   std::size_t members_, piece_;
   std::span<std::byte> slots_[2];
 };

@@ -43,7 +43,7 @@ void Mailbox::drop(const int* first, const int* last) {
   std::erase_if(receives_, posted_there);
 }
 
-std::byte* CommonMemory::block(std::size_t index, std::size_t bytes) {
+std::byte* GroupMemory::block(std::size_t index, std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (index == blocks_.size()) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -55,7 +55,7 @@ std::byte* CommonMemory::block(std::size_t index, std::size_t bytes) {
   return static_cast<std::byte*>(blocks_[index].data);
 }
 
-CommonMemory::~CommonMemory() {
+GroupMemory::~GroupMemory() {
   for (const auto& block : blocks_) ::munmap(block.data, block.bytes);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Hub: what the threads of a local world share: mailboxes, shelves, the board, and the news that one of them has
+// Hub: what the threads of a local world share: mailboxes, shelves, the node_status, and the news that one of them has
 // failed.
 
 #include <condition_variable>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/node/shelf.hpp"
-#include "runtime/comm/wire.hpp"
+#include "runtime/comm/endpoint.hpp"
+#include "runtime/comm/shared_memory.hpp"
 
 namespace tessera::comm {
 
@@ -41,9 +41,9 @@ class Mailbox {
 };
 
 /// Memory of one group, handed to each member by the order of its requests.
-class CommonMemory {
+class GroupMemory {
  public:
-  ~CommonMemory();
+  ~GroupMemory();
   [[nodiscard]] std::byte* block(std::size_t index, std::size_t bytes);
 
  private:
@@ -62,7 +62,7 @@ class Hub {
 
   struct Group {
     Mailbox mailbox;
-    CommonMemory memory;
+    GroupMemory memory;
     std::map<int, int> keys;  // key of each member → its world rank
     int arrived = 0;
   };
@@ -74,7 +74,7 @@ class Hub {
   [[nodiscard]] int failed_rank() const { return failed_rank_.load(); }
   [[nodiscard]] std::exception_ptr error() const { return error_; }
   [[nodiscard]] RankStatus* statuses() { return statuses_.data(); }
-  [[nodiscard]] Board* board() { return &board_; }
+  [[nodiscard]] NodeStatus* node_status() { return &node_status_; }
 
  private:
   struct Split {
@@ -85,7 +85,7 @@ class Hub {
   std::condition_variable changed_;
   std::map<int, Split> splits_;
   std::vector<RankStatus> statuses_;
-  Board board_{};
+  NodeStatus node_status_{};
   std::atomic<int> failed_rank_{-1};
   std::exception_ptr error_;
 };

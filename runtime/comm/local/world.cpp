@@ -3,7 +3,7 @@
 #include <iterator>
 #include <thread>
 
-#include "runtime/comm/common_world.hpp"
+#include "runtime/comm/base_world.hpp"
 #include "runtime/comm/local/hub.hpp"
 
 namespace tessera {
@@ -12,14 +12,14 @@ namespace {
 
 using namespace comm;
 
-class LocalWatch final : public Watch {
+class LocalWatchdog final : public Watchdog {
  public:
-  LocalWatch(Hub& hub, int rank, int world, double timeout_s) : Watch(rank, world, timeout_s), hub_(hub) {
-    attach(hub.board(), hub.statuses(), 0, world);
+  LocalWatchdog(Hub& hub, int rank, int world, double timeout_s) : Watchdog(rank, world, timeout_s), hub_(hub) {
+    attach(hub.node_status(), hub.statuses(), 0, world);
   }
 
   void fail(const Error& error) override {
-    Watch::fail(error);
+    Watchdog::fail(error);
     hub_.fail(rank_, std::make_exception_ptr(error));
   }
 
@@ -32,16 +32,16 @@ class LocalWatch final : public Watch {
 };
 
 /// The group's members are in order of their keys.
-int place_in(const Hub::Group& group, int rank) {
+int index_in(const Hub::Group& group, int rank) {
   const auto is = [rank](const auto& member) { return member.second == rank; };
   return static_cast<int>(std::distance(group.keys.begin(), std::find_if(group.keys.begin(), group.keys.end(), is)));
 }
 
-class LocalWire final : public Wire {
+class LocalEndpoint final : public Endpoint {
  public:
-  LocalWire(std::shared_ptr<Hub::Group> group, int rank)
-      : group_(std::move(group)), rank_(place_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
-  ~LocalWire() override { LocalWire::abandon(); }
+  LocalEndpoint(std::shared_ptr<Hub::Group> group, int rank)
+      : group_(std::move(group)), rank_(index_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
+  ~LocalEndpoint() override { LocalEndpoint::abandon(); }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
@@ -59,10 +59,10 @@ class LocalWire final : public Wire {
   int rank_, size_, open_[num_lanes] = {};
 };
 
-class LocalShelf final : public Shelf {
+class LocalSharedMemory final : public SharedMemory {
  public:
-  LocalShelf(std::shared_ptr<Hub::Group> group, int rank)
-      : group_(std::move(group)), rank_(place_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
+  LocalSharedMemory(std::shared_ptr<Hub::Group> group, int rank)
+      : group_(std::move(group)), rank_(index_in(*group_, rank)), size_(static_cast<int>(group_->keys.size())) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::byte* allocate(std::size_t bytes) override { return group_->memory.block(next_++, bytes); }
@@ -73,34 +73,34 @@ class LocalShelf final : public Shelf {
   std::size_t next_ = 0;
 };
 
-class LocalWorld final : public CommonWorld {
+class LocalWorld final : public BaseWorld {
  public:
   LocalWorld(Hub& hub, int rank, int size, const Topology& topology, double timeout_s)
-      : CommonWorld(rank, size), hub_(hub), watch_(hub, rank, size, timeout_s) {
+      : BaseWorld(rank, size), hub_(hub), watchdog_(hub, rank, size, timeout_s) {
     topology_ = topology;
     open_control();
   }
-  ~LocalWorld() override { watch_.mine().ended.store(1); }
+  ~LocalWorld() override { watchdog_.mine().ended.store(1); }
   std::string host() const override { return "local"; }
   void abort(const Error& error) override {
-    const Error root = watch_.root_or(error);
+    const Error root = watchdog_.root_or(error);
     hub_.fail(rank_, std::make_exception_ptr(root));
     throw root;
   }
 
  private:
-  Watch& watch() override { return watch_; }
-  std::unique_ptr<Wire> split_wire(int color, int key) override {
+  Watchdog& watchdog() override { return watchdog_; }
+  std::unique_ptr<Endpoint> split_endpoint(int color, int key) override {
     auto group = hub_.join(splits_++, color, key < 0 || color < 0 ? rank_ : key, rank_);
-    return color < 0 ? nullptr : std::make_unique<LocalWire>(std::move(group), rank_);
+    return color < 0 ? nullptr : std::make_unique<LocalEndpoint>(std::move(group), rank_);
   }
-  std::shared_ptr<Shelf> split_shelf(int color, int key) override {
+  std::shared_ptr<SharedMemory> split_shared_memory(int color, int key) override {
     auto group = hub_.join(splits_++, color, color < 0 ? rank_ : key, rank_);
-    return color < 0 ? nullptr : std::make_shared<LocalShelf>(std::move(group), rank_);
+    return color < 0 ? nullptr : std::make_shared<LocalSharedMemory>(std::move(group), rank_);
   }
 
   Hub& hub_;
-  LocalWatch watch_;
+  LocalWatchdog watchdog_;
   int splits_ = 0;
 };
 

@@ -83,7 +83,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
   std::fill_n(own_grads, count, 2.0F);
 
   const auto in_mpi = [](const auto& call) {
-    std::lock_guard gate(comm::mpi_gate());
+    std::lock_guard gate(comm::mpi_mutex());
     TESSERA_MPI(call());
   };
   std::vector<double> gather, mpi_gather, reduce, mpi_reduce, copy;

@@ -17,7 +17,7 @@ void check_mpi(int status, const char* call, const char* file, int line) {
   throw Error(ExitCode::communication, name + ": " + text, strfmt("%s:%d", file, line));
 }
 
-std::recursive_timed_mutex& mpi_gate() {
+std::recursive_timed_mutex& mpi_mutex() {
   static std::recursive_timed_mutex gate;
   return gate;
 }
@@ -28,7 +28,7 @@ void set_mpi_usable(bool now) { usable.store(now); }
 
 void release_mpi(int communicator) noexcept {
   if (!mpi_usable() || std::uncaught_exceptions() > 0) return;
-  std::lock_guard gate(mpi_gate());
+  std::lock_guard gate(mpi_mutex());
   MPI_Comm comm = MPI_Comm_f2c(communicator);
   MPI_Comm_free(&comm);
 }

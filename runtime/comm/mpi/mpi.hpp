@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
-#include "runtime/comm/node/shelf.hpp"
-#include "runtime/comm/wire.hpp"
+#include "runtime/comm/endpoint.hpp"
+#include "runtime/comm/shared_memory.hpp"
 
 namespace tessera::comm {
 
@@ -14,20 +14,20 @@ namespace tessera::comm {
 void check_mpi(int status, const char* call, const char* file, int line);
 
 /// Held around every MPI call: several threads call, one at a time, so that MPI_THREAD_SERIALIZED is enough.
-[[nodiscard]] std::recursive_timed_mutex& mpi_gate();
+[[nodiscard]] std::recursive_timed_mutex& mpi_mutex();
 
 /// False once the run has failed or MPI is finalised: then nothing collective may be released any more.
 [[nodiscard]] bool mpi_usable();
 void set_mpi_usable(bool usable);
 
 /// Take the communicator over. The shelf's members share a host.
-[[nodiscard]] std::unique_ptr<Wire> mpi_wire(int communicator);
-[[nodiscard]] std::shared_ptr<Shelf> mpi_shelf(int communicator);
+[[nodiscard]] std::unique_ptr<Endpoint> mpi_endpoint(int communicator);
+[[nodiscard]] std::shared_ptr<SharedMemory> mpi_shared_memory(int communicator);
 /// Frees the communicator unless the run has failed.
 void release_mpi(int communicator) noexcept;
 
 /// Free bytes of the file system that shared windows lie on (/dev/shm); all of them if it cannot be asked.
-[[nodiscard]] unsigned long long shared_memory_room();
+[[nodiscard]] unsigned long long free_shared_memory();
 
 /// How many ranks the launcher has started, as its environment says; 1 if there is none. Read before MPI_Init.
 [[nodiscard]] int launched_ranks(const char** variable);

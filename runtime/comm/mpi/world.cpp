@@ -13,9 +13,9 @@
 
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/comm/common_world.hpp"
+#include "runtime/comm/base_world.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
-#include "runtime/comm/mpi/watch.hpp"
+#include "runtime/comm/mpi/watchdog.hpp"
 #include "runtime/comm/nccl/communicator.hpp"
 
 namespace tessera {
@@ -84,38 +84,38 @@ std::string host_name() {
   return name;
 }
 
-class MpiWorld final : public CommonWorld {
+class MpiWorld final : public BaseWorld {
  public:
   MpiWorld(const Hosts& hosts, const WorldOptions& asked)
-      : CommonWorld(hosts.rank, hosts.size), world_(hosts.world), host_(host_name()) {
+      : BaseWorld(hosts.rank, hosts.size), world_(hosts.world), host_(host_name()) {
     log::set_rank(rank_, size_, host_);
     topology_.ranks_per_node = width_of_nodes(hosts, asked);
     const WorldOptions options = resolved(hosts, asked);
     topology_.transport = choose(options);
     MPI_Comm quiet = MPI_COMM_NULL;
     TESSERA_MPI(MPI_Comm_dup(world_, &quiet));
-    watch_comm_ = MPI_Comm_c2f(quiet);
-    watch_ = std::make_unique<MpiWatch>(rank_, size_, options.comm_timeout_s, watch_comm_, topology_.ranks_per_node,
-                                        [this](const Error& error) { abort(error); });
-    watch_->set_names(names());
-    open_board();
-    watch_->start();
+    watchdog_comm_ = MPI_Comm_c2f(quiet);
+    watchdog_ = std::make_unique<MpiWatchdog>(rank_, size_, options.comm_timeout_s, watchdog_comm_,
+                                              topology_.ranks_per_node, [this](const Error& error) { abort(error); });
+    watchdog_->set_names(names());
+    open_status_table();
+    watchdog_->start();
     open_control();
     if (options.backend == WorldOptions::Backend::cuda) take_device(hosts);
   }
 
   ~MpiWorld() override {
-    if (std::uncaught_exceptions() > 0 || watch_->failed())
-      end(watch_->root_or(Error(ExitCode::internal, "a rank left the run by an exception")));
+    if (std::uncaught_exceptions() > 0 || watchdog_->failed())
+      end(watchdog_->root_or(Error(ExitCode::internal, "a rank left the run by an exception")));
     try {
       barrier();
-      watch_->mine().ended.store(1);
+      watchdog_->mine().ended.store(1);
       barrier();  // everybody has seen the end: nobody is missed any more
       close_control();
-      watch_->stop();
-      std::lock_guard gate(mpi_gate());
-      board_.reset();
-      release_mpi(watch_comm_);
+      watchdog_->stop();
+      std::lock_guard gate(mpi_mutex());
+      status_memory_.reset();
+      release_mpi(watchdog_comm_);
       MPI_Comm_free(&world_);
       set_mpi_usable(false);
       MPI_Finalize();
@@ -125,10 +125,10 @@ class MpiWorld final : public CommonWorld {
   }
 
   std::string host() const override { return host_; }
-  void abort(const Error& error) override { end(watch_->root_or(error)); }
+  void abort(const Error& error) override { end(watchdog_->root_or(error)); }
 
  private:
-  Watch& watch() override { return *watch_; }
+  Watchdog& watchdog() override { return *watchdog_; }
 
   /// Backend::automatic, decided by all ranks alike.
   WorldOptions resolved(const Hosts& hosts, WorldOptions options) const {
@@ -154,7 +154,7 @@ class MpiWorld final : public CommonWorld {
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
     // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own
     // /dev/shm.
-    unsigned long long room = size_ > 1 ? shared_memory_room() : ~0ULL;
+    unsigned long long room = size_ > 1 ? free_shared_memory() : ~0ULL;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, world_));
     if (room >= options.shared_bytes) return Transport::node;
     const auto what = strfmt("/dev/shm has %llu MiB left on some node, the run's windows take %llu MiB", room >> 20,
@@ -182,7 +182,7 @@ class MpiWorld final : public CommonWorld {
   void take_device([[maybe_unused]] const Hosts& hosts) {
     if constexpr (cuda_built) {
       topology_.staged = topology_.transport != Transport::nccl;
-      together([&] {
+      run_and_agree([&] {
         const int on_host = ranks_on_host(hosts);
         device_ = cuda::choose(cuda::survey(), hosts.host_rank, on_host,
                                topology_.staged ? cuda::Sharing::shared : cuda::Sharing::one_each);
@@ -212,22 +212,22 @@ class MpiWorld final : public CommonWorld {
   }
 
   /// The statuses of this node's ranks, in memory that they all read.
-  void open_board() {
+  void open_status_table() {
     const int first = rank_ - node_rank(), count = node_size();
-    board_ = split_shelf(first, rank_);
+    status_memory_ = split_shared_memory(first, rank_);
     const std::size_t head = 64;
     std::byte* base = nullptr;
     std::optional<Error> refused;  // one node may have no room; then all leave
     try {
-      base = board_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
+      base = status_memory_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
     } catch (const Error& error) { refused = error; }
     int refusals = refused ? 1 : 0;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, world_));
     if (refusals > 0)
-      throw refused.value_or(
-          Error(ExitCode::data, "/dev/shm has no room left on another node", "the ranks' board", "Free some of it"));
-    watch_->attach(reinterpret_cast<Board*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
-    auto& mine = watch_->mine();
+      throw refused.value_or(Error(ExitCode::data, "/dev/shm has no room left on another node",
+                                   "the ranks' node_status", "Free some of it"));
+    watchdog_->attach(reinterpret_cast<NodeStatus*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
+    auto& mine = watchdog_->mine();
     struct stat space {};
     if (::stat("/proc/self/ns/pid", &space) == 0) mine.pid_namespace.store(static_cast<std::int64_t>(space.st_ino));
     mine.alive_ns.store(monotonic_ns());
@@ -236,28 +236,28 @@ class MpiWorld final : public CommonWorld {
   }
 
   int split(int color, int key) {
-    std::lock_guard gate(mpi_gate());
+    std::lock_guard gate(mpi_mutex());
     MPI_Comm part = MPI_COMM_NULL;
     TESSERA_MPI(MPI_Comm_split(world_, color < 0 ? MPI_UNDEFINED : color, key, &part));
     if (part != MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN));
     return MPI_Comm_c2f(part);
   }
-  std::unique_ptr<Wire> split_wire(int color, int key) override {
+  std::unique_ptr<Endpoint> split_endpoint(int color, int key) override {
     const int part = split(color, key);
-    return color < 0 ? nullptr : mpi_wire(part);
+    return color < 0 ? nullptr : mpi_endpoint(part);
   }
-  std::shared_ptr<Shelf> split_shelf(int color, int key) override {
+  std::shared_ptr<SharedMemory> split_shared_memory(int color, int key) override {
     const int part = split(color, key);
-    return color < 0 ? nullptr : mpi_shelf(part);
+    return color < 0 ? nullptr : mpi_shared_memory(part);
   }
 
   [[noreturn]] void end(const Error& error) noexcept;
 
   MPI_Comm world_;
   std::string host_;
-  int watch_comm_ = 0;
-  std::shared_ptr<Shelf> board_;
-  std::unique_ptr<MpiWatch> watch_;
+  int watchdog_comm_ = 0;
+  std::shared_ptr<SharedMemory> status_memory_;
+  std::unique_ptr<MpiWatchdog> watchdog_;
 };
 
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -274,10 +274,10 @@ void MpiWorld::end(const Error& error) noexcept {
   // once.
   if (rank_ >= topology_.ranks_per_node) sleep_s(0.3);
   std::int32_t nobody = 0;
-  if (watch_->board().aborting.compare_exchange_strong(nobody, rank_ + 1)) log::error_here(error.line());
+  if (watchdog_->node_status().aborting.compare_exchange_strong(nobody, rank_ + 1)) log::error_here(error.line());
   else sleep_s(1.5);  // the one who spoke ends us; if it cannot, we do
   std::fflush(stdout);
-  std::unique_lock gate(mpi_gate(), std::chrono::milliseconds(200));
+  std::unique_lock gate(mpi_mutex(), std::chrono::milliseconds(200));
   if (size_ == 1 && gate.owns_lock()) MPI_Finalize();  // no peer to end: leave without MPI's own notice
   else MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);

@@ -69,7 +69,7 @@ class UnderWay {
 
 class NcclCommunicator final : public BaseCommunicator {
  public:
-  NcclCommunicator(Place place, Device device, const NcclId& id)
+  NcclCommunicator(CommunicatorInfo place, Device device, const NcclId& id)
       : BaseCommunicator(std::move(place), Completion::later),
         device_(device),
         handle_(id, size(), rank(), device, [this] { poll(); }),
@@ -117,8 +117,9 @@ class NcclCommunicator final : public BaseCommunicator {
     count_round(chunk * static_cast<std::size_t>(size() - 1));
     end("gather");
   }
-  /// Terms of two bytes are summed by NCCL, which rounds where it likes, into this rank's own of them, and widened.
-  void reduce(Terms full, float* mine, std::size_t chunk) override {
+  /// SourceBuffer of two bytes are summed by NCCL, which rounds where it likes, into this rank's own of them, and
+  /// widened.
+  void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     begin();
     if (chunk > 0 && full.dtype == DType::f32) {
       handle_.reduce_scatter(full.data, mine, chunk, full.dtype, stream_);
@@ -150,26 +151,26 @@ class NcclCommunicator final : public BaseCommunicator {
 
   /// The watcher's thread.
   void look() {
-    auto waiting_since = Watch::Clock::now();
-    const auto watch = place().watch;
+    auto waiting_since = Watchdog::Clock::now();
+    const auto watchdog = place().watchdog;
     try {
       cuda::use(device_);
       while (!stopping_.load()) {
         handle_.check();
         if (const auto ended = under_way_.take(); ended > 0) {
           completed(ended);
-          waiting_since = Watch::Clock::now();
+          waiting_since = Watchdog::Clock::now();
         }
         const char* const operation = under_way_.oldest_operation();
-        if (operation == nullptr) waiting_since = Watch::Clock::now();
-        else watch->poll({operation, waiting_since});
+        if (operation == nullptr) waiting_since = Watchdog::Clock::now();
+        else watchdog->poll({operation, waiting_since});
         std::this_thread::sleep_for(glance);
       }
     } catch (const Error& error) {
-      watch->fail(error);
+      watchdog->fail(error);
       handle_.abort();  // whoever waits for the device on this rank goes on, into the failure
     } catch (const std::exception& error) {
-      watch->fail(Error(ExitCode::internal, error.what()));
+      watchdog->fail(Error(ExitCode::internal, error.what()));
       handle_.abort();
     }
   }
@@ -185,7 +186,8 @@ class NcclCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> nccl_communicator(Place place, Device device, std::unique_ptr<Communicator> host) {
+std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo place, Device device,
+                                                std::unique_ptr<Communicator> host) {
   NcclId id{};
   if (place.rank == 0) id = make_nccl_id();
   host->broadcast({"nccl", "id", -1}, id, 0);

@@ -72,7 +72,7 @@ NcclHandle::NcclHandle(const NcclId& id, int size, int rank, Device device, Poll
   const ncclResult_t result = nccl().init(&made, size, common, rank, &config);
   comm_ = made;
   try {
-    settle(result, "ncclCommInitRankConfig");
+    wait_until_taken_up(result, "ncclCommInitRankConfig");
   } catch (...) {
     abort();
     throw;
@@ -92,12 +92,12 @@ NcclHandle::~NcclHandle() {
     poll_ = [end] {
       if (std::chrono::steady_clock::now() > end) throw Error(ExitCode::communication, "NCCL does not end");
     };
-    settle(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
+    wait_until_taken_up(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
     (void)nccl().destroy(comm_of(comm_));
   } catch (const std::exception&) { abort(); }
 }
 
-void NcclHandle::settle(int result, const char* call) {
+void NcclHandle::wait_until_taken_up(int result, const char* call) {
   for (int tries = 0; result == ncclInProgress; ++tries) {
     poll_();
     if (aborted_.load()) break;
@@ -112,22 +112,24 @@ void NcclHandle::settle(int result, const char* call) {
 }
 
 void NcclHandle::all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream) {
-  settle(nccl().all_gather(mine, full, bytes, ncclInt8, comm_of(comm_), stream_of(stream)), "ncclAllGather");
+  wait_until_taken_up(nccl().all_gather(mine, full, bytes, ncclInt8, comm_of(comm_), stream_of(stream)),
+                      "ncclAllGather");
 }
 
 void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream) {
   const ncclDataType_t type = dtype == DType::bf16 ? ncclBfloat16 : dtype == DType::f16 ? ncclFloat16 : ncclFloat32;
-  settle(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)),
-         "ncclReduceScatter");
+  wait_until_taken_up(nccl().reduce_scatter(full, mine, count, type, ncclSum, comm_of(comm_), stream_of(stream)),
+                      "ncclReduceScatter");
 }
 
 void NcclHandle::sum(std::int64_t* words, std::size_t count, StreamView stream) {
-  settle(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
-         "ncclAllReduce");
+  wait_until_taken_up(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
+                      "ncclAllReduce");
 }
 
 void NcclHandle::broadcast(void* data, std::size_t bytes, int root, StreamView stream) {
-  settle(nccl().broadcast(data, data, bytes, ncclInt8, root, comm_of(comm_), stream_of(stream)), "ncclBroadcast");
+  wait_until_taken_up(nccl().broadcast(data, data, bytes, ncclInt8, root, comm_of(comm_), stream_of(stream)),
+                      "ncclBroadcast");
 }
 
 void NcclHandle::check() const {

@@ -47,7 +47,7 @@ class NcclHandle {
   [[nodiscard]] bool aborted() const { return aborted_.load(); }
 
  private:
-  void settle(int result, const char* call);
+  void wait_until_taken_up(int result, const char* call);
 
   Poll poll_;
   Device device_;

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/sum_terms.hpp"
+#include "runtime/comm/sum_to_f32.hpp"
 
 namespace tessera::comm {
 
@@ -15,7 +15,7 @@ constexpr std::size_t block = 8192;  // numbers summed at a time: the partial su
 
 class NodeCommunicator final : public BaseCommunicator {
  public:
-  NodeCommunicator(Place where, std::shared_ptr<Shelf> shelf, Sharing sharing)
+  NodeCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> shelf, Sharing sharing)
       : BaseCommunicator(std::move(where)),
         shelf_(std::move(shelf)),
         group_(shelf_, node_scratch),
@@ -29,13 +29,13 @@ class NodeCommunicator final : public BaseCommunicator {
     if (!shares_memory()) return {};
     const std::size_t bytes = bytes_per_rank * parts_.size();
     Issue issue(*this, {"share", "", -1}, bytes);
-    group_.meet(*this, 0);  // under the watch, which an allocation is not
+    group_.barrier(*this, 0);  // under the watchdog, which an allocation is not
     std::byte* base = bytes > 0 ? shelf_->allocate(bytes) : nullptr;
     if (!base) return {};
     // Its owner touches a part first, so that it lies near the owner; then everybody may read it.
     std::memset(base + static_cast<std::size_t>(rank()) * bytes_per_rank, 0, bytes_per_rank);
     regions_.push_back({base, bytes});
-    group_.meet(*this, 1);
+    group_.barrier(*this, 1);
     return {base, bytes_per_rank, 0, size()};
   }
 
@@ -46,13 +46,13 @@ class NodeCommunicator final : public BaseCommunicator {
     for (std::size_t first = 0; first < words.size(); first += room) {
       const auto piece = words.subspan(first, std::min(room, words.size() - first));
       std::memcpy(group_.scratch(rank()), piece.data(), piece.size_bytes());
-      group_.meet(*this, 2 * first);
+      group_.barrier(*this, 2 * first);
       for (int peer = 0; peer < size(); ++peer) {
         const auto* theirs = reinterpret_cast<const std::int64_t*>(group_.scratch(peer));
         for (std::size_t k = 0; k < piece.size() && peer != rank(); ++k) piece[k] += theirs[k];
       }
       count_within((parts_.size() - 1) * piece.size_bytes());
-      group_.meet(*this, 2 * first + 1);
+      group_.barrier(*this, 2 * first + 1);
     }
   }
 
@@ -62,18 +62,18 @@ class NodeCommunicator final : public BaseCommunicator {
     for (std::size_t first = 0; first < bytes.size(); first += room) {
       const auto piece = bytes.subspan(first, std::min(room, bytes.size() - first));
       if (rank() == root) std::memcpy(group_.scratch(root), piece.data(), piece.size());
-      group_.meet(*this, 2 * first);
+      group_.barrier(*this, 2 * first);
       if (rank() != root) {
         std::memcpy(piece.data(), group_.scratch(root), piece.size());
         count_within(piece.size());
       }
-      group_.meet(*this, 2 * first + 1);
+      group_.barrier(*this, 2 * first + 1);
     }
   }
 
   void barrier(CollectiveLabel label) override {
     Issue issue(*this, label, 0);
-    group_.meet(*this, 0);
+    group_.barrier(*this, 0);
   }
 
  private:
@@ -82,24 +82,24 @@ class NodeCommunicator final : public BaseCommunicator {
     std::size_t bytes;
   };
 
-  Spot find(const void* data, std::size_t bytes) const {
+  SharedAddress find(const void* data, std::size_t bytes) const {
     const auto* first = static_cast<const std::byte*>(data);
     for (std::size_t i = 0; i < regions_.size(); ++i)
       if (first >= regions_[i].base && first + bytes <= regions_[i].base + regions_[i].bytes)
         return {static_cast<std::int64_t>(i), first - regions_[i].base};
     return {};
   }
-  std::byte* at(Spot spot) const { return regions_[static_cast<std::size_t>(spot.region)].base + spot.offset; }
+  std::byte* at(SharedAddress spot) const { return regions_[static_cast<std::size_t>(spot.region)].base + spot.offset; }
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     // Where the result is a whole region that every member names, only its owners write.
-    const Spot spot = find(full, chunk * parts_.size());
+    const SharedAddress spot = find(full, chunk * parts_.size());
     const bool whole_region =
         spot && spot.offset == 0 && regions_[static_cast<std::size_t>(spot.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
-    group_.post(find(own, chunk), whole_region ? spot : Spot{});
-    group_.meet(*this, 0);
+    group_.publish(find(own, chunk), whole_region ? spot : SharedAddress{});
+    group_.barrier(*this, 0);
     bool in_place = true, readable = true;
     for (int peer = 0; peer < size(); ++peer) {
       in_place = in_place && group_.to(peer) && group_.to(peer) == group_.to(0);
@@ -112,7 +112,7 @@ class NodeCommunicator final : public BaseCommunicator {
         std::byte* to = full + static_cast<std::size_t>(peer) * chunk;
         if (chunk > 0) std::memcpy(to, at(group_.from(peer)), chunk);
       }
-      group_.meet(*this, 1);
+      group_.barrier(*this, 1);
     } else {
       gather_by_scratch(full, chunk);
     }
@@ -124,18 +124,18 @@ class NodeCommunicator final : public BaseCommunicator {
     for (std::size_t first = 0; first < chunk; first += room) {
       const std::size_t piece = std::min(room, chunk - first);
       std::memcpy(group_.scratch(rank()), full + static_cast<std::size_t>(rank()) * chunk + first, piece);
-      group_.meet(*this, 2 + 2 * first);
+      group_.barrier(*this, 2 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
         if (peer != rank())
           std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), piece);
-      group_.meet(*this, 3 + 2 * first);
+      group_.barrier(*this, 3 + 2 * first);
     }
   }
 
-  void reduce(Terms full, float* mine, std::size_t chunk) override {
+  void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t element = size_of(full.dtype), bytes = chunk * parts_.size() * element;
-    group_.post(find(full.data, bytes), {});
-    group_.meet(*this, 100);
+    group_.publish(find(full.data, bytes), {});
+    group_.barrier(*this, 100);
     bool readable = true;
     for (int peer = 0; peer < size(); ++peer) readable = readable && group_.from(peer);
     if (readable) {
@@ -143,31 +143,31 @@ class NodeCommunicator final : public BaseCommunicator {
         for (int peer = 0; peer < size(); ++peer)
           parts_[static_cast<std::size_t>(peer)] =
               at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
-        sum_terms(parts_, full.dtype, mine + first, std::min(block, chunk - first));
+        sum_to_f32(parts_, full.dtype, mine + first, std::min(block, chunk - first));
       }
-      group_.meet(*this, 101);  // nobody reads my buffer any more
+      group_.barrier(*this, 101);  // nobody reads my buffer any more
     } else {
       reduce_by_scratch(full, mine, chunk);
     }
     count_within((parts_.size() - 1) * chunk * element);
   }
 
-  void reduce_by_scratch(Terms full, float* mine, std::size_t chunk) {
+  void reduce_by_scratch(SourceBuffer full, float* mine, std::size_t chunk) {
     const std::size_t element = size_of(full.dtype), room = group_.scratch_bytes() / element / parts_.size() / 16 * 16;
     for (std::size_t first = 0; first < chunk; first += room) {
       const std::size_t piece = std::min(room, chunk - first);
       for (std::size_t to = 0; to < parts_.size(); ++to)
         std::memcpy(group_.scratch(rank()) + to * piece * element, full.from(to * chunk + first).data, piece * element);
-      group_.meet(*this, 102 + 2 * first);
+      group_.barrier(*this, 102 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
         parts_[static_cast<std::size_t>(peer)] =
             group_.scratch(peer) + static_cast<std::size_t>(rank()) * piece * element;
-      sum_terms(parts_, full.dtype, mine + first, piece);
-      group_.meet(*this, 103 + 2 * first);
+      sum_to_f32(parts_, full.dtype, mine + first, piece);
+      group_.barrier(*this, 103 + 2 * first);
     }
   }
 
-  std::shared_ptr<Shelf> shelf_;
+  std::shared_ptr<SharedMemory> shelf_;
   NodeGroup group_;
   Sharing sharing_;
   std::vector<Region> regions_;
@@ -176,7 +176,8 @@ class NodeCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf, Sharing sharing) {
+std::unique_ptr<Communicator> node_communicator(CommunicatorInfo place, std::shared_ptr<SharedMemory> shelf,
+                                                Sharing sharing) {
   return std::make_unique<NodeCommunicator>(std::move(place), std::move(shelf), sharing);
 }
 

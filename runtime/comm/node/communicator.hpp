@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/node/group.hpp"
-#include "runtime/comm/wire.hpp"
 
 namespace tessera::comm {
 
@@ -12,11 +12,12 @@ namespace tessera::comm {
 enum class Sharing : unsigned char { in_place, copies };
 
 /// All members on one node. `shelf` serves the scratch and share().
-[[nodiscard]] std::unique_ptr<Communicator> node_communicator(Place place, std::shared_ptr<Shelf> shelf,
-                                                              Sharing sharing);
+[[nodiscard]] std::unique_ptr<Communicator> node_communicator(CommunicatorInfo place,
+                                                              std::shared_ptr<SharedMemory> shelf, Sharing sharing);
 
 /// Members on several nodes, some of them together. `leaders` joins the first members of the runs (null on the others).
-[[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf,
-                                                                   std::unique_ptr<Wire> leaders);
+[[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo place,
+                                                                   std::shared_ptr<SharedMemory> shelf,
+                                                                   std::unique_ptr<Endpoint> leaders);
 
 }  // namespace tessera::comm

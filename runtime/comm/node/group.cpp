@@ -1,4 +1,4 @@
-// Meeting at a futex: the last to arrive checks that all mean the same collective, and wakes the others.
+// BarrierState at a futex: the last to arrive checks that all mean the same collective, and wakes the others.
 #include "runtime/comm/node/group.hpp"
 
 #include <linux/futex.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::comm {
 
-struct NodeGroup::Meeting {
+struct NodeGroup::BarrierState {
   alignas(64) std::atomic<std::uint32_t> arrived;
   alignas(64) std::atomic<std::uint32_t> generation;
   std::atomic<std::uint32_t> sleepers;
@@ -18,7 +18,7 @@ struct NodeGroup::Meeting {
 
 struct NodeGroup::Member {
   alignas(64) std::atomic<std::uint64_t> place;  // in which phase of which collective it has arrived
-  Spot spots[2][2];                              // two posts in turns: a slow peer may still read the last one
+  SharedAddress spots[2][2];                     // two posts in turns: a slow peer may still read the last one
 };
 
 namespace {
@@ -39,56 +39,56 @@ constexpr std::size_t page = 4096;
 std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 }  // namespace
 
-NodeGroup::NodeGroup(std::shared_ptr<Shelf> shelf, std::size_t scratch)
+NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> shelf, std::size_t scratch)
     : shelf_(std::move(shelf)), rank_(shelf_->rank()), size_(shelf_->size()), scratch_bytes_(pages(scratch)) {
   const auto count = static_cast<std::size_t>(size_);
-  const std::size_t head = pages(sizeof(Meeting) + count * sizeof(Member));
+  const std::size_t head = pages(sizeof(BarrierState) + count * sizeof(Member));
   std::byte* base = shelf_->allocate(head + count * scratch_bytes_);
-  meeting_ =
-      reinterpret_cast<Meeting*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
-  members_ = reinterpret_cast<Member*>(base + sizeof(Meeting));
+  barrier_ =
+      reinterpret_cast<BarrierState*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
+  members_ = reinterpret_cast<Member*>(base + sizeof(BarrierState));
   scratch_ = base + head;
 }
 
-void NodeGroup::meet(BaseCommunicator& communicator, std::uint64_t phase) {
+void NodeGroup::barrier(BaseCommunicator& communicator, std::uint64_t phase) {
   const std::uint64_t place = communicator.tag() * 31 + phase;
   members_[rank_].place.store(place, std::memory_order_relaxed);
-  const auto generation = meeting_->generation.load(std::memory_order_acquire);
-  if (meeting_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<std::uint32_t>(size_))
+  const auto generation = barrier_->generation.load(std::memory_order_acquire);
+  if (barrier_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<std::uint32_t>(size_))
     return sleep_until_next(communicator, generation);
   for (int i = 0; i < size_; ++i)
     if (members_[i].place.load(std::memory_order_relaxed) != place) communicator.mismatch();
-  meeting_->arrived.store(0, std::memory_order_relaxed);
+  barrier_->arrived.store(0, std::memory_order_relaxed);
   // Sequentially consistent with a sleeper's announcement: it is seen here, or it sees the new generation.
-  meeting_->generation.store(generation + 1);
-  if (meeting_->sleepers.load() > 0) futex_wake_all(meeting_->generation);
+  barrier_->generation.store(generation + 1);
+  if (barrier_->sleepers.load() > 0) futex_wake_all(barrier_->generation);
 }
 
 void NodeGroup::sleep_until_next(BaseCommunicator& communicator, std::uint32_t generation) {
-  const auto passed = [&] { return meeting_->generation.load(std::memory_order_acquire) != generation; };
+  const auto passed = [&] { return barrier_->generation.load(std::memory_order_acquire) != generation; };
   for (int i = 0; i < 100; ++i) {  // a few microseconds: a peer that is about to arrive
     if (passed()) return;
     pause();
   }
   communicator.progress();
-  meeting_->sleepers.fetch_add(1);
+  barrier_->sleepers.fetch_add(1);
   struct Leave {
     std::atomic<std::uint32_t>& sleepers;
     ~Leave() { sleepers.fetch_sub(1); }
-  } leave{meeting_->sleepers};
-  while (meeting_->generation.load() == generation) {
-    futex_wait(meeting_->generation, generation, 0.05);
+  } leave{barrier_->sleepers};
+  while (barrier_->generation.load() == generation) {
+    futex_wait(barrier_->generation, generation, 0.05);
     if (!passed()) communicator.poll();
   }
 }
 
-void NodeGroup::post(Spot from, Spot to) {
+void NodeGroup::publish(SharedAddress from, SharedAddress to) {
   turn_ ^= 1;
   auto& spots = members_[rank_].spots[turn_];
   spots[0] = from;
   spots[1] = to;
 }
-Spot NodeGroup::from(int member) const { return members_[member].spots[turn_][0]; }
-Spot NodeGroup::to(int member) const { return members_[member].spots[turn_][1]; }
+SharedAddress NodeGroup::from(int member) const { return members_[member].spots[turn_][0]; }
+SharedAddress NodeGroup::to(int member) const { return members_[member].spots[turn_][1]; }
 
 }  // namespace tessera::comm

@@ -1,6 +1,6 @@
 #pragma once
-// NodeGroup: the members of a communicator that sit on one node: where they meet, what they post to each other, their
-// scratch.
+// NodeGroup: the members of a communicator that sit on one node: where they barrier, what they publish to each other,
+// their scratch.
 
 #include <atomic>
 #include <cstddef>
@@ -8,22 +8,22 @@
 #include <memory>
 #include <span>
 
-#include "runtime/comm/base.hpp"
-#include "runtime/comm/node/shelf.hpp"
+#include "runtime/comm/base_communicator.hpp"
+#include "runtime/comm/shared_memory.hpp"
 
 namespace tessera::comm {
 
 /// Bytes in a region of shared memory, as a peer can find them; region -1: not shared.
-struct Spot {
+struct SharedAddress {
   std::int64_t region = -1, offset = 0;
   explicit operator bool() const { return region >= 0; }
-  friend bool operator==(const Spot&, const Spot&) = default;
+  friend bool operator==(const SharedAddress&, const SharedAddress&) = default;
 };
 
 class NodeGroup {
  public:
   /// Collective. `scratch` bytes per member.
-  NodeGroup(std::shared_ptr<Shelf> shelf, std::size_t scratch);
+  NodeGroup(std::shared_ptr<SharedMemory> shelf, std::size_t scratch);
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -39,23 +39,23 @@ class NodeGroup {
   /// Everybody's writes before are seen by everybody after. Sleeps on a futex; checks that all members are at the same
   /// place
   /// (`phase`) of the same collective, and throws Error (communication) naming the difference if not.
-  void meet(BaseCommunicator& communicator, std::uint64_t phase);
+  void barrier(BaseCommunicator& communicator, std::uint64_t phase);
 
-  /// Shows the others where this rank's source and target lie; read after the next meet(), stable until the
-  /// meeting after the next post.
-  void post(Spot from, Spot to);
-  [[nodiscard]] Spot from(int member) const;
-  [[nodiscard]] Spot to(int member) const;
+  /// Shows the others where this rank's source and target lie; read after the next barrier(), stable until the
+  /// meeting after the next publish.
+  void publish(SharedAddress from, SharedAddress to);
+  [[nodiscard]] SharedAddress from(int member) const;
+  [[nodiscard]] SharedAddress to(int member) const;
 
  private:
-  struct Meeting;
+  struct BarrierState;
   struct Member;
   void sleep_until_next(BaseCommunicator& communicator, std::uint32_t generation);
 
-  std::shared_ptr<Shelf> shelf_;
+  std::shared_ptr<SharedMemory> shelf_;
   int rank_, size_, turn_ = 0;
   std::size_t scratch_bytes_;
-  Meeting* meeting_;
+  BarrierState* barrier_;
   Member* members_;
   std::byte* scratch_;
 };

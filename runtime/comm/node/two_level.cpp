@@ -1,14 +1,14 @@
 // Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in
 // pieces that the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other
-// every member's term, so that the bits are those of every other transport. Terms are widened to fp32 on their way into
-// the scratch, since their sums are.
+// every member's term, so that the bits are those of every other transport. SourceBuffer are widened to fp32 on their
+// way into the scratch, since their sums are.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/node/communicator.hpp"
-#include "runtime/comm/sum_terms.hpp"
+#include "runtime/comm/sum_to_f32.hpp"
 
 namespace tessera::comm {
 
@@ -18,26 +18,26 @@ std::size_t of(int i) { return static_cast<std::size_t>(i); }
 
 class TwoLevelCommunicator final : public BaseCommunicator {
  public:
-  TwoLevelCommunicator(Place where, std::shared_ptr<Shelf> shelf, std::unique_ptr<Wire> leaders)
+  TwoLevelCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> shelf, std::unique_ptr<Endpoint> leaders)
       : BaseCommunicator(std::move(where)),
         group_(std::move(shelf), two_level_scratch),
         leaders_(std::move(leaders)),
-        runs_(place().runs),
+        node_members_(place().node_members),
         members_(place().members.size()),
-        nodes_(runs_.size()),
+        nodes_(node_members_.size()),
         local_(of(here().count)),
         me_(of(group_.rank())),
-        gather_piece_(gather_piece(runs_)),
-        reduce_piece_(reduce_piece(runs_) / sizeof(float)) {
+        gather_piece_(gather_piece(node_members_)),
+        reduce_piece_(reduce_piece(node_members_) / sizeof(float)) {
     parts_.reserve(members_);
     terms_.reserve(members_);
     widest_ = 0;
-    for (const auto& run : runs_) {
+    for (const auto& run : node_members_) {
       widest_ = std::max(widest_, of(run.count));
-      equal_levels_ = equal_levels_ && run.level() == runs_.front().level();
+      equal_levels_ = equal_levels_ && run.level() == node_members_.front().level();
     }
-    equal_levels_ =
-        equal_levels_ && std::all_of(runs_.begin(), runs_.end(), [](const Run& r) { return r.terms() == 1; });
+    equal_levels_ = equal_levels_ && std::all_of(node_members_.begin(), node_members_.end(),
+                                                 [](const NodeMembers& r) { return r.terms() == 1; });
   }
 
   bool shares_memory() const override { return false; }
@@ -55,27 +55,27 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
     Issue issue(*this, label, bytes.size());
-    const std::size_t root_node = run_of(runs_, root);
+    const std::size_t root_node = node_index_of(node_members_, root);
     for (std::size_t first = 0; first < bytes.size(); first += two_level_scratch) {
       const auto piece = bytes.subspan(first, std::min(two_level_scratch, bytes.size() - first));
       const auto shelf = group_.scratch().first(piece.size());
       if (rank() == root) std::memcpy(shelf.data(), piece.data(), piece.size());
-      group_.meet(*this, 3 * first);
-      if (leaders_) comm::broadcast(*leaders_, *this, shelf, static_cast<int>(root_node), tag(), &runs_);
-      group_.meet(*this, 3 * first + 1);
+      group_.barrier(*this, 3 * first);
+      if (leaders_) comm::broadcast(*leaders_, *this, shelf, static_cast<int>(root_node), tag(), &node_members_);
+      group_.barrier(*this, 3 * first + 1);
       if (rank() != root) {
         std::memcpy(piece.data(), shelf.data(), piece.size());
         if (!leaders_ || node() == root_node) count_within(piece.size());
       }
-      group_.meet(*this, 3 * first + 2);
+      group_.barrier(*this, 3 * first + 2);
     }
   }
 
   void barrier(CollectiveLabel label) override {
     Issue issue(*this, label, 0);
-    group_.meet(*this, 0);
+    group_.barrier(*this, 0);
     if (leaders_) comm::barrier(*leaders_, *this, tag());
-    group_.meet(*this, 1);
+    group_.barrier(*this, 1);
   }
 
  private:
@@ -83,7 +83,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   [[nodiscard]] float* floats(std::size_t offset) const {
     return reinterpret_cast<float*>(group_.scratch().data()) + offset;
   }
-  void meet() { group_.meet(*this, phase_++); }
+  void barrier() { group_.barrier(*this, phase_++); }
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     phase_ = 0;
@@ -91,24 +91,24 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       const std::size_t piece = std::min(gather_piece_, chunk - first);
       // Scratch: the piece of every member, in member order.
       std::memcpy(scratch(of(rank()) * piece), mine + first, piece);
-      meet();
+      barrier();
       if (leaders_) exchange(piece);
-      meet();
+      barrier();
       for (std::size_t i = 0; i < members_; ++i) {
         std::byte* to = full + i * chunk + first;
         if (i != of(rank())) std::memcpy(to, scratch(i * piece), piece);
         else if (to != mine + first) std::memcpy(to, mine + first, piece);
       }
       count_within((local_ - 1) * piece + (leaders_ ? 0 : (members_ - local_) * piece));
-      meet();
+      barrier();
     }
   }
 
   void exchange(std::size_t piece) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(of(runs_[from].first) * piece),
-                        of(runs_[from].count) * piece, tag());
+      leaders_->receive(0, static_cast<int>(from), scratch(of(node_members_[from].first) * piece),
+                        of(node_members_[from].count) * piece, tag());
       leaders_->send(0, static_cast<int>(to), scratch(of(here().first) * piece), local_ * piece, tag());
       count_across(local_ * piece);
     }
@@ -117,7 +117,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent),
   /// each as [term][destination][piece].
-  void reduce(Terms full, float* mine, std::size_t chunk) override {
+  void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     phase_ = 0;
     // Where they lie does not depend on the piece: the last one is short, and is laid out while a
     // peer still adds the one before.
@@ -126,34 +126,35 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       const std::size_t piece = std::min(reduce_piece_, chunk - first);
       for (std::size_t step = 1; step < nodes_; ++step) {
         const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-        lay_out(full, chunk, first, piece, runs_[to], out);
-        meet();
+        lay_out(full, chunk, first, piece, node_members_[to], out);
+        barrier();
         if (here().subtree() && local_ > 1) {
-          add_slice(out, of(runs_[to].count) * piece);
-          meet();
+          add_slice(out, of(node_members_[to].count) * piece);
+          barrier();
         }
         if (leaders_) {
-          const std::size_t sent = of(here().terms() * runs_[to].count) * piece * sizeof(float);
+          const std::size_t sent = of(here().terms() * node_members_[to].count) * piece * sizeof(float);
           leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * piece),
-                            of(runs_[from].terms()) * local_ * piece * sizeof(float), tag());
+                            of(node_members_[from].terms()) * local_ * piece * sizeof(float), tag());
           leaders_->send(0, static_cast<int>(to), floats(out), sent, tag());
           count_across(sent);
           finish(*leaders_, 0, *this);
         } else {
-          count_within(of(runs_[to].count) * piece * sizeof(float));
+          count_within(of(node_members_[to].count) * piece * sizeof(float));
         }
         if (step + 1 == nodes_) lay_out(full, chunk, first, piece, here(), home);
-        meet();
+        barrier();
       }
       combine(home, in, piece, mine + first);
       // The next piece's first writes go to `out`, which nobody reads now; `home` and `in` are written after its first
       // meeting.
     }
-    if (chunk > 0) meet();  // the scratch is free for the next collective
+    if (chunk > 0) barrier();  // the scratch is free for the next collective
   }
 
   /// This rank's terms for the members of `run`.
-  void lay_out(Terms full, std::size_t chunk, std::size_t first, std::size_t piece, const Run& run, std::size_t at) {
+  void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& run,
+               std::size_t at) {
     float* to = floats(at + me_ * of(run.count) * piece);
     for (std::size_t d = 0; d < of(run.count); ++d)
       widen(full.from((of(run.first) + d) * chunk + first), to + d * piece, piece);
@@ -167,11 +168,11 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     kernels::sum_tree({.parts = parts_, .out = floats(at + begin), .count = end - begin}, host_stream);
   }
 
-  /// Terms from nodes before `node`, my own left out.
+  /// SourceBuffer from nodes before `node`, my own left out.
   [[nodiscard]] std::size_t received_before(std::size_t other) const {
     std::size_t terms = 0;
     for (std::size_t n = 0; n < other; ++n)
-      if (n != node()) terms += of(runs_[n].terms());
+      if (n != node()) terms += of(node_members_[n].terms());
     return terms;
   }
 
@@ -191,9 +192,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         }
         count_within((local_ - 1) * piece * sizeof(float));
       } else {
-        for (int t = 0; t < runs_[n].terms(); ++t)
-          push({floats(in + (term++ * local_ + me_) * piece), runs_[n].level()}, piece);
-        if (!leaders_) count_within(of(runs_[n].terms()) * piece * sizeof(float));
+        for (int t = 0; t < node_members_[n].terms(); ++t)
+          push({floats(in + (term++ * local_ + me_) * piece), node_members_[n].level()}, piece);
+        if (!leaders_) count_within(of(node_members_[n].terms()) * piece * sizeof(float));
       }
     }
     while (!equal_levels_ && terms_.size() > 1) {  // what is left over, from the smallest subtree to the largest
@@ -234,7 +235,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     };
     phase_ = 0;
     std::memcpy(slot(me_), words.data(), words.size_bytes());
-    meet();
+    barrier();
     if (leaders_) {
       for (std::size_t i = 1; i < local_; ++i) add_from(slot(0), slot(i));
       for (std::size_t step = 1; step < nodes_; ++step) {
@@ -250,14 +251,14 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     } else {
       count_within(words.size_bytes());
     }
-    meet();
+    barrier();
     std::memcpy(words.data(), slot(0), words.size_bytes());
-    meet();
+    barrier();
   }
 
   NodeGroup group_;
-  std::unique_ptr<Wire> leaders_;
-  const std::vector<Run>& runs_;
+  std::unique_ptr<Endpoint> leaders_;
+  const std::vector<NodeMembers>& node_members_;
   std::size_t members_, nodes_, local_, me_, widest_ = 0;
   std::size_t gather_piece_, reduce_piece_;
   bool equal_levels_ = true;
@@ -268,8 +269,8 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> two_level_communicator(Place place, std::shared_ptr<Shelf> shelf,
-                                                     std::unique_ptr<Wire> leaders) {
+std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo place, std::shared_ptr<SharedMemory> shelf,
+                                                     std::unique_ptr<Endpoint> leaders) {
   return std::make_unique<TwoLevelCommunicator>(std::move(place), std::move(shelf), std::move(leaders));
 }
 

@@ -225,7 +225,7 @@ TEST(CudaArena, lies_where_its_slots_say_and_knows_a_broken_canary) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data("more")) % Arena::alignment,
             reinterpret_cast<std::uintptr_t>(arena.data("device")) % Arena::alignment);
   EXPECT_EQ(first_of(arena.data("more")), std::byte{0});
-  arena.paint();
+  arena.fill_with_pattern();
   EXPECT_EQ(arena.touched("device"), 0u);
   cuda::fill_now(test_device(), arena.data("device"), 1, 250);
   EXPECT_EQ(arena.touched("device"), 250u);

@@ -118,7 +118,7 @@ class Check {
   }
 
  private:
-  /// Terms of two bytes whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
+  /// SourceBuffer of two bytes whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
   void halves(std::size_t chunk) {
     std::vector<std::uint16_t> terms(chunk * n_);
     Floats sums(chunk * n_);
@@ -130,7 +130,7 @@ class Check {
       }
     const OnDevice<std::uint16_t> full(world_.device(), terms);
     const OnDevice<float> whole(world_.device(), Floats(chunk * n_));
-    comm_->all_reduce({"reduce", "h", 0}, Terms(full.data(), DType::bf16), whole.data(), chunk * n_);
+    comm_->all_reduce({"reduce", "h", 0}, SourceBuffer(full.data(), DType::bf16), whole.data(), chunk * n_);
     stream_.synchronize();
     const Floats got = whole.read();
     for (std::size_t k = 0; k < sums.size(); ++k)

@@ -12,21 +12,21 @@ namespace tessera::io {
 namespace {
 
 namespace fs = std::filesystem;
-using test::as_they_are;
 using test::bytes_of;
 using test::contents;
+using test::default_tensors;
 using test::expect_error;
-using test::Folder;
-using test::usual_tensors;
+using test::identity_tensors;
+using test::TempDir;
 
 constexpr std::uint64_t shard_bytes = 6'000'000, state_bytes = 5'000'000;
 
 void to_native(int ranks, const std::string& in, const std::string& out, bool replace = false) {
   run_local(ranks, [&](World& world) {
-    const StoredTensors stored = stored_safetensors(in);
-    (void)convert_to_checkpoint(world, stored, as_they_are(stored, DType::f32),
+    const TensorCatalog stored = catalog_safetensors(in);
+    (void)convert_to_checkpoint(world, stored, identity_tensors(stored, DType::f32),
                                 {.directory = out,
-                                 .attachments = read_model_attachments(in),
+                                 .attachments = read_model_auxiliary_files(in),
                                  .replace = replace,
                                  .verify = true,
                                  .max_file_bytes = state_bytes},
@@ -37,19 +37,19 @@ void to_native(int ranks, const std::string& in, const std::string& out, bool re
 void to_hf(int ranks, const std::string& in, const std::string& out, DType dtype, std::uint64_t max_bytes) {
   run_local(ranks, [&](World& world) {
     const CheckpointReader checkpoint(world, in);
-    const StoredTensors stored = stored_checkpoint(in, checkpoint.manifest());
-    std::vector<AttachmentText> attachments;
+    const TensorCatalog stored = catalog_checkpoint(in, checkpoint.manifest());
+    std::vector<AuxiliaryFile> attachments;
     for (const auto& a : checkpoint.manifest().attachments)
       attachments.push_back({a.name, checkpoint.attachment(a.name)});
     (void)convert_to_safetensors(
-        world, stored, as_they_are(stored, dtype, "/model/"),
+        world, stored, identity_tensors(stored, dtype, "/model/"),
         {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes}, {});
   });
 }
 
 TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
-  const Folder folder;
-  test::write_model(folder / "hf", usual_tensors(), DType::bf16);
+  const TempDir folder;
+  test::write_model(folder / "hf", default_tensors(), DType::bf16);
   for (const int ranks : {1, 2, 3, 5}) {
     const std::string native = folder / ("native" + std::to_string(ranks)),
                       back = folder / ("back" + std::to_string(ranks));
@@ -63,12 +63,12 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
 }
 
 TEST(Convert, WhatGoesThereComesBack) {
-  const Folder folder;
+  const TempDir folder;
   constexpr std::uint64_t whole = ~std::uint64_t{0} >> 1;
   for (const auto& [dtype, most] :
        {std::pair{DType::bf16, shard_bytes}, {DType::f16, whole}, {DType::f32, shard_bytes}}) {
     const std::string hf = folder / name_of(dtype);
-    test::write_model(hf, usual_tensors(), dtype, most);
+    test::write_model(hf, default_tensors(), dtype, most);
     to_native(2, hf, hf + "-native");
     to_hf(3, hf + "-native", hf + "-back", dtype, most);
     EXPECT_EQ(contents(hf + "-back"), contents(hf)) << name_of(dtype);
@@ -78,17 +78,17 @@ TEST(Convert, WhatGoesThereComesBack) {
 }
 
 TEST(Convert, SlicesOfATensorBecomeTensorsAndBack) {
-  const Folder folder;
+  const TempDir folder;
   test::write_model(folder / "hf", {{"fused", {3, 700, 1000}}, {"x", {7}}}, DType::bf16);
   run_local(2, [&](World& world) {
-    const StoredTensors fused = stored_safetensors(folder / "hf");
+    const TensorCatalog fused = catalog_safetensors(folder / "hf");
     const int from = static_cast<int>(fused.find("fused") - fused.tensors.data());
     std::vector<ConvertTensor> tensors;
     for (int i = 0; i < 3; ++i)
       tensors.push_back({"part" + std::to_string(i), DType::f32, {700, 1000}, {{from, 700000 * i, 700000}}});
     (void)convert_to_safetensors(world, fused, tensors,
                                  {.directory = folder / "parts", .verify = true, .max_file_bytes = 3'000'000}, {});
-    const StoredTensors parts = stored_safetensors(folder / "parts");
+    const TensorCatalog parts = catalog_safetensors(folder / "parts");
     ConvertTensor joined{"fused", DType::bf16, {3, 700, 1000}, {}};
     for (int i = 0; i < 3; ++i)
       joined.slices.push_back(
@@ -105,7 +105,7 @@ TEST(Convert, SlicesOfATensorBecomeTensorsAndBack) {
 }
 
 TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
-  const Folder folder;
+  const TempDir folder;
   std::string bytes = test::safetensors_of(R"({"a.b":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", 0);
   const float values[] = {1, 2, -70000, 3};
   bytes.append(reinterpret_cast<const char*>(values), sizeof values);
@@ -113,8 +113,8 @@ TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
   folder.file("hf/model.safetensors", bytes);
   const auto convert = [&](DType dtype) {
     run_local(2, [&](World& world) {
-      const StoredTensors stored = stored_safetensors(folder / "hf");
-      (void)convert_to_safetensors(world, stored, as_they_are(stored, dtype),
+      const TensorCatalog stored = catalog_safetensors(folder / "hf");
+      (void)convert_to_safetensors(world, stored, identity_tensors(stored, dtype),
                                    {.directory = folder / "out", .max_file_bytes = 1'000'000}, {});
     });
   };
@@ -126,8 +126,8 @@ TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
 }
 
 TEST(Convert, DamageInTheSourceIsFoundAndNothingIsLeft) {
-  const Folder folder;
-  test::write_model(folder / "hf", usual_tensors(), DType::f32);
+  const TempDir folder;
+  test::write_model(folder / "hf", default_tensors(), DType::f32);
   to_native(1, folder / "hf", folder / "native");
   const Manifest manifest = read_manifest(folder / "native");
   for (const auto& file : manifest.files)
@@ -143,10 +143,10 @@ TEST(Convert, DamageInTheSourceIsFoundAndNothingIsLeft) {
 }
 
 TEST(Convert, VerifyFindsWhatTheDiskChanged) {
-  const Folder folder;
-  test::write_model(folder / "hf", usual_tensors(), DType::f32);
+  const TempDir folder;
+  test::write_model(folder / "hf", default_tensors(), DType::f32);
   run_local(3, [&](World& world) {
-    const StoredTensors stored = stored_safetensors(folder / "hf");
+    const TensorCatalog stored = catalog_safetensors(folder / "hf");
     const ModelFiles files = plan_model_files({{"x", DType::bf16, {2503, 1027}}});
     ModelDirectory directory(world, folder / "out", files);
     const int from = static_cast<int>(stored.find("wte.weight") - stored.tensors.data());
@@ -167,7 +167,7 @@ TEST(Convert, VerifyFindsWhatTheDiskChanged) {
 }
 
 TEST(Convert, OutputsAreRefusedBeforehand) {
-  const Folder folder;
+  const TempDir folder;
   fs::create_directories(folder / "in/deep");
   fs::create_directories(folder / "there");
   folder.file("file", "x");
@@ -191,7 +191,7 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
 }
 
 TEST(Convert, WhatStoodThereStepsAside) {
-  const Folder folder;
+  const TempDir folder;
   test::write_model(folder / "hf", {{"x", {70}}}, DType::f32);
   to_native(1, folder / "hf", folder / "out");
   const auto before = contents(folder / "out");

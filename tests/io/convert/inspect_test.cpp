@@ -8,9 +8,9 @@
 #include <random>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/inspect/measure.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/sandbox.hpp"
+#include "io/inspect/tensor_stats.hpp"
 #include "io/inspect/verify.hpp"
 #include "tests/io/convert/model.hpp"
 
@@ -20,21 +20,21 @@ namespace {
 namespace fs = std::filesystem;
 using test::bytes_of;
 using test::expect_error;
-using test::Folder;
+using test::TempDir;
 
-StoredTensors one_tensor(const Folder& folder, const std::string& name, const std::vector<float>& values) {
+TensorCatalog one_tensor(const TempDir& folder, const std::string& name, const std::vector<float>& values) {
   const SafetensorsPlan plan = plan_safetensors({{"x", DType::f32, {static_cast<std::int64_t>(values.size())}}}, {});
   std::string bytes = plan.header;
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-  return stored_safetensors(folder.file(name, bytes));
+  return catalog_safetensors(folder.file(name, bytes));
 }
 
-TEST(Measure, CountsWhatIsNotFinite) {
-  const Folder folder;
+TEST(TensorStats, CountsWhatIsNotFinite) {
+  const TempDir folder;
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values(100000, 0.5F);
   values[3] = -7, values[4] = 9, values[70000] = NAN, values[70001] = infinity, values[70002] = -infinity;
-  const StoredTensors stored = one_tensor(folder, "x.safetensors", values);
+  const TensorCatalog stored = one_tensor(folder, "x.safetensors", values);
   BlockCache cache(stored.files, 2);
   const TensorStats whole = measure(stored.tensors[0], cache, 0, 100000);
   EXPECT_EQ(whole.nans, 1);
@@ -50,12 +50,12 @@ TEST(Measure, CountsWhatIsNotFinite) {
   EXPECT_EQ(measure(stored.tensors[0], cache, 70000, 3).finite(), 0);
 }
 
-TEST(Measure, ComparesEveryElement) {
-  const Folder folder;
+TEST(TensorStats, ComparesEveryElement) {
+  const TempDir folder;
   std::vector<float> a(50000, 2.0F), b = a;
   a[10] = b[10] = NAN;  // the same bits: equal
   b[20000] = 2.5F, b[20001] = -2.0F, a[30000] = NAN;
-  const StoredTensors x = one_tensor(folder, "a.safetensors", a), y = one_tensor(folder, "b.safetensors", b);
+  const TensorCatalog x = one_tensor(folder, "a.safetensors", a), y = one_tensor(folder, "b.safetensors", b);
   BlockCache cache_x(x.files, 2), cache_y(y.files, 2);
   const TensorDifference d = compare(x.tensors[0], cache_x, y.tensors[0], cache_y, 0, 50000);
   EXPECT_EQ(d.elements, 3);
@@ -66,15 +66,16 @@ TEST(Measure, ComparesEveryElement) {
 }
 
 /// A checkpoint of the usual tensors in DIRECTORY.
-void make_checkpoint(const Folder& folder, const std::string& name) {
+void make_checkpoint(const TempDir& folder, const std::string& name) {
   fs::create_directories(fs::path(folder / name).parent_path());
-  test::write_model(folder / "hf", test::usual_tensors(), DType::f16);
+  test::write_model(folder / "hf", test::default_tensors(), DType::f16);
   run_local(2, [&](World& world) {
-    const StoredTensors stored = stored_safetensors(folder / "hf");
-    (void)convert_to_checkpoint(
-        world, stored, test::as_they_are(stored, DType::f32),
-        {.directory = folder / name, .attachments = read_model_attachments(folder / "hf"), .max_file_bytes = 5'000'000},
-        {});
+    const TensorCatalog stored = catalog_safetensors(folder / "hf");
+    (void)convert_to_checkpoint(world, stored, test::identity_tensors(stored, DType::f32),
+                                {.directory = folder / name,
+                                 .attachments = read_model_auxiliary_files(folder / "hf"),
+                                 .max_file_bytes = 5'000'000},
+                                {});
   });
 }
 
@@ -83,13 +84,13 @@ std::vector<std::string> damage_of(const std::string& directory, int ranks) {
   run_local(ranks, [&](World& world) {
     const VerifyReport report = verify_checkpoint(world, directory, 2);
     if (world.rank() == 0) damage = report.damage;
-    EXPECT_EQ(world.sum(world.rank() == 0 ? static_cast<std::int64_t>(report.damage.size()) : 0), report.damages);
+    EXPECT_EQ(world.sum(world.rank() == 0 ? static_cast<std::int64_t>(report.damage.size()) : 0), report.num_damaged);
   });
   return damage;
 }
 
 TEST(Verify, NamesEveryDamagedPlace) {
-  const Folder folder;
+  const TempDir folder;
   make_checkpoint(folder, "good");
   EXPECT_TRUE(damage_of(folder / "good", 3).empty());
   const Manifest manifest = read_manifest(folder / "good");
@@ -131,11 +132,11 @@ TEST(Verify, NamesEveryDamagedPlace) {
   expect_error(ExitCode::data, "E130", [&] { (void)damage_of(folder / "bad", 2); });
 }
 
-TEST(Contained, NoHdf5FileEndsTheProgram) {
-  const Folder folder;
+TEST(Sandbox, NoHdf5FileEndsTheProgram) {
+  const TempDir folder;
   make_checkpoint(folder, "good");
   const StateFile file = read_manifest(folder / "good").files.front();
-  EXPECT_EQ(read_hdf5_contained(folder / ("good/" + file.name)).datasets, file.datasets);
+  EXPECT_EQ(read_hdf5_sandboxed(folder / ("good/" + file.name)).datasets, file.datasets);
   const std::string good = bytes_of(folder / ("good/" + file.name));
   std::mt19937 random(5);
   int accepted = 0;
@@ -144,22 +145,22 @@ TEST(Contained, NoHdf5FileEndsTheProgram) {
     for (int k = 0; k < 3; ++k) bytes[random() % 4096] = static_cast<char>(random());
     const std::string path = folder.file("bad.h5", bytes);
     try {
-      (void)stored_hdf5(path, read_hdf5_contained(path).datasets);
+      (void)catalog_hdf5(path, read_hdf5_sandboxed(path).datasets);
       ++accepted;
     } catch (const Error& error) { EXPECT_EQ(error.code(), ExitCode::data) << error.line(); }
   }
   EXPECT_LT(accepted, 12);  // headers are checksummed; gaps between them are not
   expect_error(ExitCode::data, "E120",
-               [&] { (void)read_hdf5_contained(folder.file("short.h5", good.substr(0, 3000))); });
-  expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_contained(folder.file("text.h5", "no HDF5 at all")); });
-  expect_error(ExitCode::data, "cannot read", [&] { (void)read_hdf5_contained(folder / "nowhere.h5"); });
+               [&] { (void)read_hdf5_sandboxed(folder.file("short.h5", good.substr(0, 3000))); });
+  expect_error(ExitCode::data, "E120", [&] { (void)read_hdf5_sandboxed(folder.file("text.h5", "no HDF5 at all")); });
+  expect_error(ExitCode::data, "cannot read", [&] { (void)read_hdf5_sandboxed(folder / "nowhere.h5"); });
 }
 
 /// Superblock 0: headers without checksums, which crash the library under damage every now and then.
-TEST(Contained, NorDoesOneOfTheOldestForm) {
-  const Folder folder(Folder::Place::memory);
+TEST(Sandbox, NorDoesOneOfTheOldestForm) {
+  const TempDir folder(TempDir::Place::memory);
   const std::string good = bytes_of(TESSERA_TEST_DATA "/golden/superblock0.h5");
-  EXPECT_EQ(read_hdf5_contained(folder.file("good.h5", good)).datasets.size(), 4u);
+  EXPECT_EQ(read_hdf5_sandboxed(folder.file("good.h5", good)).datasets.size(), 4u);
   const char* rounds = std::getenv("TESSERA_ROUNDS");
   std::mt19937 random(6);
   int refused = 0;
@@ -168,10 +169,10 @@ TEST(Contained, NorDoesOneOfTheOldestForm) {
     for (int k = 0; k <= i % 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
     const std::string path = folder.file("bad.h5", bytes);
     try {
-      const StoredTensors stored = stored_hdf5(path, read_hdf5_contained(path).datasets);
+      const TensorCatalog stored = catalog_hdf5(path, read_hdf5_sandboxed(path).datasets);
       BlockCache cache(stored.files, 2);
-      for (const StoredTensor& t : stored.tensors)
-        if (measurable(t)) (void)measure(t, cache, 0, t.numel());
+      for (const TensorEntry& t : stored.tensors)
+        if (is_numeric(t)) (void)measure(t, cache, 0, t.numel());
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data) << error.line();
       ++refused;
@@ -180,27 +181,27 @@ TEST(Contained, NorDoesOneOfTheOldestForm) {
   EXPECT_GT(refused, 0);
 }
 
-TEST(Recognise, ByNamesAndFirstBytes) {
-  const Folder folder;
+TEST(Recognize, ByNamesAndFirstBytes) {
+  const TempDir folder;
   make_checkpoint(folder, "run/v2-20260101-000000/checkpoint-9");
   fs::create_directories(folder / "run/v10-20260101-000000");
   fs::copy(folder / "run/v2-20260101-000000/checkpoint-9", folder / "run/v10-20260101-000000/checkpoint-7");
   fs::create_directories(folder / "run/v10-20260101-000000/checkpoint-8");  // a save that did not end
-  const auto is = [&](const std::string& path, StoredKind kind) {
+  const auto is = [&](const std::string& path, PathKind kind) {
     EXPECT_EQ(static_cast<int>(recognise(folder / path).kind), static_cast<int>(kind)) << path;
   };
   EXPECT_EQ(recognise(folder / "run").path, folder / "run/v10-20260101-000000/checkpoint-7");
-  is("run/v2-20260101-000000", StoredKind::checkpoint);
-  is("hf", StoredKind::model);
-  is("hf/model.safetensors", StoredKind::safetensors);
-  is("run/v10-20260101-000000/checkpoint-7/manifest.json", StoredKind::checkpoint);
+  is("run/v2-20260101-000000", PathKind::checkpoint);
+  is("hf", PathKind::model);
+  is("hf/model.safetensors", PathKind::safetensors);
+  is("run/v10-20260101-000000/checkpoint-7/manifest.json", PathKind::checkpoint);
   is("run/v10-20260101-000000/checkpoint-7/" +
          read_manifest(folder / "run/v10-20260101-000000/checkpoint-7").files[0].name,
-     StoredKind::hdf5);
+     PathKind::hdf5);
   folder.file("tokens.bin", test::token_file_of(20240520, 1, 2, "abcd"));
-  is("tokens.bin", StoredKind::tokens);
+  is("tokens.bin", PathKind::tokens);
   folder.file("other", bytes_of(folder / "hf/model.safetensors"));
-  is("other", StoredKind::safetensors);
+  is("other", PathKind::safetensors);
   folder.file("text.txt", "words");
   expect_error(ExitCode::data, "is neither", [&] { (void)recognise(folder / "text.txt"); });
   fs::create_directories(folder / "empty");

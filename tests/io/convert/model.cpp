@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "io/config/json_file.hpp"
 #include "io/convert/cast.hpp"
 #include "io/file/crc32c.hpp"
+#include "io/file/text_file.hpp"
 
 namespace tessera::test {
 
-std::vector<NamedShape> usual_tensors() {
+std::vector<NamedShape> default_tensors() {
   return {{"h.0.bias", {1}},      {"h.0.ln.weight", {11}},    {"h.0.tiny", {3, 5}},
           {"h.0.w", {640, 1000}}, {"h.1.bias", {1}},          {"h.1.w", {1000, 640}},
           {"h.10.w", {77}},       {"head.weight", {5, 5, 5}}, {"wte.weight", {2503, 1027}}};
@@ -48,7 +48,8 @@ void write_model(const std::string& directory, const std::vector<NamedShape>& te
   io::write_text(directory + "/tokenizer.json", "{}\n");
 }
 
-std::vector<io::ConvertTensor> as_they_are(const io::StoredTensors& stored, DType dtype, const std::string& prefix) {
+std::vector<io::ConvertTensor> identity_tensors(const io::TensorCatalog& stored, DType dtype,
+                                                const std::string& prefix) {
   std::vector<io::ConvertTensor> tensors;
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
     const auto& t = stored.tensors[i];

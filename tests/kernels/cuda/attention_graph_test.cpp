@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/attention_split.hpp"
 #include "kernels/cuda/cudnn/attention_graph.hpp"
+#include "kernels/cuda/fused_attention_plan.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {

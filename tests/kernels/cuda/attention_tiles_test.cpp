@@ -17,9 +17,9 @@ using Accumulator = std::array<std::array<float, 4>, 32>;
 
 Tile tile_of(const std::vector<float>& matrix, int width) {
   Tile tile(matrix.size(), std::numeric_limits<float>::quiet_NaN());
-  for (int row = 0; row < tile_rows; ++row)
+  for (int row = 0; row < block_m; ++row)
     for (int c = 0; c < width; ++c)
-      tile[static_cast<std::size_t>(tile_at(row, c / chunk_elements, width) + c % chunk_elements)] =
+      tile[static_cast<std::size_t>(swizzled_offset(row, c / chunk_elements, width) + c % chunk_elements)] =
           matrix[static_cast<std::size_t>(row * width + c)];
   return tile;
 }
@@ -72,14 +72,14 @@ std::vector<float> integers(int numel, std::uint64_t seed) {
 TEST(AttentionTiles, EveryPlaceOfATileIsTakenOnceAndColumnsOfChunksSpreadOverBanks) {
   for (const int width : {64, 128, 256}) {
     std::set<int> places;
-    for (int row = 0; row < tile_rows; ++row)
-      for (int chunk = 0; chunk < width / chunk_elements; ++chunk) places.insert(tile_at(row, chunk, width));
-    EXPECT_EQ(places.size(), static_cast<std::size_t>(tile_rows * width / chunk_elements));
-    EXPECT_EQ(*places.rbegin(), tile_rows * width - chunk_elements);
-    for (int row = 0; row < tile_rows; row += 8)
+    for (int row = 0; row < block_m; ++row)
+      for (int chunk = 0; chunk < width / chunk_elements; ++chunk) places.insert(swizzled_offset(row, chunk, width));
+    EXPECT_EQ(places.size(), static_cast<std::size_t>(block_m * width / chunk_elements));
+    EXPECT_EQ(*places.rbegin(), block_m * width - chunk_elements);
+    for (int row = 0; row < block_m; row += 8)
       for (int chunk = 0; chunk < width / chunk_elements; ++chunk) {
         std::set<int> banks;  // of 16 bytes, eight in a line of 128
-        for (int i = 0; i < 8; ++i) banks.insert(tile_at(row + i, chunk, width) * 2 / 16 % 8);
+        for (int i = 0; i < 8; ++i) banks.insert(swizzled_offset(row + i, chunk, width) * 2 / 16 % 8);
         EXPECT_EQ(banks.size(), 8u);
       }
   }
@@ -87,16 +87,16 @@ TEST(AttentionTiles, EveryPlaceOfATileIsTakenOnceAndColumnsOfChunksSpreadOverBan
 
 TEST(AttentionTiles, RowsByRowsIsTheProductOfScores) {
   for (const int width : {64, 128, 256}) {
-    const auto q = integers(tile_rows * width, 1), k = integers(tile_rows * width, 2);
+    const auto q = integers(block_m * width, 1), k = integers(block_m * width, 2);
     const Tile q_tile = tile_of(q, width), k_tile = tile_of(k, width);
     const int a_first = 32, b_first = 16;
     Accumulator left{}, right{};
     for (int chunk = 0; chunk < width / chunk_elements; chunk += 2) {  // as multiply_rows goes
       const Warp a =
-          load(q_tile, addresses([&](int l) { return tile_at(a_first + a_row(l), chunk + a_chunk(l), width); }),
+          load(q_tile, addresses([&](int l) { return swizzled_offset(a_first + a_row(l), chunk + a_chunk(l), width); }),
                Form::plain);
       const Warp b =
-          load(k_tile, addresses([&](int l) { return tile_at(b_first + b_row(l), chunk + b_chunk(l), width); }),
+          load(k_tile, addresses([&](int l) { return swizzled_offset(b_first + b_row(l), chunk + b_chunk(l), width); }),
                Form::plain);
       multiply(left, a, b, 0);
       multiply(right, a, b, 2);
@@ -115,19 +115,19 @@ TEST(AttentionTiles, RowsByRowsIsTheProductOfScores) {
 
 TEST(AttentionTiles, AccumulatorsByColumnsIsTheProductOfOutputs) {
   const int width = 128, b_first = 32, first_chunk = 6;
-  const auto v = integers(tile_rows * width, 3), p = integers(16 * 16, 4);  // P: 16 rows, 16 deep
+  const auto v = integers(block_m * width, 3), p = integers(16 * 16, 4);  // P: 16 rows, 16 deep
   const Tile v_tile = tile_of(v, width);
   Warp a{};
-  for (int l = 0; l < 32; ++l) {  // as_a of two accumulators side by side
+  for (int l = 0; l < 32; ++l) {  // pack_operand_a of two accumulators side by side
     const auto at = [&](int side, int i) {
       return p[static_cast<std::size_t>(c_row(l, i) * 16 + 8 * side + c_column(l, i))];
     };
     a[static_cast<std::size_t>(l)] = {
         {{at(0, 0), at(0, 1)}, {at(0, 2), at(0, 3)}, {at(1, 0), at(1, 1)}, {at(1, 2), at(1, 3)}}};
   }
-  const Warp b =
-      load(v_tile, addresses([&](int l) { return tile_at(b_first + bt_row(l), first_chunk + bt_chunk(l), width); }),
-           Form::transposed);
+  const Warp b = load(
+      v_tile, addresses([&](int l) { return swizzled_offset(b_first + bt_row(l), first_chunk + bt_chunk(l), width); }),
+      Form::transposed);
   Accumulator left{}, right{};
   multiply(left, a, b, 0);
   multiply(right, a, b, 2);

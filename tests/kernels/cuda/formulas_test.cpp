@@ -1,12 +1,12 @@
 // What devices compute of one element, on the CPU: the same bits as host kernels where bits are
 // promised, their tolerance elsewhere.
-#include "kernels/cuda/formulas.hpp"
+#include "kernels/cuda/activations.hpp"
 
 #include <numeric>
 
 #include "../reference.hpp"
 #include "kernels/cuda/adamw_step.hpp"
-#include "kernels/cuda/exact_digits.hpp"
+#include "kernels/cuda/exact_sum_term.hpp"
 #include "kernels/cuda/normals.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/gelu.hpp"
@@ -182,7 +182,7 @@ TEST(CudaFormulas, DigitsAreExactSums) {
     ExactSum one;
     one.add(x);
     all.add(x);
-    const auto term = cuda::exact_digits(x);
+    const auto term = cuda::exact_sum_term(x);
     std::array<std::int64_t, ExactSum::num_words> own{};
     for (int i = 0; i < 3; ++i) own[static_cast<std::size_t>(term.digit + i)] += term.part[i];
     for (std::size_t i = 0; i < own.size(); ++i) {

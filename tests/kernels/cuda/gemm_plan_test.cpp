@@ -79,7 +79,7 @@ TEST(GemmPlan, DescriptorsSayIt) {
   GemmArgs args = product(32, 48, 64, false, true);
   std::vector<bf16> half(4096);
   args.a = {half.data(), Shape{32, 64}}, args.b = {half.data(), Shape{48, 64}}, args.bias = {half.data(), Shape{48}};
-  const GemmProduct p(plan_gemm(args));
+  const CublasGemm p(plan_gemm(args));
   const GemmLibrary& lib = gemm_library();
   EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_TRANSA), CUBLAS_OP_T);
   EXPECT_EQ(read_back<std::int32_t>(lib.desc_get, p.operation, CUBLASLT_MATMUL_DESC_TRANSB), CUBLAS_OP_N);

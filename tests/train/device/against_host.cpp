@@ -12,8 +12,8 @@
 namespace tessera::test {
 namespace {
 
-const MadeTokens& tokens() {
-  static const MadeTokens made(400, 37);
+const RandomTokens& tokens() {
+  static const RandomTokens made(400, 37);
   return made;
 }
 
@@ -53,8 +53,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   }
   const io::Sampler sampler(io::count_samples(stream, v.tokens).samples, true, 11);
   if (choosing != nullptr)
-    choosing->chosen = trainer.choose_products(
-        {.rehearsal = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
+    choosing->chosen =
+        trainer.choose_gemms({.warmup = {&stream, &sampler, v.global_batch}, .kept = choosing->kept, .from = "a test"});
   Said said;
   for (int s = files.first; s < files.last; ++s) {
     const auto report = trainer.step(stream, sampler, s * v.global_batch, v.global_batch);
@@ -143,7 +143,7 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
 /// Saved on a device and resumed on the host, and the reverse, against a run without a stop on the side that resumes.
 int cross(World& world, Truth truth, const models::Model& model) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
-  const std::string base = world.from_root(
+  const std::string base = world.broadcast(
       (std::filesystem::temp_directory_path() / strfmt("tessera-device-%d", static_cast<int>(::getpid()))).string());
   const auto part = [&](const Files& files) { return [&, files](World& w) { return one_rank(w, model, v, files); }; };
   int wrong = 0;

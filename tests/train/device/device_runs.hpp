@@ -30,7 +30,7 @@ struct Files {
 /// Products that choose before the first step: by what, and what became of it.
 struct Choosing {
   std::string kept;
-  train::ProductChoices chosen;
+  train::GemmChoices chosen;
 };
 /// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is
 /// broken. `choosing` null: nothing is chosen.

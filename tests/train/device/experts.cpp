@@ -16,7 +16,7 @@ const io::PackedStream& packed() {
       all.push_back(at = std::min<std::int64_t>(900, at + 1 + i * i % 23));
     return all;
   }();
-  static const io::PackedStream stream(std::make_shared<MadeTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
+  static const io::PackedStream stream(std::make_shared<RandomTokens>(900, 37), {0, ends}, 13, io::Packing::binpack);
   return stream;
 }
 

@@ -23,33 +23,34 @@ bool is_near(const std::vector<double>& a, const std::vector<double>& b, Truth t
   return true;
 }
 
-/// Losses of two steps, after rehearsals by `tried` in turn; the last of them computes.
-std::vector<double> losses(World& world, const models::Model& model, const std::vector<DeviceAttention>& tried) {
+/// Losses of two steps, after rehearsals by `cudnn_or_own` in turn; the last of them computes.
+std::vector<double> losses(World& world, const models::Model& model, const std::vector<DeviceAttention>& cudnn_or_own) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size(), .dtype = DType::bf16};
-  const MadeTokens tokens(400, 37);
+  const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 11);
   train::Trainer trainer(world, options_of(model, v, 2));
   trainer.initialise();
-  for (const DeviceAttention who : tried) {
+  for (const DeviceAttention who : cudnn_or_own) {
     kernels::set_device_attention(who);
-    trainer.rehearse({&tokens, &sampler, v.global_batch});
+    trainer.warm_up({&tokens, &sampler, v.global_batch});
   }
   std::vector<double> all;
   for (int s = 0; s < 2; ++s) all.push_back(trainer.step(tokens, sampler, s * v.global_batch, v.global_batch).loss);
   return all;
 }
 
-/// A library that refuses when it is called (a simulated one does, heads of 128): what is only tried goes to our own.
+/// A library that refuses when it is called (a simulated one does, heads of 128): what is only cudnn_or_own goes to our
+/// own.
 int refused(World& world) {
   kernels::set_device_attention(DeviceAttention::own);
   const models::Model model = models::make(config_json({.hidden = 256, .heads = 2}), "test", DType::bf16);
   const std::vector<double> own = losses(world, model, {});
   const WithLibrary library;
-  const std::vector<double> tried = losses(world, model, {DeviceAttention::tried});
-  const bool is_told = world.max(kernels::library_attention_refusal().empty() ? 0 : 1) > 0;
-  if (is_told && tried == own) return 0;
-  std::printf("rank %d: attention that cuDNN refuses, told %d: %a %a, by ours %a %a\n", world.rank(), is_told, tried[0],
-              tried[1], own[0], own[1]);
+  const std::vector<double> cudnn_or_own = losses(world, model, {DeviceAttention::cudnn_or_own});
+  const bool is_told = world.max(kernels::cudnn_attention_refusal().empty() ? 0 : 1) > 0;
+  if (is_told && cudnn_or_own == own) return 0;
+  std::printf("rank %d: attention that cuDNN refuses, told %d: %a %a, by ours %a %a\n", world.rank(), is_told,
+              cudnn_or_own[0], cudnn_or_own[1], own[0], own[1]);
   return 1;
 }
 
@@ -57,7 +58,7 @@ int refused(World& world) {
 
 int library_attention(World& world, Truth truth) {
   try {
-    kernels::require_library_attention(world.device());
+    kernels::require_cudnn_attention(world.device());
   } catch (const Error& error) {
     if (truth == Truth::exact) return std::printf("the simulated device has no cuDNN: %s\n", error.what()), 1;
     return std::printf("attention by cuDNN is left out: %s\n", error.what()), 0;
@@ -65,9 +66,9 @@ int library_attention(World& world, Truth truth) {
   const models::Model model = models::make(config_json({.hidden = 128, .heads = 2}), "test", DType::bf16);
   const std::vector<double> own = losses(world, model, {});
   const WithLibrary library;
-  const std::int64_t before = kernels::library_attention_calls();
+  const std::int64_t before = kernels::cudnn_attention_calls();
   const std::vector<double> theirs = losses(world, model, {});
-  const bool is_called = world.max(kernels::library_attention_calls() - before) > 0;
+  const bool is_called = world.max(kernels::cudnn_attention_calls() - before) > 0;
   kernels::set_device_attention(DeviceAttention::cudnn);  // what is planned has room for either
   const std::vector<double> turned =
       losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});

@@ -1,7 +1,7 @@
 // Attention with a cache on a device against the host: what was appended, groups of heads, rows at different places.
 #include "kernels/attention_cache.hpp"
 
-#include "twin.hpp"
+#include "host_device_tensor.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -22,14 +22,15 @@ TYPED_TEST(CudaAttentionCache, IsTheHosts) {
     const AttentionShape& s = c.shape;
     const std::int64_t rows = s.batch * s.tokens, width = (s.heads + 2 * s.kv_heads) * s.head_dim;
     const Shape cache_shape{s.batch, s.kv_heads, c.room, s.head_dim};
-    Twin<T> qkv(normals_of<T>(rows * width, 1), Shape{rows, width}),
+    HostDeviceTensor<T> qkv(normals_of<T>(rows * width, 1), Shape{rows, width}),
         keys(normals_of<T>(cache_shape.numel(), 2), cache_shape);
-    Twin<T> values(normals_of<T>(cache_shape.numel(), 3), cache_shape), out(Shape{rows, s.heads * s.head_dim}, T(7.0F));
+    HostDeviceTensor<T> values(normals_of<T>(cache_shape.numel(), 3), cache_shape),
+        out(Shape{rows, s.heads * s.head_dim}, T(7.0F));
     std::vector<std::int32_t> places;
     for (std::int64_t b = 0; b < s.batch; ++b)
       for (std::int64_t t = 0; t < s.tokens; ++t)
         places.push_back(static_cast<std::int32_t>((c.room - s.tokens) / (b + 1) + t));
-    Twin<std::int32_t> positions(places, Shape{s.batch, s.tokens});
+    HostDeviceTensor<std::int32_t> positions(places, Shape{s.batch, s.tokens});
     Workspace workspace(cached_attention_workspace(s, dtype_of<T>::value));
     const auto run = [&](bool device, StreamView stream) {
       const AttentionCache cache{device ? keys.on_device() : keys.on_host(),

@@ -2,8 +2,8 @@
 // documents, memory off 16 bytes, two runs.
 #include "kernels/attention.hpp"
 
+#include "host_device_tensor.hpp"
 #include "kernels/cuda/ops.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -83,9 +83,9 @@ struct Problem {
   }
   AttentionShape shape;
   std::int64_t rows, width;
-  Twin<T> qkv, out, dout, dqkv;
-  Twin<float> lse;
-  Twin<std::int32_t> positions;
+  HostDeviceTensor<T> qkv, out, dout, dqkv;
+  HostDeviceTensor<float> lse;
+  HostDeviceTensor<std::int32_t> positions;
   Workspace host_forward, host_backward;
   DeviceMemory workspace;
 };
@@ -149,17 +149,17 @@ TYPED_TEST(CudaAttention, OfCudnn) {
   TESSERA_NEEDS_DEVICE();
   if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "cuDNN's kernels are for bf16 and fp16";
   try {
-    require_library_attention(test_device());
+    require_cudnn_attention(test_device());
   } catch (const Error& error) { GTEST_SKIP() << error.what(); }
   const WithCudnn with;
-  const std::int64_t before = library_attention_calls();
+  const std::int64_t before = cudnn_attention_calls();
   for (const std::int64_t tokens : {1, 15, 64, 65, 129, 300}) expect_as_host<TypeParam>({2, tokens, 3, 3, 64}, false);
   expect_as_host<TypeParam>({2, 100, 12, 2, 64}, false);
   expect_as_host<TypeParam>({1, 130, 7, 1, 128}, false);
   expect_as_host<TypeParam>({13, 1024, 12, 2, 128}, false);  // two chunks, of 8 and 5
-  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);  // forward and backward, twice
+  EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);    // forward and backward, twice
   expect_as_host<TypeParam>({2, 300, 4, 2, 64}, true);       // our own kernels, with the same workspace
-  EXPECT_EQ(library_attention_calls() - before, 9 * 2 * 2);
+  EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);
 }
 
 TYPED_TEST(CudaAttention, LargeScoresStayFinite) {

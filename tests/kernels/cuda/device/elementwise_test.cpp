@@ -1,11 +1,11 @@
 // Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, pointers
 // off 16 bytes, in place, two runs.
+#include "host_device_tensor.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -25,7 +25,7 @@ TYPED_TEST(CudaElementwise, Gelu) {
   using T = TypeParam;
   for (const Size& s : sizes) {
     const Shape shape{s.n};
-    Twin<T> x(normals_of<T>(s.n, 1, 3), shape, s.shift), y(shape, T(7.0F), s.shift),
+    HostDeviceTensor<T> x(normals_of<T>(s.n, 1, 3), shape, s.shift), y(shape, T(7.0F), s.shift),
         dy(normals_of<T>(s.n, 2), shape, s.shift), dx(shape, T(7.0F), s.shift);
     DeviceStream stream;
     gelu_forward({.x = x.on_host(), .y = y.on_host()}, host_stream);
@@ -47,9 +47,9 @@ TYPED_TEST(CudaElementwise, Swiglu) {
   using T = TypeParam;
   for (const Size& s : sizes) {
     const Shape shape{s.n};
-    Twin<T> gate(normals_of<T>(s.n, 3, 3), shape, s.shift), up(normals_of<T>(s.n, 4), shape, s.shift),
+    HostDeviceTensor<T> gate(normals_of<T>(s.n, 3, 3), shape, s.shift), up(normals_of<T>(s.n, 4), shape, s.shift),
         dy(normals_of<T>(s.n, 5), shape, s.shift);
-    Twin<T> y(shape, T(7.0F), s.shift), dgate(shape, T(7.0F), s.shift), dup(shape, T(7.0F), s.shift);
+    HostDeviceTensor<T> y(shape, T(7.0F), s.shift), dgate(shape, T(7.0F), s.shift), dup(shape, T(7.0F), s.shift);
     DeviceStream stream;
     swiglu_forward({.gate = gate.on_host(), .up = up.on_host(), .y = y.on_host()}, host_stream);
     swiglu_forward({.gate = gate.on_device(), .up = up.on_device(), .y = y.on_device()}, stream.view());
@@ -85,7 +85,7 @@ TYPED_TEST(CudaElementwise, AddToTheBit) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
   for (const Size& s : sizes) {
-    Twin<T> x(normals_of<T>(s.n, 6), Shape{s.n}, s.shift), y(normals_of<T>(s.n, 7), Shape{s.n}, s.shift);
+    HostDeviceTensor<T> x(normals_of<T>(s.n, 6), Shape{s.n}, s.shift), y(normals_of<T>(s.n, 7), Shape{s.n}, s.shift);
     DeviceStream stream;
     add({.x = x.on_device(), .y = y.on_device()}, stream.view());
     add({.x = x.on_host(), .y = y.on_host()}, host_stream);
@@ -103,9 +103,9 @@ TYPED_TEST(CudaElementwise, BiasGradient) {
   for (const Case& c : {Case{0, 5, 0}, Case{1, 1, 0}, Case{37, 19, 3}, Case{1000, 130, 0}, Case{33, 2049, 7}})
     for (const bool accumulate : {false, true}) {
       const std::int64_t stride = c.columns + c.gap;
-      Twin<T> dy(normals_of<T>(c.rows * stride, 8), Shape{c.rows * stride});
-      Twin<T> own(normals_of<T>(c.columns, 9), Shape{c.columns});
-      Twin<float> wide(normals_of<float>(c.columns, 9), Shape{c.columns});
+      HostDeviceTensor<T> dy(normals_of<T>(c.rows * stride, 8), Shape{c.rows * stride});
+      HostDeviceTensor<T> own(normals_of<T>(c.columns, 9), Shape{c.columns});
+      HostDeviceTensor<float> wide(normals_of<float>(c.columns, 9), Shape{c.columns});
       const auto matrix = [&](TensorView all) {
         return TensorView(all.data, all.dtype, Shape{c.rows, c.columns}, all.device);
       };
@@ -137,11 +137,11 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
     std::vector<double> inv_freq;
     for (std::int64_t j = 0; j < c.d / 2; ++j)
       inv_freq.push_back(std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(c.d)));
-    Twin<float> table(Shape{c.rows, c.d}, 0.0F);
-    Twin<T> x(normals_of<T>(c.rows * stride, 10), Shape{c.rows * stride});
+    HostDeviceTensor<float> table(Shape{c.rows, c.d}, 0.0F);
+    HostDeviceTensor<T> x(normals_of<T>(c.rows * stride, 10), Shape{c.rows * stride});
     std::vector<std::int32_t> places;
     for (std::int64_t r = 0; r < c.rows; ++r) places.push_back(static_cast<std::int32_t>((r * 7) % c.rows));
-    Twin<std::int32_t> positions(places, Shape{c.rows});
+    HostDeviceTensor<std::int32_t> positions(places, Shape{c.rows});
     const auto matrix = [&](TensorView all) {
       return TensorView(all.data, all.dtype, Shape{c.rows, c.heads * c.d}, all.device);
     };
@@ -187,8 +187,8 @@ TEST(CudaConvert, IsTheHostsToTheBit) {
     if (std::isnan(x)) x = 1;  // of a NaN each makes its own
   const auto round_trip = [&](auto zero) {
     using T = decltype(zero);
-    Twin<float> wide(values, Shape{n}), back(Shape{n}, 0.0F);
-    Twin<T> narrow(Shape{n}, T(0.0F));
+    HostDeviceTensor<float> wide(values, Shape{n}), back(Shape{n}, 0.0F);
+    HostDeviceTensor<T> narrow(Shape{n}, T(0.0F));
     DeviceStream stream;
     convert({.from = wide.on_host(), .to = narrow.on_host()}, host_stream);
     convert({.from = narrow.on_host(), .to = back.on_host()}, host_stream);
@@ -200,8 +200,8 @@ TEST(CudaConvert, IsTheHostsToTheBit) {
   };
   round_trip(bf16{});
   round_trip(f16{});
-  Twin<float> bad(std::vector<float>(9, std::numeric_limits<float>::quiet_NaN()), Shape{9});
-  Twin<bf16> bad_half(Shape{9}, bf16(0.0F));
+  HostDeviceTensor<float> bad(std::vector<float>(9, std::numeric_limits<float>::quiet_NaN()), Shape{9});
+  HostDeviceTensor<bf16> bad_half(Shape{9}, bf16(0.0F));
   DeviceStream stream;
   convert({.from = bad.on_device(), .to = bad_half.on_device()}, stream.view());
   stream.synchronize();

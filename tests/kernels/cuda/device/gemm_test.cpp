@@ -2,8 +2,8 @@
 // gradients in fp32, no depth; two runs.
 #include "kernels/gemm.hpp"
 
+#include "host_device_tensor.hpp"
 #include "kernels/gemm_choice.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -25,9 +25,9 @@ void expect_as_host(const Case& s, bool trans_a, bool trans_b, double alpha, dou
               shape_b = trans_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, shape_c{s.m, s.n};
   const auto pitch = [&](const Shape& shape) { return shape[1] + s.gap; };
   const auto numel = [&](const Shape& shape) { return shape[0] * pitch(shape); };
-  Twin<T> a(normals_of<T>(numel(shape_a), 1), Shape{numel(shape_a)}),
+  HostDeviceTensor<T> a(normals_of<T>(numel(shape_a), 1), Shape{numel(shape_a)}),
       b(normals_of<T>(numel(shape_b), 2), Shape{numel(shape_b)}), bias(normals_of<T>(s.n, 3), Shape{s.n});
-  Twin<C> c(normals_of<C>(numel(shape_c), 4), Shape{numel(shape_c)});
+  HostDeviceTensor<C> c(normals_of<C>(numel(shape_c), 4), Shape{numel(shape_c)});
   const auto as = [](TensorView all, const Shape& shape) { return TensorView(all.data, all.dtype, shape, all.device); };
   const auto args = [&](bool device) {
     return GemmArgs{.a = as(device ? a.on_device() : a.on_host(), shape_a),
@@ -77,8 +77,9 @@ TYPED_TEST(CudaGemm, AddsWhatLiesElsewhere) {
   for (const Case& s : cases)
     for (const std::size_t shift : {0, 1}) {
       const Shape shape{s.m, s.n};
-      Twin<T> a(normals_of<T>(s.m * s.k, 1), Shape{s.m, s.k}), b(normals_of<T>(s.n * s.k, 2), Shape{s.n, s.k}),
-          old(normals_of<T>(s.m * s.n, 3), shape, shift), c(shape, T(7.0F));
+      HostDeviceTensor<T> a(normals_of<T>(s.m * s.k, 1), Shape{s.m, s.k}),
+          b(normals_of<T>(s.n * s.k, 2), Shape{s.n, s.k}), old(normals_of<T>(s.m * s.n, 3), shape, shift),
+          c(shape, T(7.0F));
       DeviceStream stream;
       gemm({.a = a.on_host(), .b = b.on_host(), .c = c.on_host(), .trans_b = true, .beta = 1, .addend = old.on_host()},
            host_stream);
@@ -113,8 +114,9 @@ TYPED_TEST(CudaGemm, GradientsInFp32) {
 TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t m = 136, n = 264, k = 520;  // of this test alone
-  Twin<TypeParam> a(normals_of<TypeParam>(m * k, 1), Shape{m, k}), b(normals_of<TypeParam>(n * k, 2), Shape{n, k});
-  Twin<TypeParam> c(Shape{m, n}, TypeParam(7.0F));
+  HostDeviceTensor<TypeParam> a(normals_of<TypeParam>(m * k, 1), Shape{m, k}),
+      b(normals_of<TypeParam>(n * k, 2), Shape{n, k});
+  HostDeviceTensor<TypeParam> c(Shape{m, n}, TypeParam(7.0F));
   DeviceStream stream;
   const auto run = [&] {
     gemm({.a = a.on_device(), .b = b.on_device(), .c = c.on_device(), .trans_b = true}, stream.view());
@@ -122,24 +124,24 @@ TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
     return bytes_of(c.download());
   };
   gemm({.a = a.on_host(), .b = b.on_host(), .c = c.on_host(), .trans_b = true}, host_stream);
-  note_products();
+  record_gemms();
   (void)run();
-  EXPECT_EQ(end_noting(Timing::on), 1u);
-  const std::string kept = product_choices();
+  EXPECT_EQ(finish_recording_gemms(Timing::on), 1u);
+  const std::string kept = gemm_choices();
   const auto chosen = run();
   EXPECT_LE(device_error(c), tolerance<TypeParam>);
-  note_products();
+  record_gemms();
   EXPECT_EQ(run(), chosen);
-  EXPECT_EQ(end_noting(Timing::on), 0u);  // it is known
-  EXPECT_GT(take_product_choices(kept, "a test"), 0u);
-  EXPECT_EQ(product_choices(), kept);
+  EXPECT_EQ(finish_recording_gemms(Timing::on), 0u);  // it is known
+  EXPECT_GT(apply_gemm_choices(kept, "a test"), 0u);
+  EXPECT_EQ(gemm_choices(), kept);
   EXPECT_EQ(run(), chosen);
-  EXPECT_THROW((void)take_product_choices(kept + " ", "a test"), Error);
+  EXPECT_THROW((void)apply_gemm_choices(kept + " ", "a test"), Error);
 }
 
 TEST(CudaGemmEmpty, NoDepthIsZeroOrWhatWasThere) {
   TESSERA_NEEDS_DEVICE();
-  Twin<float> none(Shape{1}, 1.0F), c(normals_of<float>(4 * 9, 5), Shape{36});
+  HostDeviceTensor<float> none(Shape{1}, 1.0F), c(normals_of<float>(4 * 9, 5), Shape{36});
   const auto run = [&](double beta) {
     DeviceStream stream;
     gemm({.a = {none.data(), Shape{4, 0}, test_device()},

@@ -2,7 +2,7 @@
 // every form and type; two runs.
 #include "kernels/grouped_gemm.hpp"
 
-#include "twin.hpp"
+#include "host_device_tensor.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -32,13 +32,13 @@ struct List {
       device.emplace_back(all.data() + first, shape, test_device());
     }
   }
-  Twin<T> all;
+  HostDeviceTensor<T> all;
   std::vector<TensorView> host, device;
 };
 
 /// Runs both, compares, and runs the device's again.
 template <class T, class Run>
-void compare(Twin<T>& result, bool add, const Run& run) {
+void compare(HostDeviceTensor<T>& result, bool add, const Run& run) {
   DeviceStream stream;
   run(false, host_stream);
   run(true, stream.view());
@@ -60,8 +60,8 @@ TYPED_TEST(CudaGroupedGemm, RowsTimesMatrices) {
         SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " to " << s.out
                                         << (trans_b ? " bT" : ""));
         const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
-        Twin<std::int32_t> offsets(s.offsets, Shape{groups + 1});
-        Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}),
+        HostDeviceTensor<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+        HostDeviceTensor<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}),
             c(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
         List<T> b(groups, trans_b ? Shape{s.out, s.in} : Shape{s.in, s.out}, s.in % 8 == 0 ? 64 : 3, 3);
         compare(c, add, [&](bool device, StreamView stream) {
@@ -80,8 +80,9 @@ template <class T, class C>
 void expect_gradients(const Case& s, bool add) {
   SCOPED_TRACE(testing::Message() << s.offsets.back() << " rows, " << s.in << " by " << s.out);
   const std::int64_t rows = s.offsets.back(), groups = static_cast<std::int64_t>(s.offsets.size()) - 1;
-  Twin<std::int32_t> offsets(s.offsets, Shape{groups + 1});
-  Twin<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}), b(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
+  HostDeviceTensor<std::int32_t> offsets(s.offsets, Shape{groups + 1});
+  HostDeviceTensor<T> a(normals_of<T>(rows * s.in, 1), Shape{rows, s.in}),
+      b(normals_of<T>(rows * s.out, 2), Shape{rows, s.out});
   List<C> c(groups, Shape{s.in, s.out}, s.in % 8 == 0 ? 64 : 3, 3);
   compare(c.all, add, [&](bool device, StreamView stream) {
     grouped_gemm_gradient({.offsets = device ? offsets.on_device() : offsets.on_host(),

@@ -1,8 +1,8 @@
 // The norms on a device against the host's: a warp's rows and a block's, groups in rows, strides, in
 // place, sums over many rows, two runs.
+#include "host_device_tensor.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -83,8 +83,8 @@ struct RmsProblem {
   }
   Case size;
   std::int64_t stride;
-  Twin<T> x, dy, y, dx, weight;
-  Twin<float> rstd, dweight;
+  HostDeviceTensor<T> x, dy, y, dx, weight;
+  HostDeviceTensor<float> rstd, dweight;
   Workspace host_workspace;
   DeviceMemory workspace;
 };
@@ -139,10 +139,10 @@ TYPED_TEST(CudaNorm, LayerNorm) {
       SCOPED_TRACE(testing::Message() << c.rows << " x " << c.channels << (add ? " added" : ""));
       const Shape shape{c.rows, c.channels}, row{c.channels}, column{c.rows};
       const std::int64_t n = c.rows * c.channels;
-      Twin<T> x(normals_of<T>(n, 1, 2), shape), dy(normals_of<T>(n, 2), shape), y(shape, T(7.0F)),
+      HostDeviceTensor<T> x(normals_of<T>(n, 1, 2), shape), dy(normals_of<T>(n, 2), shape), y(shape, T(7.0F)),
           dx(normals_of<T>(n, 3), shape), weight(normals_of<T>(c.channels, 4), row),
           bias(normals_of<T>(c.channels, 5), row);
-      Twin<float> mean(column, 0.0F), rstd(column, 0.0F), dweight(normals_of<float>(c.channels, 6), row),
+      HostDeviceTensor<float> mean(column, 0.0F), rstd(column, 0.0F), dweight(normals_of<float>(c.channels, 6), row),
           dbias(normals_of<float>(c.channels, 7), row);
       Workspace host_workspace(layer_norm_backward_workspace(c.channels, dtype_of<T>::value));
       DeviceMemory workspace(layer_norm_backward_workspace(c.channels, dtype_of<T>::value));

@@ -1,9 +1,9 @@
 // What is held to the bit on host and device: sums of a written order, exact sums of squares, AdamW, initialisers.
 #include "kernels/reduce.hpp"
+#include "host_device_tensor.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/init.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -12,14 +12,14 @@ TEST(CudaReduce, SumTreeToTheBit) {
   TESSERA_NEEDS_DEVICE();
   for (const std::size_t num : {1, 2, 3, 4, 5, 7, 8, 13, 64, 100, 256})
     for (const std::int64_t n : {1, 128, 1027}) {
-      std::vector<std::unique_ptr<Twin<float>>> parts;
+      std::vector<std::unique_ptr<HostDeviceTensor<float>>> parts;
       std::vector<const float*> host, device;
       for (std::size_t i = 0; i < num; ++i) {
-        parts.push_back(std::make_unique<Twin<float>>(normals_of<float>(n, i), Shape{n}));
+        parts.push_back(std::make_unique<HostDeviceTensor<float>>(normals_of<float>(n, i), Shape{n}));
         host.push_back(parts.back()->host().data());
         device.push_back(parts.back()->data());
       }
-      Twin<float> out(Shape{n}, 7.0F);
+      HostDeviceTensor<float> out(Shape{n}, 7.0F);
       DeviceStream stream;
       sum_tree({.parts = host, .out = out.host().data(), .count = static_cast<std::size_t>(n)}, host_stream);
       sum_tree({.parts = device, .out = out.data(), .count = static_cast<std::size_t>(n)}, stream.view());
@@ -36,20 +36,20 @@ TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
   TESSERA_NEEDS_DEVICE();
   for (const std::size_t num : {1, 3, 8, 13}) {
     const std::int64_t n = 1027;
-    std::vector<std::unique_ptr<Twin<bf16>>> parts;
+    std::vector<std::unique_ptr<HostDeviceTensor<bf16>>> parts;
     std::vector<const void*> host, device;
     for (std::size_t i = 0; i < num; ++i) {
-      parts.push_back(std::make_unique<Twin<bf16>>(normals_of<bf16>(n, i), Shape{n}));
+      parts.push_back(std::make_unique<HostDeviceTensor<bf16>>(normals_of<bf16>(n, i), Shape{n}));
       host.push_back(parts.back()->host().data());
       device.push_back(parts.back()->data());
     }
-    Twin<float> out(Shape{n}, 7.0F);
+    HostDeviceTensor<float> out(Shape{n}, 7.0F);
     DeviceStream stream;
-    sum_tree_of_halves(
+    sum_tree_16bit(
         {.parts = host, .dtype = DType::bf16, .out = out.host().data(), .count = static_cast<std::size_t>(n)},
         host_stream);
-    sum_tree_of_halves({.parts = device, .dtype = DType::bf16, .out = out.data(), .count = static_cast<std::size_t>(n)},
-                       stream.view());
+    sum_tree_16bit({.parts = device, .dtype = DType::bf16, .out = out.data(), .count = static_cast<std::size_t>(n)},
+                   stream.view());
     stream.synchronize();
     EXPECT_EQ(bytes_of(out.download()), bytes_of(out.host()));
   }
@@ -57,7 +57,7 @@ TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
 
 TEST(CudaReduce, AddAndFill) {
   TESSERA_NEEDS_DEVICE();
-  Twin<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}),
+  HostDeviceTensor<float> x(normals_of<float>(1003, 1), Shape{1003}), y(normals_of<float>(1003, 2), Shape{1003}),
       z(Shape{1003}, 1.0F);
   DeviceStream stream;
   add_to(x.host().data(), y.host().data(), 1003, host_stream);
@@ -72,7 +72,7 @@ TEST(CudaReduce, AddAndFill) {
 
 /// The words that a sum of squares adds to zeros.
 std::vector<std::int64_t> device_squares(const float* x, std::size_t count) {
-  Twin<std::int64_t> words(Shape{static_cast<std::int64_t>(ExactSum::num_words)}, std::int64_t{0});
+  HostDeviceTensor<std::int64_t> words(Shape{static_cast<std::int64_t>(ExactSum::num_words)}, std::int64_t{0});
   DeviceStream stream;
   cuda::sum_of_squares(x, count, words.data(), stream.view());
   stream.synchronize();
@@ -85,7 +85,7 @@ TEST(CudaReduce, SquaresHaveTheHostsDigits) {
     const std::size_t count = blocks * norm_block;
     auto values = normals_of<float>(static_cast<std::int64_t>(count), 3);
     for (std::size_t i = 0; i < count; i += 7) values[i] = std::ldexp(values[i], static_cast<int>(i % 200) - 100);
-    Twin<float> x(values, Shape{static_cast<std::int64_t>(count)});
+    HostDeviceTensor<float> x(values, Shape{static_cast<std::int64_t>(count)});
     ExactSum sum;
     sum_of_squares(x.host().data(), count, sum, host_stream);
     const auto words = device_squares(x.data(), count);
@@ -99,7 +99,7 @@ TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
   auto values = normals_of<float>(512, 4);
   values[200] = std::numeric_limits<float>::infinity();
   values[500] = std::numeric_limits<float>::quiet_NaN();
-  Twin<float> x(values, Shape{512});
+  HostDeviceTensor<float> x(values, Shape{512});
   EXPECT_EQ(device_squares(x.data(), 512).back(), 2);
 }
 
@@ -149,8 +149,8 @@ struct AdamWProblem {
                              .sqrt_bias_correction2 = 0.2,
                              .clip = 0.37};
   Shape shape;
-  Twin<float> param, m, v, grad;
-  Twin<bf16> copy;
+  HostDeviceTensor<float> param, m, v, grad;
+  HostDeviceTensor<bf16> copy;
   DeviceMemory on_device;
 };
 
@@ -183,7 +183,7 @@ TEST(CudaInit, ToTheBitFromAnyElementOn) {
   const auto words = philox(42, hash64(param.name));
   for (const std::int64_t first : {0, 1, 6, 1000}) {
     const std::int64_t count = 5003;
-    Twin<float> x(Shape{count}, 7.0F);
+    HostDeviceTensor<float> x(Shape{count}, 7.0F);
     initialise(param, 42, first, count, x.host().data());
     DeviceStream stream;
     cuda::normals({.key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],

@@ -2,11 +2,11 @@
 // experts' choice, dealing, weighing.
 #include <numeric>
 
+#include "host_device_tensor.hpp"
 #include "kernels/balance.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/moe.hpp"
-#include "twin.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -32,12 +32,12 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
   for (const Case& c : {Case{2, 3, 5, 4, false}, Case{3, 700, 64, 1, false}, Case{4, 300, 130, 50, true},
                         Case{1, 1500, 1025, 3000, true}, Case{3, 1777, 264, 70000, true}}) {
     const std::int64_t rows = c.batch * c.tokens;
-    Twin<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
+    HostDeviceTensor<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
         positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});
-    Twin<T> table(normals_of<T>(c.vocab * c.channels, 3), Shape{c.vocab, c.channels}),
+    HostDeviceTensor<T> table(normals_of<T>(c.vocab * c.channels, 3), Shape{c.vocab, c.channels}),
         places(normals_of<T>(c.tokens * c.channels, 4), Shape{c.tokens, c.channels});
     const Shape shape{c.batch, c.tokens, c.channels};
-    Twin<T> y(shape, T(7.0F)), dy(normals_of<T>(rows * c.channels, 5), shape);
+    HostDeviceTensor<T> y(shape, T(7.0F)), dy(normals_of<T>(rows * c.channels, 5), shape);
     DeviceMemory workspace(embedding_backward_workspace(rows, test_device()));
     DeviceStream stream;
     const auto at = [&](bool device) {
@@ -58,7 +58,7 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     stream.synchronize();
     EXPECT_EQ(bytes_of(y.download()), bytes_of(y.host()));
     for (const bool accumulate : {false, true}) {
-      Twin<float> dtable(normals_of<float>(c.vocab * c.channels, 6), Shape{c.vocab, c.channels}),
+      HostDeviceTensor<float> dtable(normals_of<float>(c.vocab * c.channels, 6), Shape{c.vocab, c.channels}),
           dplaces(normals_of<float>(c.tokens * c.channels, 7), Shape{c.tokens, c.channels});
       embedding_backward({.ids = ids.on_host(),
                           .dy = dy.on_host(),
@@ -88,7 +88,7 @@ TEST(CudaSort, IsStableForKeysOfAnyWidth) {
   TESSERA_NEEDS_DEVICE();
   for (const std::int64_t rows : {1, 31, 257, 2048, 2049, 70001})
     for (const std::int64_t limit : {1, 2, 256, 257, 50257, 70000, 20000000}) {
-      Twin<std::int32_t> keys(integers_below(rows, limit, 3), Shape{rows});
+      HostDeviceTensor<std::int32_t> keys(integers_below(rows, limit, 3), Shape{rows});
       DeviceMemory workspace(cuda::sort_workspace(rows));
       DeviceStream stream;
       const auto sorted = cuda::sort_rows({keys.data(), rows, limit, workspace.view().data}, stream.view());
@@ -113,10 +113,10 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
       const Shape shape{c.tokens, c.experts}, chosen{c.tokens, c.k};
       auto values = normals_of<float>(c.tokens * c.experts, 8);
       values[1] = values[0];  // of equals the lowest
-      Twin<float> logits(values, shape), probs(shape, 0.0F), weights(chosen, 0.0F),
+      HostDeviceTensor<float> logits(values, shape), probs(shape, 0.0F), weights(chosen, 0.0F),
           dweights(normals_of<float>(c.tokens * c.k, 9), chosen), dlogits(shape, 0.0F);
-      Twin<std::int32_t> experts(chosen, 0);
-      Twin<double> counts(Shape{c.experts}, 0.0), sums(Shape{c.experts}, 0.0),
+      HostDeviceTensor<std::int32_t> experts(chosen, 0);
+      HostDeviceTensor<double> counts(Shape{c.experts}, 0.0), sums(Shape{c.experts}, 0.0),
           balance(std::vector<double>(static_cast<std::size_t>(c.experts), 0.01), Shape{c.experts});
       DeviceStream stream;
       route({.logits = logits.on_host(),
@@ -177,16 +177,20 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t batch = 9, tokens = batch * 37, num = 67, k = 3, layers = 4;
   auto [places, wanted] = packed_words(batch);
-  Twin<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}),
+  HostDeviceTensor<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}),
       experts(Shape{tokens, k}, 0);
-  Twin<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}), weights(Shape{tokens, k}, 0.0F);
-  Twin<float> dweights(normals_of<float>(tokens * k, 2), Shape{tokens, k}), dlogits(Shape{tokens, num}, 7.0F);
-  Twin<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0),
+  HostDeviceTensor<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}),
+      weights(Shape{tokens, k}, 0.0F);
+  HostDeviceTensor<float> dweights(normals_of<float>(tokens * k, 2), Shape{tokens, k}),
+      dlogits(Shape{tokens, num}, 7.0F);
+  HostDeviceTensor<double> router(Shape{layers, 2, num}, 1.5), slopes(Shape{num}, 0.0),
       scales(std::vector<double>{4.0 / 700, 4.0}, Shape{2});
-  Twin<std::int64_t> sums(std::vector<std::int64_t>(layers + 1, 3), Shape{layers + 1});
+  HostDeviceTensor<std::int64_t> sums(std::vector<std::int64_t>(layers + 1, 3), Shape{layers + 1});
   const auto run = [&](bool device, StreamView stream) {
-    const auto of = [&](auto& twin) { return device ? twin.on_device() : twin.on_host(); };
-    const TokenWords words{of(positions), of(targets)};
+    const auto of = [&](auto& host_device_tensor) {
+      return device ? host_device_tensor.on_device() : host_device_tensor.on_host();
+    };
+    const TokenFields words{of(positions), of(targets)};
     const TensorView last = of(router).rows(layers - 1, 1).reshape({2, num});
     route({.logits = of(logits),
            .probs = of(logits),
@@ -227,7 +231,7 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   router.host() = router.download();
   const auto again = sums.download();
   sums.host().assign(sums.host().size(), 3);
-  const TokenWords words{positions.on_host(), targets.on_host()};
+  const TokenFields words{positions.on_host(), targets.on_host()};
   const BalanceArgs balance{router.on_host(), words, scales.host().data()};
   add_balance_losses(
       {.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()},
@@ -242,12 +246,13 @@ TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
   using T = TypeParam;
   for (const std::int64_t columns : {5, 128, 1030}) {
     const std::int64_t tokens = 133, k = 3, num = 11, slots = tokens * k;
-    Twin<std::int32_t> experts(integers_below(slots, num - 1, 10), Shape{tokens, k});  // the last expert has no rows
-    Twin<std::int32_t> slot_of(Shape{slots}, 0), row_of(Shape{slots}, 0), offsets(Shape{num + 1}, 0);
-    Twin<T> x(normals_of<T>(tokens * columns, 11), Shape{tokens, columns}), rows(Shape{slots, columns}, T(0.0F)),
-        b(normals_of<T>(slots * columns, 12), Shape{slots, columns});
-    Twin<T> y(normals_of<T>(tokens * columns, 13), Shape{tokens, columns});
-    Twin<float> weights(normals_of<float>(slots, 14), Shape{tokens, k}), dweights(Shape{tokens, k}, 0.0F);
+    HostDeviceTensor<std::int32_t> experts(integers_below(slots, num - 1, 10),
+                                           Shape{tokens, k});  // the last expert has no rows
+    HostDeviceTensor<std::int32_t> slot_of(Shape{slots}, 0), row_of(Shape{slots}, 0), offsets(Shape{num + 1}, 0);
+    HostDeviceTensor<T> x(normals_of<T>(tokens * columns, 11), Shape{tokens, columns}),
+        rows(Shape{slots, columns}, T(0.0F)), b(normals_of<T>(slots * columns, 12), Shape{slots, columns});
+    HostDeviceTensor<T> y(normals_of<T>(tokens * columns, 13), Shape{tokens, columns});
+    HostDeviceTensor<float> weights(normals_of<float>(slots, 14), Shape{tokens, k}), dweights(Shape{tokens, k}, 0.0F);
     const Dispatch host{slot_of.on_host(), row_of.on_host(), offsets.on_host()},
         device{slot_of.on_device(), row_of.on_device(), offsets.on_device()};
     DeviceStream stream;
@@ -276,18 +281,18 @@ TYPED_TEST(CudaRows, ExpertsRowsThereAndBack) {
       stream.synchronize();
       EXPECT_LE(device_error(y), tolerance<T>);
     }
-    weigh_rows({.a = rows.on_host(),
-                .b = b.on_host(),
-                .weights = weights.on_host(),
-                .dispatch = host,
-                .dweights = dweights.on_host()},
-               host_stream);
-    weigh_rows({.a = rows.on_device(),
-                .b = b.on_device(),
-                .weights = weights.on_device(),
-                .dispatch = device,
-                .dweights = dweights.on_device()},
-               stream.view());
+    combine_weights_backward({.a = rows.on_host(),
+                              .b = b.on_host(),
+                              .weights = weights.on_host(),
+                              .dispatch = host,
+                              .dweights = dweights.on_host()},
+                             host_stream);
+    combine_weights_backward({.a = rows.on_device(),
+                              .b = b.on_device(),
+                              .weights = weights.on_device(),
+                              .dispatch = device,
+                              .dweights = dweights.on_device()},
+                             stream.view());
     stream.synchronize();
     EXPECT_EQ(bytes_of(rows.download()), bytes_of(rows.host()));
     EXPECT_EQ(bytes_of(b.download()), bytes_of(b.host()));

@@ -1,0 +1,161 @@
+// A block of the output from pieces of the source.
+#include "io/convert/block_converter.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "io/convert/cast.hpp"
+
+namespace tessera::io {
+
+namespace {
+
+std::uint64_t bytes_of(const OutputTensor& t) { return static_cast<std::uint64_t>(t.numel) * size_of(t.dtype); }
+
+void check_slices(const OutputTensor& t, const TensorCatalog& source) {
+  std::int64_t count = 0;
+  for (const TensorSlice& s : t.slices) {
+    const TensorEntry& from = source.tensors[static_cast<std::size_t>(s.tensor)];
+    if (!from.known || (from.dtype != t.dtype && (!is_float(from.dtype) || !is_float(t.dtype))))
+      throw Error(ExitCode::data, strfmt("tensor %s is %s, which cannot become %s", quote_name(from.name).c_str(),
+                                         from.type, name_of(t.dtype)));
+    TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= from.numel() - s.count, "%s", from.name.c_str());
+    count += s.count;
+  }
+  TESSERA_ASSERT(count == t.numel, "%s has %lld elements, its slices %lld", t.name.c_str(),
+                 static_cast<long long>(t.numel), static_cast<long long>(count));
+}
+
+void add(ConvertBuffers& memory, ByteRange more) {
+  memory.parts.push_back(more);
+  if (!memory.stretches.empty() && memory.stretches.back().end == more.begin) memory.stretches.back().end = more.end;
+  else memory.stretches.push_back(more);
+}
+
+/// The element that stopped a cast, as a number.
+double value_of(const std::byte* bytes, DType dtype) {
+  double wide = 0;
+  float value = 0;
+  if (dtype == DType::f64) std::memcpy(&wide, bytes, sizeof wide);
+  else if (cast(bytes, dtype, reinterpret_cast<std::byte*>(&value), DType::f32, 1) == 1)
+    wide = static_cast<double>(value);
+  return wide;
+}
+
+}  // namespace
+
+BlockConverter::BlockConverter(const TensorCatalog& source, ConversionPlan& plan) : source_(source), plan_(plan) {
+  std::erase_if(plan.tensors, [](const OutputTensor& t) { return t.numel == 0; });
+  std::ranges::sort(plan.tensors, [](const auto& a, const auto& b) {
+    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+  });
+  std::size_t next = 0;
+  for (std::size_t f = 0; f < plan.files.size(); ++f) {
+    first_of_file_.push_back(next);
+    const OutputFile& file = plan.files[f];
+    auto& filled = filled_.emplace_back(static_cast<std::size_t>((file.bytes + block_bytes - 1) / block_bytes), 0);
+    const auto count = [&](std::uint64_t at, std::uint64_t end) {
+      while (at < end) {
+        const std::uint64_t next_block = std::min(end, (at / block_bytes + 1) * block_bytes);
+        filled[static_cast<std::size_t>(at / block_bytes)] += next_block - at;
+        at = next_block;
+      }
+    };
+    std::uint64_t at = file.header.size();
+    count(0, at);
+    for (; next < plan.tensors.size() && plan.tensors[next].file == static_cast<int>(f); ++next) {
+      const OutputTensor& t = plan.tensors[next];
+      check_slices(t, source);
+      TESSERA_ASSERT(t.offset >= at && t.offset + bytes_of(t) <= file.bytes, "%s overlaps", t.name.c_str());
+      count(t.offset, at = t.offset + bytes_of(t));
+    }
+  }
+  first_of_file_.push_back(next);
+}
+
+std::span<const OutputTensor> BlockConverter::of_file(int file) const {
+  const std::size_t first = first_of_file_[static_cast<std::size_t>(file)],
+                    last = first_of_file_[static_cast<std::size_t>(file) + 1];
+  return std::span(plan_.tensors).subspan(first, last - first);
+}
+
+const OutputTensor* BlockConverter::tensor_at(int file, std::uint64_t offset) const {
+  const auto tensors = of_file(file);
+  const auto behind = std::ranges::upper_bound(tensors, offset, {}, &OutputTensor::offset);
+  if (behind == tensors.begin()) return nullptr;
+  const OutputTensor& tensor = *(behind - 1);
+  return offset < tensor.offset + bytes_of(tensor) ? &tensor : nullptr;
+}
+
+void BlockConverter::assemble(int file, std::uint64_t block, BlockCache& cache, ConvertBuffers& memory) const {
+  const OutputFile& output = plan_.files[static_cast<std::size_t>(file)];
+  const std::uint64_t begin = block * block_bytes, end = std::min(output.bytes, begin + block_bytes);
+  std::byte* const out = memory.block.span().data();
+  memory.parts.clear();
+  memory.stretches.clear();
+  if (begin < output.header.size()) {
+    const std::uint64_t last = std::min<std::uint64_t>(end, output.header.size());
+    std::memcpy(out, output.header.data() + begin, static_cast<std::size_t>(last - begin));
+    add(memory, {begin, last});
+  }
+  const auto tensors = of_file(file);
+  auto tensor = std::ranges::upper_bound(tensors, begin, {}, &OutputTensor::offset);
+  if (tensor != tensors.begin()) --tensor;  // it may reach into this block
+  for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
+    const std::uint64_t first = std::max(begin, tensor->offset),
+                        last = std::min(end, tensor->offset + bytes_of(*tensor));
+    if (first >= last) continue;
+    fill(*tensor, {first - tensor->offset, last - tensor->offset}, out + (first - begin), cache, memory);
+    add(memory, {first, last});
+  }
+}
+
+void BlockConverter::fill(const OutputTensor& tensor, ByteRange bytes, std::byte* out, BlockCache& cache,
+                          ConvertBuffers& memory) const {
+  const std::uint64_t width = size_of(tensor.dtype);
+  std::int64_t at = 0;  // first element of the slice
+  for (const TensorSlice& slice : tensor.slices) {
+    const ByteRange part{std::max(bytes.begin, static_cast<std::uint64_t>(at) * width),
+                         std::min(bytes.end, static_cast<std::uint64_t>(at + slice.count) * width)};
+    if (part.begin < part.end) fill_slice(tensor, slice, at, part, out + (part.begin - bytes.begin), cache, memory);
+    at += slice.count;
+  }
+}
+
+/// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an
+/// element.
+void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& slice, std::int64_t at, ByteRange bytes,
+                                std::byte* out, BlockCache& cache, ConvertBuffers& memory) const {
+  const TensorEntry& from = source_.tensors[static_cast<std::size_t>(slice.tensor)];
+  const std::uint64_t width = size_of(tensor.dtype), source_width = size_of(from.dtype);
+  const std::uint64_t start = from.offset + static_cast<std::uint64_t>(slice.first) * source_width;
+  if (from.dtype == tensor.dtype) {
+    cache.read(from.file, start + (bytes.begin - static_cast<std::uint64_t>(at) * width),
+               {out, static_cast<std::size_t>(bytes.end - bytes.begin)});
+    return;
+  }
+  constexpr auto most = static_cast<std::int64_t>(ConvertBuffers::cast_bytes / 8);
+  const auto end = static_cast<std::int64_t>((bytes.end + width - 1) / width);
+  for (auto element = static_cast<std::int64_t>(bytes.begin / width); element < end;) {
+    const std::int64_t n = std::min(most, end - element), inside = element - at;
+    const auto read = memory.from.span().first(static_cast<std::size_t>(n) * source_width);
+    cache.read(from.file, start + static_cast<std::uint64_t>(inside) * source_width, read);
+    std::byte* const made = memory.to.span().data();
+    if (const std::int64_t good = cast(read.data(), from.dtype, made, tensor.dtype, n); good < n)
+      throw Error(ExitCode::data,
+                  strfmt("E143 element %lld of tensor %s is %g, too large for %s",
+                         static_cast<long long>(slice.first + inside + good), quote_name(from.name).c_str(),
+                         value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
+                         name_of(tensor.dtype)),
+                  {}, "Choose --dtype bf16 or fp32");
+    const std::uint64_t made_at = static_cast<std::uint64_t>(element) * width;
+    const ByteRange wanted{std::max(bytes.begin, made_at),
+                           std::min(bytes.end, made_at + static_cast<std::uint64_t>(n) * width)};
+    std::memcpy(out + (wanted.begin - bytes.begin), made + (wanted.begin - made_at),
+                static_cast<std::size_t>(wanted.end - wanted.begin));
+    element += n;
+  }
+}
+
+}  // namespace tessera::io

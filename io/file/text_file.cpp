@@ -1,0 +1,50 @@
+// Small text files, whole.
+
+#include "io/file/text_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <unistd.h>
+
+#include "io/file/file.hpp"
+
+namespace tessera::io {
+
+std::string read_text(const std::string& path, std::size_t limit) {
+  const File file = File::open_to_read(path);
+  std::string text;
+  const auto too_long = [&] {
+    return Error(ExitCode::data,
+                 strfmt("%s is longer than %zu bytes, too long for what it should be", path.c_str(), limit));
+  };
+  if (file.size() > limit) throw too_long();
+  std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, to meet the end at once
+  for (;;) {                                                     // to the end and not to size(): files of /proc say 0
+    const std::size_t at = text.size();
+    text.resize(at + room);
+    const ssize_t got = ::read(file.descriptor(), text.data() + at, room);
+    const int why = errno;
+    text.resize(at + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && why == EINTR) continue;
+    if (got < 0) throw system_error("read", path, why);
+    if (got == 0) return text;
+    if (text.size() > limit) throw too_long();
+    room = std::min<std::size_t>(4096, limit + 1 - text.size());
+  }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  try {
+    File file = File::create(temporary);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    file.close();
+    commit_rename(temporary, path);
+  } catch (...) {
+    remove_quietly(temporary);
+    throw;
+  }
+}
+
+}  // namespace tessera::io

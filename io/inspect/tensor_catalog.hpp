@@ -1,0 +1,87 @@
+#pragma once
+// Tensors that lie in files, whatever the format: where each one's bytes are, and a cache through
+// which several threads read them.
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/blocks.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/file/direct_file.hpp"
+#include "io/model/safetensors.hpp"
+
+namespace tessera::io {
+
+/// A tensor's elements lie in one stretch, in C order, little endian.
+struct TensorEntry {
+  std::string name;          // "/model/h.0.ln_1.weight" in a checkpoint; else the file's own
+  const char* type = "F32";  // safetensors' word
+  bool known = true;         // dtype is one of ours
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  int file = 0;
+  std::uint64_t offset = 0, bytes = 0;
+  [[nodiscard]] std::int64_t numel() const;
+};
+/// "[2, 3]"
+[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
+
+/// A file; with the CRC of each block where it is a checkpoint's.
+struct CatalogFile {
+  std::string path;
+  StateFile state;  // name and bytes; crcs and data sets if `checked`
+  bool checked = false;
+};
+
+struct TensorCatalog {
+  std::vector<CatalogFile> files;
+  std::vector<TensorEntry> tensors;  // in the order of (file, offset)
+  /// Null if there is none of that name.
+  [[nodiscard]] const TensorEntry* find(const std::string& name) const;
+  /// To be called once all tensors are there.
+  void make_index();
+
+ private:
+  std::vector<std::size_t> by_name_;
+};
+
+/// Of a model in safetensors (open_safetensors_model). Throws Error (data).
+[[nodiscard]] TensorCatalog catalog_safetensors(const std::string& path);
+/// Of a checkpoint whose manifest has been checked.
+[[nodiscard]] TensorCatalog catalog_checkpoint(const std::string& directory, const Manifest& manifest);
+/// Of one HDF5 file that read_hdf5 has described, without checksums.
+[[nodiscard]] TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Dataset>& datasets);
+
+/// The blocks of these files, the last ones used kept. Any number of threads; each pins at most one block at a time, so
+/// `slots` must be above their number.
+class BlockCache {
+ public:
+  /// Takes slots · block_bytes of memory as they are used.
+  BlockCache(const std::vector<CatalogFile>& files, int slots);
+  ~BlockCache();
+  BlockCache(const BlockCache&) = delete;
+
+  /// Bytes [offset, offset + out.size()) of a file. Throws Error (data): a damaged block (E123), a
+  /// file that has become shorter.
+  void read(int file, std::uint64_t offset, std::span<std::byte> out);
+  /// From disk.
+  [[nodiscard]] std::uint64_t bytes_read() const;
+
+ private:
+  struct Slot;
+  Slot& pin(int file, std::uint64_t block);
+  void unpin(Slot& slot);
+
+  const std::vector<CatalogFile>& files_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t clock_ = 0, bytes_read_ = 0;
+};
+
+}  // namespace tessera::io

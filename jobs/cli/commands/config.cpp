@@ -1,0 +1,46 @@
+// config and completion.
+#include <cstdio>
+
+#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/options/docs_generator.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+int config_command(const Call& call) {
+  const Options& options = call.options();
+  const std::vector<std::string>& operands = call.invocation.operands;
+  if (operands.empty() || (operands[0] != "show" && operands[0] != "check")) {
+    throw Error(ExitCode::usage,
+                operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"",
+                "command line", "tessera config show|check [CONFIG ...]");
+  }
+  if (operands[0] == "check") {
+    log::info("good: every key is known and every value is of its type");
+  } else if (options.flag("json")) {
+    log::info(options.json());
+  } else {
+    for (const OptionSpec& spec : option_table()) {
+      const Value& value = options.value(spec.name);
+      const bool of_runs = (spec.commands & (for_train | for_plan)) != 0 && spec.status == Status::built;
+      if ((spec.commands & for_config) == 0 || (!of_runs && !options.given(spec.name))) continue;
+      std::string words;
+      for (const std::string& item : value.items) words += (words.empty() ? "" : " ") + item;
+      log::info(strfmt("%-30s %-34s %s", spec.name, words.empty() ? "-" : words.c_str(), value.source.text.c_str()));
+    }
+  }
+  for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.verdict);
+  for (const std::string& text : options.without_effect) log::info(text);
+  return static_cast<int>(ExitCode::ok);
+}
+
+int completion_command(const Call& call) {
+  const std::vector<std::string>& operands = call.invocation.operands;
+  if (operands.empty())
+    throw Error(ExitCode::usage, "completion needs a shell", "command line", "tessera completion bash|zsh|fish");
+  const std::string script = completion_script(operands[0]);
+  std::fputs(script.c_str(), stdout);
+  return static_cast<int>(ExitCode::ok);
+}
+
+}  // namespace tessera::jobs

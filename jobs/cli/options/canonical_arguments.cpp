@@ -1,0 +1,126 @@
+// argv to canonical tokens, before Boost.Program_options sees them.
+#include <filesystem>
+
+#include "jobs/cli/options/options.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+bool looks_like_option(const std::string& token) { return token.size() > 2 && token[0] == '-' && token[1] == '-'; }
+
+[[noreturn]] void unknown(const std::string& name, unsigned commands) {
+  const OptionSpec* elsewhere = find_option(name);
+  if (elsewhere != nullptr) {
+    std::string takers;
+    for (const CommandSpec& command : command_table()) {
+      if ((elsewhere->commands & command.bit) != 0) takers += (takers.empty() ? "" : ", ") + std::string(command.name);
+    }
+    throw Error(ExitCode::usage, "this command does not take --" + name, "command line", "It belongs to: " + takers);
+  }
+  const std::string near = suggestion(name, option_names(commands));
+  throw Error(ExitCode::usage, "unknown option --" + name, "command line", near.empty() ? "See --help-all" : near);
+}
+
+class ArgumentScanner {
+ public:
+  ArgumentScanner(const std::vector<std::string>& arguments, unsigned commands)
+      : arguments_(arguments), commands_(commands) {}
+
+  std::vector<std::string> run() {
+    while (next_ < arguments_.size()) {
+      const std::string token = arguments_[next_++];
+      if (token == "-h") out_.emplace_back("--help=true");
+      else if (token == "-V") out_.emplace_back("--version=true");
+      else if (looks_like_option(token)) option(token);
+      else if (token.size() > 1 && token[0] == '-' && token != "--") unknown(token.substr(1), commands_);
+      else out_.push_back(token);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void option(const std::string& token) {
+    const std::size_t equals = token.find('=');
+    const bool has_value = equals != std::string::npos;
+    const std::string name = token.substr(2, has_value ? equals - 2 : std::string::npos);
+    const OptionSpec* spec = find_option(name);
+    bool negated = false;
+    if (spec == nullptr && (name.rfind("no-", 0) == 0 || name.rfind("no_", 0) == 0)) {
+      spec = find_option(name.substr(3));
+      negated = spec != nullptr && spec->type == Type::flag;
+      if (!negated) spec = nullptr;
+    }
+    if (spec == nullptr || (spec->commands & commands_) == 0) unknown(name, commands_);
+    if (negated && has_value)
+      throw Error(ExitCode::usage, "--" + name + " takes no value", "command line", "Write --" + name);
+    const std::string head = std::string("--") + spec->name + "=";
+    if (negated) out_.push_back(head + "false");
+    else if (has_value) values(head, *spec, token.substr(equals + 1));
+    else if (spec->type == Type::flag) flag(head, name);
+    else following(head, *spec, name);
+  }
+
+  void values(const std::string& head, const OptionSpec& spec, const std::string& text) {
+    if (text.empty())
+      throw Error(ExitCode::usage, std::string("--") + spec.name + " is empty", "command line",
+                  "Give it a value, or leave it out");
+    if (spec.type != Type::list) {
+      out_.push_back(head + text);
+      return;
+    }
+    for (const std::string& word : split_words(text, ',')) out_.push_back(head + word);
+  }
+
+  /// A word that is a boolean belongs to the flag; anything else does not. Where only files may
+  /// follow, other words are refused.
+  void flag(const std::string& head, const std::string& name) {
+    if (next_ == arguments_.size() || looks_like_option(arguments_[next_])) {
+      out_.push_back(head + "true");
+      return;
+    }
+    const std::string& word = arguments_[next_];
+    std::error_code ignored;
+    if (parse_flag(word)) {
+      out_.push_back(head + word);
+      ++next_;
+    } else if ((commands_ & (for_train | for_plan)) != 0 && word.find_first_of("./-") == std::string::npos &&
+               !std::filesystem::exists(word, ignored)) {
+      throw Error(ExitCode::usage, "--" + name + " \"" + word + "\" is not true or false", "command line",
+                  "See --help-all");
+    } else {
+      out_.push_back(head + "true");
+    }
+  }
+
+  void following(const std::string& head, const OptionSpec& spec, const std::string& name) {
+    const std::size_t before = out_.size();
+    while (next_ < arguments_.size() && !looks_like_option(arguments_[next_])) {
+      values(head, spec, arguments_[next_++]);
+      if (spec.type != Type::list) break;
+    }
+    if (out_.size() == before) {
+      // Options that are words in one tool and switches in another may stand alone.
+      const std::string canonical = spec.name;
+      if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") out_.push_back(head + "true");
+      else
+        throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
+                    "Give it " + (spec.words[0] != '\0'        ? std::string(spec.words)
+                                  : spec.type == Type::integer ? std::string("an integer")
+                                                               : "a " + std::string(name_of(spec.type))));
+    }
+  }
+
+  const std::vector<std::string>& arguments_;
+  unsigned commands_;
+  std::size_t next_ = 0;
+  std::vector<std::string> out_;
+};
+
+}  // namespace
+
+std::vector<std::string> canonical_arguments(const std::vector<std::string>& arguments, unsigned commands) {
+  return ArgumentScanner(arguments, commands).run();
+}
+
+}  // namespace tessera::jobs

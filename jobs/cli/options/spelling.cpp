@@ -1,0 +1,159 @@
+// Spelling: canonical names, look-up, and which names are near a wrong one.
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "jobs/cli/options/table.hpp"
+
+namespace tessera::jobs {
+
+const char* name_of(Type type) {
+  switch (type) {
+    case Type::flag: return "true|false";
+    case Type::integer: return "integer";
+    case Type::real: return "number";
+    case Type::text: return "text";
+    case Type::choice: return "word";
+    case Type::repeated_text: return "text";
+    case Type::list: return "list";
+    case Type::size: return "size";
+    case Type::duration: return "time";
+    case Type::range: return "range";
+  }
+  return "?";
+}
+
+std::vector<std::string> split_words(std::string_view words, char separator) {
+  std::vector<std::string> result;
+  std::size_t begin = 0;
+  while (begin <= words.size()) {
+    const std::size_t end = std::min(words.find(separator, begin), words.size());
+    if (end > begin) result.emplace_back(words.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string canonical_spelling(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+namespace {
+
+/// Names keep their case but for '-': "--Model" is unknown, as users of other tools expect.
+std::string dashes_as_underscores(std::string_view name) {
+  std::string result(name);
+  std::replace(result.begin(), result.end(), '-', '_');
+  return result;
+}
+
+std::map<std::string, const OptionSpec*, std::less<>> make_index() {
+  std::map<std::string, const OptionSpec*, std::less<>> index;
+  for (const OptionSpec& spec : option_table()) {
+    index.emplace(spec.name, &spec);
+    for (const std::string& alias : split_words(spec.aliases, ' ')) index.emplace(alias, &spec);
+  }
+  return index;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+const OptionSpec* find_option(std::string_view name) {
+  static const auto index = make_index();
+  const auto found = index.find(dashes_as_underscores(name));
+  return found == index.end() ? nullptr : found->second;
+}
+
+std::vector<std::string> nearest(const std::string& word, const std::vector<std::string>& names) {
+  const std::string wanted = canonical_spelling(word);
+  std::vector<std::pair<double, std::string>> scored;
+  for (const std::string& name : names) {
+    double score = static_cast<double>(edit_distance(wanted, name));
+    // A word inside a longer name, or the reverse, is near whatever its length.
+    const bool inside = wanted.size() >= 3 && (name.find(wanted) != std::string::npos ||
+                                               (name.size() >= 3 && wanted.find(name) != std::string::npos));
+    if (inside) score = std::min(score, 2.5);
+    if (score <= std::max(2.5, 0.5 * static_cast<double>(wanted.size()))) scored.emplace_back(score, name);
+  }
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> result;
+  for (const auto& [score, name] : scored) {
+    if (result.size() < 3) result.push_back(name);
+  }
+  return result;
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+  const std::vector<std::string> near = nearest(word, names);
+  if (near.empty()) return "";
+  std::string text = "Did you mean " + near[0];
+  for (std::size_t i = 1; i < near.size(); ++i) text += (i + 1 == near.size() ? " or " : ", ") + near[i];
+  return text + "?";
+}
+
+std::vector<std::string> option_names(unsigned commands) {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : option_table()) {
+    if ((spec.commands & commands) == 0) continue;
+    names.emplace_back(spec.name);
+    for (std::string& alias : split_words(spec.aliases, ' ')) names.push_back(std::move(alias));
+  }
+  return names;
+}
+
+std::span<const CommandSpec> command_table() {
+  static const CommandSpec commands[] = {
+      {"train", for_train, "[CONFIG.yaml|json ...]", "train a model, alone or under mpirun / srun"},
+      {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
+      {"generate", for_generate, "[CONFIG.yaml|json ...]",
+       "continue prompts with a model, alone or under mpirun (also: infer)"},
+      {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
+      {"convert", for_convert, "[CONFIG.yaml|json ...]",
+       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more "
+       "than 256 "
+       "MiB of a rank"},
+      {"inspect", for_inspect, "PATH ...",
+       "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
+      {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
+       "read a checkpoint through against its checksums, or compare two, alone or under mpirun"},
+      {"bench", for_bench, "gemm|collectives|step|io|convert|generate|tokenizer [CONFIG.yaml|json ...]",
+       "measure this machine, and a training step or generation against it"},
+      {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "text files to a token file, alone or under mpirun / srun"},
+      {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
+      {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
+      {"completion", for_completion, "bash|zsh|fish", "a completion script for the shell"},
+  };
+  return commands;
+}
+
+std::string command_names() {
+  std::string names;
+  for (const CommandSpec& command : command_table()) names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
+const CommandSpec* find_command(std::string_view name) {
+  for (const CommandSpec& command : command_table()) {
+    if (name == command.name || (name == "infer" && command.bit == for_generate)) return &command;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::jobs

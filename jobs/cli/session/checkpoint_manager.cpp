@@ -1,0 +1,171 @@
+#include "jobs/cli/session/checkpoint_manager.hpp"
+
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/session/gemm_peak.hpp"
+#include "jobs/cli/session/host_info.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+using Clock = std::chrono::steady_clock;
+
+CheckpointManager::CheckpointManager(Parts parts)
+    : parts_(std::move(parts)),
+      limit_(*parts_.options, parts_.started),
+      retention_(static_cast<int>(parts_.options->optional_integer("save_total_limit").value_or(0))) {
+  const Options& options = *parts_.options;
+  saved_step_ = parts_.saved_step;
+  enabled_ = options.text("save_strategy") != "no" &&
+             (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
+  parts_.world->run_and_agree([&] {
+    if (parts_.world->rank() != 0) return;
+    io::remove_leftovers(parts_.output->path());
+    if (enabled_ || limit_.exists()) check_free_space();
+  });
+  parts_.trainer->set_callback(this);
+}
+
+void CheckpointManager::check_free_space() {
+  struct statvfs disk {};
+  const std::string& path = parts_.output->path();
+  if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
+  const double vectors = parts_.options->flag("save_only_model") ? 1 : io::num_state_kinds;
+  const double needed =
+      1.01 * vectors * sizeof(float) * static_cast<double>(parts_.trainer->plan().spec.model->num_params()) + (1 << 20);
+  const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  limit_.expect_save(needed / 2e8);  // until one has been measured: a slow disk
+  if (there < needed)
+    throw Error(
+        ExitCode::data,
+        strfmt("E140 a checkpoint needs %s, %s are free", human_bytes(needed).c_str(), human_bytes(there).c_str()),
+        path, "Free some space, choose another --output_dir, or train without --save_steps");
+}
+
+shard::ControlFlags CheckpointManager::flags() {
+  return {.stop = stop_requested() || limit_.expires_soon() ? 1 : 0,
+          .save = take_save_request() ? 1 : 0,
+          .saved = saving_ && saving_->finished() ? 1 : 0};
+}
+
+void CheckpointManager::before_update(int unit) {
+  if (saving_) saving_->before_update(unit);
+}
+
+bool CheckpointManager::due(std::int64_t step, bool epoch_ends) const {
+  if (!enabled_) return false;
+  if (parts_.options->text("save_strategy") == "epoch") return epoch_ends;
+  return step % parts_.options->integer("save_steps") == 0;
+}
+
+bool CheckpointManager::after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends) {
+  limit_.step_took(report.seconds);
+  if (saving_ && report.flags.saved == parts_.world->size()) commit();
+  must_stop_ = report.flags.stop > 0;
+  if (must_stop_ || report.flags.save > 0 || due(progress.step, epoch_ends))
+    save(progress, must_stop_ || !parts_.options->flag("async_save") ? Way::now : Way::beside);
+  return must_stop_;
+}
+
+void CheckpointManager::finish(const Progress& progress) {
+  if (saving_) commit();
+  if (enabled_ && saved_step_ != progress.step) save(progress, Way::now);
+  parts_.trainer->set_callback(nullptr);
+}
+
+std::string CheckpointManager::may_differ() const {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(parts_.run);
+  char text[32];
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  json["saved_at"] = text;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void CheckpointManager::save(const Progress& progress, Way way) {
+  if (saving_) commit();  // one at a time
+  const auto begin = Clock::now();
+  const Options& options = *parts_.options;
+  train::Trainer& trainer = *parts_.trainer;
+  io::SaveRequest request;
+  request.directory = saving_path_ = parts_.output->file(io::checkpoint_name(progress.step));
+  request.step = saving_step_ = progress.step;
+  request.params = trainer.plan().spec.model->params;
+  request.layout = &trainer.plan().layout;
+  request.shards = trainer.state();
+  if (options.flag("save_only_model"))
+    for (io::StateView& view : request.shards) view.data[1] = view.data[2] = nullptr;
+  request.replica = trainer.replica();
+  request.replicas = trainer.num_replicas();
+  request.file_bytes = options.bytes("checkpoint_file_size");
+  request.attachments = parts_.attachments;
+  request.training = training_text(progress, parts_.data, options);
+  request.may_differ = may_differ();
+  if (way == Way::beside) {
+    request.snapshot = trainer.room(plan::snapshot_name);
+    request.threads = 1;
+    request.compare_replicas = false;  // training waits for no more than it must
+  }
+  try {
+    saving_ = std::make_unique<io::CheckpointSave>(*parts_.world, request);
+  } catch (const Error& error) { return failed(error); }
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  if (way == Way::now) commit();
+}
+
+void CheckpointManager::commit() {
+  const auto begin = Clock::now();
+  io::SaveReport report;
+  try {
+    report = saving_->commit();
+  } catch (const Error& error) {
+    saving_.reset();
+    return failed(error);
+  }
+  saving_.reset();
+  saved_step_ = saving_step_;
+  limit_.save_took(report.seconds);
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  std::string size = human_bytes(static_cast<double>(report.bytes)),
+              rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
+  std::erase(size, ' ');
+  std::erase(rate, ' ');
+  const bool beside = parts_.options->flag("async_save");
+  log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(),
+                   report.seconds, rate.c_str(), beside ? " | async" : ""));
+  JsonLine line;
+  line.text("checkpoint", saving_path_)
+      .integer("global_step", saved_step_)
+      .integer("save_bytes", static_cast<std::int64_t>(report.bytes));
+  line.number("save_seconds", report.seconds);
+  parts_.world->run_and_agree([&] { parts_.output->log(line); });
+  retain();
+}
+
+void CheckpointManager::retain() {
+  if (!parts_.options->has("save_total_limit")) return;
+  try {
+    parts_.world->run_and_agree([&] {
+      if (parts_.world->rank() != 0) return;
+      retention_.written(saving_path_);
+      retention_.apply(parts_.output->path());
+    });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop") throw;
+    if (parts_.world->rank() == 0) log::warn(28, "old checkpoints were not removed, training goes on: " + error.line());
+  }
+}
+
+void CheckpointManager::failed(const Error& error) {
+  if (error.code() != ExitCode::data || must_stop_ || parts_.options->text("on_save_error") == "stop") throw error;
+  if (parts_.world->rank() == 0)
+    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training goes on: " + error.line());
+}
+
+}  // namespace tessera::jobs

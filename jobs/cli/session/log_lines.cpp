@@ -1,0 +1,215 @@
+// Formatting of a run's lines.
+#include "jobs/cli/session/log_lines.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "io/data/packing.hpp"
+#include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/versions.hpp"
+#include "runtime/base/device_info.hpp"
+#include "runtime/plan/device_limits.hpp"
+
+namespace tessera::jobs {
+
+std::string batch_line(const plan::BatchPlan& batch) {
+  const std::int64_t full = batch.micro_batch * batch.accumulation * batch.world;
+  std::string text = strfmt("global %lld %s micro %lld x accumulation %d x ranks %d",
+                            static_cast<long long>(batch.global_batch), batch.global_batch == full ? "=" : "<",
+                            static_cast<long long>(batch.micro_batch), batch.accumulation, batch.world);
+  if (batch.global_batch != full)
+    text += strfmt(" = %lld: the last micro-batches are short or empty", static_cast<long long>(full));
+  return text;
+}
+
+std::string data_line(const char* what, const std::vector<io::DatasetFile>& files, const io::TokenStream& tokens,
+                      const io::SampleCount& count, std::int64_t length) {
+  std::string text = strfmt("%s: ", what);
+  if (!files.empty()) { text += files.size() == 1 ? files[0].path + ", " : strfmt("%zu files, ", files.size()); }
+  if (const io::PackedStream* packed = tokens.packed()) {
+    const io::PackingCount& c = packed->count();
+    text +=
+        strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full",
+               human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
+               static_cast<long long>(c.samples), static_cast<long long>(length),
+               100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
+    if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
+    return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
+  }
+  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)",
+                       human_count(static_cast<double>(tokens.size())).c_str(), static_cast<long long>(count.samples),
+                       static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));
+}
+
+namespace {
+
+void memory_table(const StartUp& start, std::vector<std::string>& lines) {
+  std::string head = "memory    per rank   ", plan_row = "          plan       ",
+              measured_row = "          measured   ";
+  std::size_t measured_total = 0;
+  for (int c = 0; c < plan::num_categories; ++c) {
+    head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
+    plan_row += strfmt("%12s", human_bytes(static_cast<double>(start.plan->costs.memory[c])).c_str());
+    measured_row += strfmt("%12s", human_bytes(static_cast<double>(start.measured[c])).c_str());
+    measured_total += start.measured[c];
+  }
+  lines.push_back(head + strfmt("%12s%12s", "total", "limit"));
+  lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(static_cast<double>(start.plan->costs.total)).c_str(),
+                                    human_bytes(static_cast<double>(start.memory_limit)).c_str()));
+  lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(measured_total)).c_str()));
+}
+
+/// The plan's; of packed documents what they cost on average, which the plan cannot know.
+double flops_of_a_step(const StartUp& start) {
+  const io::PackedStream* packed = start.data->train->packed();
+  if (packed == nullptr) return start.plan->costs.flops_per_step;
+  const io::PackingCount& count = packed->count();
+  const double all = start.model->train_flops(static_cast<double>(count.tokens), static_cast<double>(count.squares));
+  return all / static_cast<double>(count.samples) * static_cast<double>(start.plan->spec.batch.global_batch);
+}
+
+}  // namespace
+
+std::vector<std::string> start_up_block(const StartUp& start) {
+  const models::Model& model = *start.model;
+  const plan::RunPlan& plan = *start.plan;
+  const World& world = *start.world;
+  std::vector<std::string> lines{version_line()};
+  std::int64_t trainable = 0;
+  for (const ParamSpec& param : model.params) trainable += param.trainable ? param.numel() : 0;
+  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %lld | T %lld of %lld",
+                         model.family.c_str(), start.config->path.c_str(),
+                         human_count(static_cast<double>(model.num_params())).c_str(),
+                         human_count(static_cast<double>(trainable)).c_str(), static_cast<long long>(model.vocab),
+                         static_cast<long long>(plan.spec.tokens), static_cast<long long>(model.max_tokens)));
+  lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
+                                           start.data->train_count, plan.spec.tokens));
+  if (start.data->validation != nullptr) {
+    lines.push_back("          " + data_line("validation", start.data->val_files, *start.data->validation,
+                                             start.data->val_count, plan.spec.tokens));
+  }
+  for (const std::string& tokens : start.data->tokenized) lines.push_back("tokens    " + tokens);
+  if (!start.data->tokenized.empty()) lines.push_back("          " + start.data->tokenizer->describe());
+  lines.push_back(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | prefetch %d/%d | %zu units",
+                         plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
+                         world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
+                         name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
+                         plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
+  const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
+  if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
+  const bool on_device = plan.spec.device != host_device;
+  if (on_device)
+    lines.push_back(strfmt("compute   rank 0 on %s | mfu against an %s's %.0f TFLOP/s for each rank",
+                           device_name(plan.spec.device).c_str(), plan::h200.name,
+                           plan::h200.flops(plan.spec.strategy.policy.param_dtype) * 1e-12));
+  else
+    lines.push_back(strfmt(
+        "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
+        cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads,
+        start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
+        cpu_list(start.threads.cpus).c_str(),
+        start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
+        start.sgemm_gflops));
+  if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
+  lines.push_back("batch     " + batch_line(plan.spec.batch));
+  memory_table(start, lines);
+  lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
+                         static_cast<long long>(start.length.total_steps),
+                         static_cast<long long>(start.length.steps_per_epoch),
+                         static_cast<long long>(start.length.samples), human_count(flops_of_a_step(start)).c_str()));
+  std::size_t shown = 0;
+  for (const ExternalKey& key : *start.external_keys) {
+    if (key.verdict.rfind("ignored", 0) != 0 && shown < 8)
+      lines.push_back("config    " + key.where + " " + key.key + ": " + key.verdict), ++shown;
+  }
+  if (start.external_keys->size() > shown) {
+    lines.push_back(strfmt("config    %zu more keys of other tools: tessera config show lists them",
+                           start.external_keys->size() - shown));
+  }
+  lines.push_back("output    " + start.output);
+  lines.push_back(strfmt("ready     %.2f s after the start", start.ready_seconds));
+  return lines;
+}
+
+void Interval::add(const train::StepReport& report) {
+  ++steps;
+  tokens += report.tokens;
+  flops += report.flops;
+  seconds += report.seconds;
+  data_seconds += report.data_seconds;
+  comm_seconds += report.comm_seconds;
+}
+
+std::string step_line(const StepLine& line) {
+  const double seconds = std::max(line.interval.seconds, 1e-12);
+  const double share =
+      line.memory_limit > 0 ? 100.0 * static_cast<double>(line.memory) / static_cast<double>(line.memory_limit) : 0;
+  std::string memory = human_bytes(static_cast<double>(line.memory));
+  memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
+  return strfmt(
+      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% "
+      "comm "
+      "%.1f%% "
+      "| %s<%s",
+      static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
+      line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
+      line.scaled
+          ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
+                .c_str()
+          : "",
+      line.report.grad_norm, line.report.learning_rate,
+      human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
+      100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
+      human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
+}
+
+std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report) {
+  return strfmt("eval %lld/%lld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", static_cast<long long>(step),
+                static_cast<long long>(total), report.loss, std::exp(report.loss), report.token_accuracy,
+                human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
+}
+
+namespace {
+
+/// Length of the well-formed UTF-8 character at `at`, 0 if there is none.
+std::size_t utf8_length(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto next = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
+  const unsigned first = byte(at);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first < 0xE0) return next(at + 1) ? 2 : 0;
+  if (first >= 0xE0 && first < 0xF0) {
+    const bool good = next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) &&
+                      !(first == 0xED && byte(at + 1) >= 0xA0);
+    return good ? 3 : 0;
+  }
+  if (first >= 0xF0 && first < 0xF5) {
+    const bool good = next(at + 1) && next(at + 2) && next(at + 3) && !(first == 0xF0 && byte(at + 1) < 0x90) &&
+                      !(first == 0xF4 && byte(at + 1) >= 0x90);
+    return good ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string printable(const std::vector<std::int32_t>& ids) {
+  std::string bytes;
+  for (const std::int32_t id : ids) bytes += id >= 0 && id < 256 ? static_cast<char>(id) : '?';
+  return printable_text(bytes);
+}
+
+std::string printable_text(const std::string& bytes) {
+  std::string out;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t length = utf8_length(bytes, at);
+    const auto c = static_cast<unsigned char>(bytes[at]);
+    const bool control = length == 1 && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t';
+    if (length == 0 || control) out += '?';
+    else out.append(bytes, at, length);
+    at += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
+}  // namespace tessera::jobs

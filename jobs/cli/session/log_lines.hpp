@@ -1,0 +1,60 @@
+#pragma once
+// Lines for people about a run: the start-up block, step, evaluation and last line. Words only; measures nothing.
+
+#include <string>
+#include <vector>
+
+#include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/setup.hpp"
+#include "runtime/plan/plan.hpp"
+#include "runtime/train/trainer.hpp"
+
+namespace tessera::jobs {
+
+struct StartUp {
+  const ModelConfig* config = nullptr;
+  const models::Model* model = nullptr;
+  const RunData* data = nullptr;
+  const plan::RunPlan* plan = nullptr;
+  const std::size_t* measured = nullptr;  // bytes by category
+  const World* world = nullptr;
+  ThreadAllocation threads;
+  RunLength length;
+  double sgemm_gflops = 0, ready_seconds = 0;
+  std::uint64_t memory_limit = 0;  // of a rank
+  std::string choices;             // of a run on devices: attention, products; "": on the CPU
+  std::string output;
+  const std::vector<ExternalKey>* external_keys = nullptr;
+};
+/// At most 40 lines.
+[[nodiscard]] std::vector<std::string> start_up_block(const StartUp& start);
+
+/// "global 16 = …"; accumulation and what is short.
+[[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);
+[[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,
+                                    const io::TokenStream& tokens, const io::SampleCount& count, std::int64_t length);
+
+/// What passed since the last line.
+struct Interval {
+  std::int64_t steps = 0, tokens = 0;
+  double flops = 0, seconds = 0, data_seconds = 0, comm_seconds = 0;
+  void add(const train::StepReport& report);
+};
+struct StepLine {
+  bool experts = false;  // there is a balance loss to show
+  bool scaled = false;   // and a loss scale
+  train::StepReport report;
+  Interval interval;
+  std::int64_t total_steps = 0;
+  double mfu = 0;  // share of the sgemm limit, 1 = all
+  std::uint64_t memory = 0, memory_limit = 0;
+  double elapsed = 0, remaining = 0;
+};
+[[nodiscard]] std::string step_line(const StepLine& line);
+[[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report);
+/// Text for a terminal: what is no UTF-8, and control characters but newline and tab, as '?'.
+[[nodiscard]] std::string printable_text(const std::string& bytes);
+/// ids below 256 as text; what is no UTF-8, and control characters but newline and tab, as '?'.
+[[nodiscard]] std::string printable(const std::vector<std::int32_t>& ids);
+
+}  // namespace tessera::jobs

@@ -1,0 +1,60 @@
+#include "jobs/cli/session/preemption.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+namespace tessera::jobs {
+
+namespace {
+
+std::atomic<bool> stop{false}, save{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+extern "C" void record_signal(int number) { (number == SIGUSR1 ? stop : save).store(true); }
+
+}  // namespace
+
+void install_preemption_handlers() noexcept {
+  for (const int number : {SIGUSR1, SIGUSR2}) {
+    struct sigaction ours {};
+    ours.sa_handler = record_signal;
+    ours.sa_flags = SA_RESTART;
+    ::sigemptyset(&ours.sa_mask);
+    ::sigaction(number, &ours, nullptr);
+  }
+}
+
+bool stop_requested() noexcept { return stop.load(); }
+bool take_save_request() noexcept { return save.exchange(false); }
+
+TimeLimit::TimeLimit(const Options& options, Clock::time_point started) {
+  if (options.has("time_limit")) {
+    const double limit = options.seconds("time_limit");
+    end_ = started + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit));
+    margin_ = std::min(margin_, limit / 10);
+  }
+  const char* slurm = std::getenv("SLURM_JOB_END_TIME");
+  if (slurm == nullptr || *slurm == '\0') return;
+  char* rest = nullptr;
+  const long long epoch = std::strtoll(slurm, &rest, 10);
+  if (*rest != '\0' || epoch <= 0)
+    throw Error(ExitCode::usage, std::string("SLURM_JOB_END_TIME is no time in seconds: ") + slurm, "environment",
+                "Unset it, or give --time_limit");
+  const auto left =
+      std::chrono::system_clock::from_time_t(static_cast<std::time_t>(epoch)) - std::chrono::system_clock::now();
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
+  if (!end_ || end < *end_) end_ = end;
+}
+
+void TimeLimit::step_took(double seconds) { step_ = step_ == 0 ? seconds : 0.8 * step_ + 0.2 * seconds; }
+
+bool TimeLimit::expires_soon() const {
+  if (!end_) return false;
+  const double left = std::chrono::duration<double>(*end_ - Clock::now()).count();
+  return left < 2 * step_ + save_ + margin_;
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,105 @@
+// Tokenizers of options; token files in the cache.
+#include "jobs/cli/session/tokenized_data.hpp"
+
+#include <chrono>
+#include <filesystem>
+
+#include "io/data/data_kind.hpp"
+#include "io/data/documents.hpp"
+#include "io/tokenizer/byte_hash.hpp"
+#include "runtime/base/log.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+constexpr std::uint64_t cache_form = 2;  // goes up when the same key would mean other tokens
+}  // namespace
+
+std::string tokenizer_path(const Options& options, const std::string& model_directory) {
+  const std::string word = options.text("tokenizer");
+  if (word == "bytes") return "";
+  if (word != "auto") return word;
+  return !model_directory.empty() && io::TextTokenizer::exists(model_directory) ? model_directory + "/tokenizer.json"
+                                                                                : "";
+}
+
+std::shared_ptr<const io::TextTokenizer> read_tokenizer(const Options& options, const std::string& model_directory) {
+  const std::string path = tokenizer_path(options, model_directory);
+  if (path.empty()) return nullptr;
+  if (options.text("tokenizer") != "auto" && !io::TextTokenizer::exists(path))
+    throw options.refuse("tokenizer", "there is no tokenizer.json at " + path,
+                         "Give auto, bytes, a directory with a tokenizer.json, or such a file");
+  return std::make_shared<const io::TextTokenizer>(io::TextTokenizer::load(path));
+}
+
+std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, World& world,
+                                                        const std::string& model_directory) {
+  std::shared_ptr<const io::TextTokenizer> tokenizer;
+  world.run_and_agree([&] { tokenizer = read_tokenizer(options, model_directory); });
+  world.require_equal("the tokenizer", tokenizer == nullptr
+                                           ? "bytes"
+                                           : strfmt("%016llx", static_cast<unsigned long long>(tokenizer->hash())));
+  return tokenizer;
+}
+
+std::optional<std::int32_t> document_end(const Options& options, const io::TextTokenizer& tokenizer) {
+  const std::string word = options.text("eos_token");
+  if (word == "none") return std::nullopt;
+  const std::optional<std::int32_t> id = word.empty() ? tokenizer.eos_id() : tokenizer.id_of(word);
+  if (!id && word.empty())
+    throw Error(ExitCode::usage, "the tokenizer's directory does not say what ends a document", "--eos_token",
+                "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
+  if (!id) throw options.refuse("eos_token", "the tokenizer has no token " + word, "Spell it as tokenizer.json does");
+  if (tokenizer.token(*id).empty())
+    throw Error(ExitCode::usage, strfmt("the id %d, which is to end documents, is no token of the tokenizer", *id),
+                "eos_token_id", "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
+  return id;
+}
+
+std::function<void(const io::CorpusProgress&)> progress_lines(const std::string& what) {
+  return [what, started = Clock::now(), said = Clock::now()](const io::CorpusProgress& progress) mutable {
+    if (seconds_since(said) < 5 || progress.bytes == progress.all_bytes) return;
+    said = Clock::now();
+    const auto done = static_cast<double>(progress.bytes);
+    log::info(what + human_bytes(done) + " of " + human_bytes(static_cast<double>(progress.all_bytes)) + " | " +
+              human_count(static_cast<double>(progress.tokens)) + " tokens | " +
+              human_bytes(done / seconds_since(started)) + "/s");
+  };
+}
+
+TokenizedData tokenized(const Options& options, World& world, const io::TextTokenizer* tokenizer,
+                        const std::vector<std::string>& paths) {
+  if (tokenizer == nullptr || paths.empty() || io::data_kind(paths.front()) == "bin") return {paths, ""};
+  const Clock::time_point started = Clock::now();
+  std::unique_ptr<io::Corpus> corpus;
+  std::optional<std::int32_t> eos;
+  world.run_and_agree([&] {
+    eos = document_end(options, *tokenizer);
+    corpus = std::make_unique<io::Corpus>(paths);
+  });
+  std::uint64_t key = io::mix(io::mix(cache_form, tokenizer->hash()), static_cast<std::uint64_t>(eos.value_or(-1)));
+  key = io::mix(key, corpus->content_hash(world));
+  const std::string directory =
+      options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
+  const std::string file = directory + strfmt("/tokens-%016llx.bin", static_cast<unsigned long long>(key));
+  bool found = false;
+  world.run_and_agree([&] {
+    if (world.rank() == 0) io::make_directories(directory);
+    found = world.rank() == 0 && std::filesystem::exists(file) && std::filesystem::exists(io::document_file_name(file));
+  });
+  found = world.max(found ? 1 : 0) == 1;
+  std::string how = "found";
+  if (!found) {
+    const io::CorpusReport report = io::tokenize_corpus(
+        world, *tokenizer, *corpus, {.out = file, .eos = eos, .progress = progress_lines("tokens    ")});
+    const double seconds = seconds_since(started);
+    how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
+    if (report.repaired > 0)
+      how += strfmt(", bytes that are no UTF-8 in %lld places", static_cast<long long>(report.repaired));
+  }
+  return {{file}, file + " (" + how + ")"};
+}
+
+}  // namespace tessera::jobs

@@ -1,0 +1,50 @@
+#pragma once
+// What activations compute of one number, in fp32: host and device. The same forms as host/isa/gelu.cpp and swiglu.cpp;
+// exp is the platform's, so against the host they agree to a tolerance, not to the bit.
+
+#include "kernels/element.hpp"
+
+#if !defined(__CUDACC__)
+#include <cmath>
+#endif
+
+namespace tessera::kernels::cuda {
+
+TESSERA_HD float exponential(float x) {
+#if defined(__CUDA_ARCH__)
+  return ::expf(x);
+#else
+  return __builtin_expf(x);
+#endif
+}
+
+/// x cut to [-80, 80]: past it a sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+TESSERA_HD float bounded(float x) { return x > 80.0F ? 80.0F : x > -80.0F ? x : -80.0F; }
+
+inline constexpr float two_sqrt_2_over_pi = 1.59576912160573071176F;
+inline constexpr float cubic = 0.044715F;
+
+/// e^(-2u), u = √(2/π)·(x + 0.044715·x³): ½(1 + tanh u) is the sigmoid of 2u.
+TESSERA_HD float gelu_exponential(float x) {
+  return exponential(-bounded(mul(mul(x, two_sqrt_2_over_pi), fused(mul(x, x), cubic, 1.0F))));
+}
+TESSERA_HD float gelu(float x) { return div(x, add(1.0F, gelu_exponential(x))); }
+/// d gelu / dx
+TESSERA_HD float gelu_slope(float x) {
+  const float e = gelu_exponential(x), s = div(1.0F, add(1.0F, e));
+  const float slope = mul(two_sqrt_2_over_pi, fused(mul(x, x), 3 * cubic, 1.0F));
+  return mul(s, fused(mul(x, slope), mul(e, s), 1.0F));
+}
+
+TESSERA_HD float swiglu(float gate, float up) { return mul(div(gate, add(1.0F, exponential(-bounded(gate)))), up); }
+
+struct SwigluSlopes {
+  float gate, up;
+};
+/// Gradients of dy·silu(gate)·up.
+TESSERA_HD SwigluSlopes swiglu_slopes(float gate, float up, float dy) {
+  const float e = exponential(-bounded(gate)), s = div(1.0F, add(1.0F, e));
+  return {mul(mul(dy, up), mul(s, fused(gate, mul(e, s), 1.0F))), mul(dy, mul(gate, s))};
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,174 @@
+// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared
+// memory. Slow and simple: what golden curves and gradient checks run on. Sums have one order, so equal calls give
+// equal bits.
+#include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/thread_group.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr int warps = 8, threads = 32 * warps, tile = 32;
+constexpr int most_columns = 8;  // a lane's share of a row of 256 numbers
+using Call = AttentionCall<float>;
+
+/// Shared memory: two tiles whose rows are one number longer than a head, so that a column of them lies in 32
+/// banks; then two rows for each warp.
+struct Memory {
+  float *left, *right, *own;
+  int pitch, d;
+  __device__ Memory(float* memory, int head_dim) : pitch(head_dim + 1), d(head_dim) {
+    left = memory;
+    right = left + tile * pitch;
+    own = right + tile * pitch + static_cast<int>(threadIdx.x) / 32 * 2 * d;
+  }
+  static std::size_t bytes(std::int64_t head_dim) {
+    return static_cast<std::size_t>(2 * tile * (head_dim + 1) + warps * 2 * head_dim) * sizeof(float);
+  }
+};
+
+/// Rows [row, row + 32) of a head into a tile; zero past the last.
+__device__ void load_rows(float* to, const Memory& m, const float* head, std::int64_t stride, std::int64_t row,
+                          std::int64_t rows) {
+  for (int i = static_cast<int>(threadIdx.x); i < tile * m.d; i += threads) {
+    const int r = i / m.d, c = i % m.d;
+    to[r * m.pitch + c] = row + r < rows ? head[(row + r) * stride + c] : 0.0F;
+  }
+}
+/// One row into the warp's own memory.
+__device__ void load_own(float* to, const Memory& m, const float* row, bool exists) {
+  for (int c = static_cast<int>(threadIdx.x) % 32; c < m.d; c += 32) to[c] = exists ? row[c] : 0.0F;
+  __syncwarp();
+}
+__device__ float dot(const float* a, const float* b, int n) {
+  float sum = 0;
+  for (int c = 0; c < n; ++c) sum = fmaf(a[c], b[c], sum);
+  return sum;
+}
+/// out += Σ over lanes of weight·row: rows of a tile; a lane has columns lane, lane + 32, …
+__device__ void add_rows(float (&out)[most_columns], float weight, const float* rows, const Memory& m, int lane) {
+  for (int j = 0; j < tile; ++j) {
+    const float w = __shfl_sync(0xffffffffu, weight, j);
+#pragma unroll
+    for (int i = 0; i < most_columns; ++i)
+      if (lane + 32 * i < m.d) out[i] = fmaf(w, rows[j * m.pitch + lane + 32 * i], out[i]);
+  }
+}
+__device__ void write_row(const float (&x)[most_columns], float factor, float* to, const Memory& m, int lane) {
+#pragma unroll
+  for (int i = 0; i < most_columns; ++i)
+    if (lane + 32 * i < m.d) to[lane + 32 * i] = x[i] * factor;
+}
+
+__global__ void __launch_bounds__(threads) forward_kernel(const Call c) {
+  extern __shared__ float memory[];
+  const Memory m(memory, static_cast<int>(c.map.head_dim));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t head = blockIdx.y, b = blockIdx.z, kv_head = head / c.map.group(), tokens = c.map.tokens;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warps, t = first + warp;
+  const bool exists = t < tokens;
+  const std::int64_t last = first + warps < tokens ? first + warps : tokens,
+                     from = first_seen(c.positions, c.map, b, exists ? t : tokens - 1);
+  load_own(m.own, m, c.qkv + c.map.q(b, head, exists ? t : 0), exists);
+  float out[most_columns] = {}, max = -INFINITY, sum = 0;
+  for (std::int64_t key = first_seen(c.positions, c.map, b, first); key < last; key += tile) {
+    __syncthreads();
+    load_rows(m.left, m, c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), key, tokens);
+    load_rows(m.right, m, c.qkv + c.map.v(b, kv_head, 0), c.map.stride(), key, tokens);
+    __syncthreads();
+    const bool seen = key + lane <= t && key + lane >= from;
+    const float score = seen ? dot(m.own, m.left + lane * m.pitch, m.d) * c.scale : -INFINITY;
+    const float now = fmaxf(max, warp_max(score)), base = now == -INFINITY ? 0.0F : now;
+    const float p = expf(score - base), rescale = expf(max - base);
+    sum = fmaf(sum, rescale, warp_sum(p));
+    max = now;
+#pragma unroll
+    for (int i = 0; i < most_columns; ++i) out[i] *= rescale;
+    add_rows(out, p, m.right, m, lane);
+  }
+  if (!exists) return;
+  write_row(out, div(1.0F, sum), c.out + c.map.out(b, head, t), m, lane);
+  if (c.lse && lane == 0) c.lse[c.map.lse(b, head, t)] = max + logf(sum);
+}
+
+__global__ void __launch_bounds__(threads) query_kernel(const Call c) {
+  extern __shared__ float memory[];
+  const Memory m(memory, static_cast<int>(c.map.head_dim));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t head = blockIdx.y, b = blockIdx.z, kv_head = head / c.map.group(), tokens = c.map.tokens;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warps, t = first + warp;
+  const bool exists = t < tokens;
+  const std::int64_t last = first + warps < tokens ? first + warps : tokens, at = exists ? t : tokens - 1;
+  const std::int64_t from = first_seen(c.positions, c.map, b, at);
+  const float lse = c.lse[c.map.lse(b, head, at)], delta = c.delta[c.map.lse(b, head, at)];
+  float* const own_dout = m.own + m.d;
+  load_own(m.own, m, c.qkv + c.map.q(b, head, at), exists);
+  load_own(own_dout, m, c.dout + c.map.out(b, head, at), exists);
+  float dq[most_columns] = {};
+  for (std::int64_t key = first_seen(c.positions, c.map, b, first); key < last; key += tile) {
+    __syncthreads();
+    load_rows(m.left, m, c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), key, tokens);
+    load_rows(m.right, m, c.qkv + c.map.v(b, kv_head, 0), c.map.stride(), key, tokens);
+    __syncthreads();
+    const bool seen = key + lane <= t && key + lane >= from;
+    const float p = seen ? expf(dot(m.own, m.left + lane * m.pitch, m.d) * c.scale - lse) : 0.0F;
+    const float ds = p * (dot(own_dout, m.right + lane * m.pitch, m.d) - delta);
+    add_rows(dq, ds, m.left, m, lane);
+  }
+  if (exists) write_row(dq, c.scale, c.dqkv + c.map.q(b, head, t), m, lane);
+}
+
+__global__ void __launch_bounds__(threads) key_kernel(const Call c) {
+  extern __shared__ float memory[];
+  const Memory m(memory, static_cast<int>(c.map.head_dim));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t kv_head = blockIdx.y, b = blockIdx.z, tokens = c.map.tokens, group = c.map.group();
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warps, t = first + warp;
+  const std::int64_t last_key = first + warps < tokens ? first + warps - 1 : tokens - 1;
+  const bool exists = t < tokens;
+  float* const own_value = m.own + m.d;
+  load_own(m.own, m, c.qkv + c.map.k(b, kv_head, exists ? t : 0), exists);
+  load_own(own_value, m, c.qkv + c.map.v(b, kv_head, exists ? t : 0), exists);
+  float dk[most_columns] = {}, dv[most_columns] = {};
+  for (std::int64_t g = 0; g < group; ++g) {
+    const std::int64_t head = kv_head * group + g;
+    for (std::int64_t query = first; query < tokens; query += tile) {
+      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // documents that begin behind these keys
+      __syncthreads();
+      load_rows(m.left, m, c.qkv + c.map.q(b, head, 0), c.map.stride(), query, tokens);
+      load_rows(m.right, m, c.dout + c.map.out(b, head, 0), c.map.out_stride(), query, tokens);
+      __syncthreads();
+      const std::int64_t at = query + lane < tokens ? query + lane : tokens - 1;
+      const bool seen = exists && query + lane < tokens && t <= at && t >= first_seen(c.positions, c.map, b, at);
+      const std::int64_t row = c.map.lse(b, head, at);
+      const float p = seen ? expf(dot(m.own, m.left + lane * m.pitch, m.d) * c.scale - c.lse[row]) : 0.0F;
+      const float ds = p * (dot(own_value, m.right + lane * m.pitch, m.d) - c.delta[row]);
+      add_rows(dv, p, m.right, m, lane);
+      add_rows(dk, ds, m.left, m, lane);
+    }
+  }
+  if (!exists) return;
+  write_row(dk, c.scale, c.dqkv + c.map.k(b, kv_head, t), m, lane);
+  write_row(dv, 1.0F, c.dqkv + c.map.v(b, kv_head, t), m, lane);
+}
+
+template <class Kernel>
+void launch(Kernel kernel, const Call& c, std::int64_t heads, const char* name, cudaStream_t stream) {
+  const std::size_t bytes = Memory::bytes(c.map.head_dim);
+  allow_shared(kernel, bytes);
+  const dim3 grid(blocks_for(c.map.tokens, warps), static_cast<unsigned>(heads), static_cast<unsigned>(c.map.batch));
+  kernel<<<grid, threads, bytes, stream>>>(c);
+  check_launch(name);
+}
+
+}  // namespace
+
+void launch_plain_forward(const AttentionCall<float>& call, cudaStream_t stream) {
+  launch(forward_kernel, call, call.map.heads, "attention_forward", stream);
+}
+
+void launch_plain_backward(const AttentionCall<float>& call, cudaStream_t stream) {
+  launch(key_kernel, call, call.map.kv_heads, "attention_backward keys", stream);
+  launch(query_kernel, call, call.map.heads, "attention_backward queries", stream);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,163 @@
+// Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block takes 64 queries of one head,
+// a warp 16 of them. Keys and values pass through one tile each: values are fetched while scores are computed,
+// the next keys while outputs are.
+#include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+/// Keys of a tile: 32 where 64 scores a row would not leave registers for the output.
+template <int D>
+constexpr int key_rows = D > 128 ? 32 : 64;
+
+/// What a warp keeps of its 16 rows; a lane has rows lane/4 and lane/4 + 8.
+template <int D>
+struct Rows {
+  float out[D / 8][4] = {};
+  float max[2], sum[2];  // of raw scores; Σ exp, this lane's columns only
+};
+
+/// Scores that may not be seen to -inf.
+template <int Tiles>
+__device__ __forceinline__ void mask(float (&s)[Tiles][4], std::int64_t row, std::int64_t key,
+                                     const std::int64_t (&from)[2], int lane) {
+#pragma unroll
+  for (int j = 0; j < Tiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t at = key + 8 * j + c_column(lane, i);
+      if (at > row + c_row(lane, i) || at < from[i / 2]) s[j][i] = -INFINITY;
+    }
+}
+
+/// S -> exp(scale·(S - running maximum)), sums, and the output brought to the new maximum.
+template <int D, int Tiles>
+__device__ __forceinline__ void online_softmax(Rows<D>& rows, float (&s)[Tiles][4], float scale_log2) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float tile_max = rows.max[half];
+#pragma unroll
+    for (int j = 0; j < Tiles; ++j) tile_max = fmaxf(tile_max, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 2));
+    // A row that has seen no key yet: subtract 0, or -inf - -inf would be NaN.
+    const float base = tile_max == -INFINITY ? 0.0F : tile_max * scale_log2;
+    const float rescale = exp2f(rows.max[half] * scale_log2 - base);
+    rows.max[half] = tile_max;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < Tiles; ++j)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        s[j][i] = exp2f(fmaf(s[j][i], scale_log2, -base));
+        sum += s[j][i];
+      }
+    rows.sum[half] = fmaf(rows.sum[half], rescale, sum);
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      rows.out[n][2 * half] *= rescale;
+      rows.out[n][2 * half + 1] *= rescale;
+    }
+  }
+}
+
+template <int D, class T>
+__device__ __forceinline__ void write_rows(const AttentionCall<T>& c, Rows<D>& rows, std::int64_t b, std::int64_t head,
+                                           std::int64_t row, int lane) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = rows.sum[half];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    const std::int64_t t = row + c_row(lane, 2 * half);
+    if (t >= c.map.tokens) continue;
+    const float inverse = div(1.0F, sum);
+    T* const out = c.out + c.map.out(b, head, t);
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const int column = 8 * n + c_column(lane, 0);
+      const float x = rows.out[n][2 * half] * inverse, y = rows.out[n][2 * half + 1] * inverse;
+      if (c.vectors) {
+        if (column < c.map.head_dim) *reinterpret_cast<std::uint32_t*>(out + column) = packed<T>(x, y);
+      } else {
+        if (column < c.map.head_dim) out[column] = rounded<T>(x);
+        if (column + 1 < c.map.head_dim) out[column + 1] = rounded<T>(y);
+      }
+    }
+    if (c.lse && lane % 4 == 0) c.lse[c.map.lse(b, head, t)] = fmaf(rows.max[half], c.scale, logf(sum));
+  }
+}
+
+template <int D, class T>
+__global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(const AttentionCall<T> c) {
+  constexpr int keys = key_rows<D>;
+  extern __shared__ __align__(128) unsigned char memory[];
+  T* const q_tile = reinterpret_cast<T*>(memory);
+  T* const k_tile = q_tile + block_m * D;
+  T* const v_tile = k_tile + keys * D;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  // The longest rows first: a block's work grows with its place.
+  const std::int64_t block = static_cast<std::int64_t>(gridDim.x) - 1 - blockIdx.x, head = blockIdx.y, b = blockIdx.z;
+  const std::int64_t first = block * block_m, row = first + warp * warp_m, tokens = c.map.tokens,
+                     kv_head = head / c.map.group();
+  const int d = static_cast<int>(c.map.head_dim);
+  const RowsOf<T> q{c.qkv + c.map.q(b, head, 0), c.map.stride(), tokens, d, c.vectors};
+  const RowsOf<T> k{c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
+  const RowsOf<T> v{c.qkv + c.map.v(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
+  const std::int64_t last = first + block_m < tokens ? first + block_m : tokens;  // queries end here, and so do keys
+  std::int64_t from[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t t = row + c_row(lane, 2 * half);
+    from[half] = first_seen(c.positions, c.map, b, t < tokens ? t : tokens - 1);
+  }
+  // The first query of the block sees furthest back: documents do not overlap.
+  const std::int64_t start = first_seen(c.positions, c.map, b, first) / keys * keys;
+  Rows<D> rows;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) rows.max[half] = -INFINITY, rows.sum[half] = 0;
+  load_tile<D>(q_tile, q, first);
+  load_tile<D, keys>(k_tile, k, start);
+  commit_copies();
+  const float scale_log2 = c.scale * log2_e;
+  for (std::int64_t key = start; key < last; key += keys) {
+    await_copies<0>();
+    __syncthreads();  // keys are there; values of the last round have been read
+    load_tile<D, keys>(v_tile, v, key);
+    commit_copies();
+    float s[keys / 8][4] = {};
+    mma_qkt<D>(s, q_tile, warp * warp_m, k_tile, 0, lane);
+    await_copies<0>();
+    __syncthreads();  // values are there; keys have been read
+    if (key + keys < last) load_tile<D, keys>(k_tile, k, key + keys);
+    commit_copies();
+    if (key + keys > row || c.positions) mask(s, row, key, from, lane);
+    online_softmax(rows, s, scale_log2);
+    mma_pv<D>(rows.out, s, v_tile, 0, 0, lane);
+  }
+  write_rows(c, rows, b, head, row, lane);
+}
+
+template <int D, class T>
+void launch(const AttentionCall<T>& c, cudaStream_t stream) {
+  constexpr std::size_t bytes = (block_m + 2 * key_rows<D>)*D * sizeof(T);
+  allow_shared(forward_kernel<D, T>, bytes);
+  const dim3 grid(blocks_for(c.map.tokens, block_m), static_cast<unsigned>(c.map.heads),
+                  static_cast<unsigned>(c.map.batch));
+  forward_kernel<D, T><<<grid, tile_threads, bytes, stream>>>(c);
+  check_launch("attention_forward");
+}
+
+}  // namespace
+
+template <class T>
+void launch_tensor_forward(const AttentionCall<T>& call, cudaStream_t stream) {
+  if (call.map.head_dim <= 64) launch<64>(call, stream);
+  else if (call.map.head_dim <= 128) launch<128>(call, stream);
+  else launch<256>(call, stream);
+}
+template void launch_tensor_forward(const AttentionCall<bf16>& call, cudaStream_t stream);
+template void launch_tensor_forward(const AttentionCall<f16>& call, cudaStream_t stream);
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,30 @@
+#pragma once
+// Products of a few rows with a large matrix, on one thread: the matrix is read once, from where it lies, which is all
+// the time they take. BLAS copies it first. For generation, a token of each row at a time, and for experts that few
+// tokens chose.
+
+#include <cstdint>
+
+#include "kernels/host/dispatch.hpp"
+
+namespace tessera::kernels::host {
+
+/// Rows of A that are worth it: above, BLAS' copy pays.
+inline constexpr std::int64_t max_skinny_rows = 8;
+
+/// C += A·B for columns [first, last) of C.
+template <class T>
+struct SkinnyGemmArgs {
+  const T *a, *b;
+  Acc<T>* c;
+  std::int64_t m, k, lda, ldb, ldc, first, last;
+};
+
+template <class T>
+struct SkinnyGemm {
+  void (*plain)(const SkinnyGemmArgs<T>& p);       // B (k, n): element (i, j) is b[i·ldb + j]
+  void (*transposed)(const SkinnyGemmArgs<T>& p);  // B (n, k): element (i, j) is b[j·ldb + i]
+};
+TESSERA_TABLE(SkinnyGemm, skinny_gemm)
+
+}  // namespace tessera::kernels::host

@@ -1,0 +1,38 @@
+#pragma once
+// The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so
+// that no (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16:
+// logits are fp32 in the block, their gradient is rounded to the type before it enters a product, dx is rounded once.
+
+#include "runtime/base/exact_sum.hpp"
+#include "runtime/base/stream.hpp"
+#include "runtime/base/tensor.hpp"
+
+namespace tessera::kernels {
+
+/// What a pass adds to: sums over tokens, so that any split of a batch gives the same total.
+struct LossSums {
+  ExactSum loss;             // Σ -log p(target), natural log
+  std::int64_t tokens = 0;   // targets that are not ignore_index
+  std::int64_t correct = 0;  // argmax = target (the lowest index among equals)
+};
+
+inline constexpr std::int32_t ignore_index = -100;
+
+struct LinearCrossEntropyArgs {
+  TensorView x;        // (N, C)
+  TensorView weight;   // (V, C)
+  TensorView targets;  // (N) int32 in [0, V) or ignore_index
+  LossSums* sums = nullptr;
+  TensorView workspace;  // linear_cross_entropy_workspace bytes
+  // Gradient of scale·Σ loss; absent dx: evaluation only.
+  const double* loss_scale = nullptr;  // in memory: 1 / valid tokens of the global batch
+  TensorView dx;                       // (N, C), overwritten
+  TensorView
+      dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
+  bool accumulate = false;  // add to dweight, or overwrite it
+};
+void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream);
+[[nodiscard]] std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype,
+                                                         Device device = host_device);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,115 @@
+// QkNormRope by the rms_norm and rope kernels, on columns of the projections.
+#include "models/qk_norm_rope.hpp"
+
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
+
+namespace tessera::models {
+
+QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
+    : heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim), rope_(spec.rope) {
+  TESSERA_ASSERT(kv_heads_ > 0 && heads_ % kv_heads_ == 0 && head_dim_ > 0);
+  TESSERA_ASSERT(!rope_ || static_cast<std::int64_t>(rope_->inv_freq.size()) * 2 == head_dim_);
+  if (!spec.norms) return;
+  eps_ = spec.norms->eps;
+  for (const int which : {0, 1})
+    weights_[which] = params.add({.name = which == 0 ? spec.norms->q : spec.norms->k,
+                                  .shape = {head_dim_},
+                                  .init = {Initializer::Kind::ones},
+                                  .decay = false});
+}
+
+QkNormRope::Scratch QkNormRope::carve(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
+  const std::int64_t rows = shape.batch * shape.tokens;
+  Scratch s;
+  // A pass of generation brings tokens from anywhere: then every row of x has its own row of the table.
+  if (rope_) s.table = carver.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.tokens, head_dim_});
+  if (weights_[0] < 0) return s;
+  s.heads = carver.take(dtype, {rows, width()});
+  if (phase == Phase::train)
+    for (const int which : {0, 1}) s.rstd[which] = carver.take(stat_dtype(dtype), {rows * part(which).heads});
+  return s;
+}
+
+void QkNormRope::make_table(const Args& args) const {
+  if (!rope_) return;
+  const bool own_rows = args.phase == Phase::logits && args.batch->positions;
+  const TensorView table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens);
+  kernels::rope_table({.inv_freq = rope_->inv_freq,
+                       .scale = rope_->scale,
+                       .positions = own_rows ? args.batch->positions : TensorView{},
+                       .table = table},
+                      args.stream);
+}
+
+void QkNormRope::rotate(const Args& args, const TensorView& x, bool back) const {
+  if (!rope_) return;
+  const bool own_rows = args.phase == Phase::logits && args.batch->positions;
+  const bool listed = args.batch && args.batch->positions && !own_rows;
+  kernels::rope({.x = columns(x, 0, (heads_ + kv_heads_) * head_dim_),
+                 .head_dim = head_dim_,
+                 .stride = width(),
+                 .table = own_rows ? args.scratch.table : args.scratch.table.rows(0, args.shape.tokens),
+                 .positions = listed ? args.batch->positions : TensorView{},
+                 .rotation = back ? kernels::Rotation::backward : kernels::Rotation::forward},
+                args.stream);
+}
+
+void QkNormRope::norm(const Args& args, const TensorView& qkv) const {
+  const TensorView& heads = args.scratch.heads;
+  for (const int which : {0, 1}) {
+    const Part p = part(which);
+    kernels::rms_norm_forward({.x = columns(qkv, p.column, p.heads * head_dim_),
+                               .weight = at(args.params, weights_[which]),
+                               .y = columns(heads, p.column, p.heads * head_dim_),
+                               .rstd = args.scratch.rstd[which],
+                               .eps = eps_,
+                               .stride_x = width(),
+                               .stride_y = width()},
+                              args.stream);
+  }
+  const std::int64_t values = (heads_ + kv_heads_) * head_dim_, count = kv_heads_ * head_dim_;
+  copy_columns(columns(qkv, values, count), width(), columns(heads, values, count), width(), args.stream);
+}
+
+TensorView QkNormRope::forward(const Args& args, const TensorView& qkv) const {
+  make_table(args);
+  if (weights_[0] >= 0) norm(args, qkv);
+  const TensorView heads = weights_[0] >= 0 ? args.scratch.heads : qkv;
+  rotate(args, heads, /*back=*/false);
+  return heads;
+}
+
+TensorView QkNormRope::recompute(const Args& args, const TensorView& qkv) const {
+  if (weights_[0] >= 0) return forward(args, qkv);
+  make_table(args);
+  return qkv;  // rotated in place
+}
+
+void QkNormRope::backward(const Args& args, const Gradients& grads, const TensorView& qkv, const TensorView& dqkv,
+                          const TensorView& workspace) const {
+  rotate(args, dqkv, /*back=*/true);
+  if (weights_[0] < 0) return;
+  for (const int which : {0, 1}) {
+    const Part p = part(which);
+    const TensorView d = columns(dqkv, p.column, p.heads * head_dim_);
+    kernels::rms_norm_backward({.dy = d,
+                                .x = columns(qkv, p.column, p.heads * head_dim_),
+                                .weight = at(args.params, weights_[which]),
+                                .rstd = args.scratch.rstd[which],
+                                .dx = d,
+                                .dweight = grads[weights_[which]],
+                                .accumulate = grads.adds(weights_[which]),
+                                .workspace = workspace,
+                                .stride_dy = width(),
+                                .stride_x = width(),
+                                .stride_dx = width()},
+                               args.stream);
+  }
+}
+
+std::size_t QkNormRope::norm_workspace(DType dtype) const {
+  return weights_[0] >= 0 ? kernels::rms_norm_backward_workspace(head_dim_, dtype) : 0;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,68 @@
+// The record of what a communicator issues, and the collectives made of a transport's gather and reduce.
+#include "runtime/comm/base_communicator.hpp"
+
+#include "runtime/base/error.hpp"
+
+namespace tessera::comm {
+
+BaseCommunicator::BaseCommunicator(CommunicatorInfo place, Completion completion)
+    : info_(std::move(place)),
+      completion_(completion),
+      node_(node_index_of(info_.node_members, info_.rank)),
+      record_(&info_.watchdog->record(info_.index)),
+      waiting_{"start", Watchdog::Clock::now()} {}
+
+void BaseCommunicator::count_sent(int to, std::size_t bytes) {
+  const bool same_node = to >= here().first && to < here().first + here().count;
+  (same_node ? traffic_.within_node : traffic_.across_nodes) += bytes;
+}
+
+static std::uint64_t mix(std::uint64_t hash, const char* text) {  // FNV-1a
+  for (; *text; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3ULL;
+  return (hash ^ 0xff) * 0x100000001b3ULL;
+}
+static std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+BaseCommunicator::Issue::Issue(BaseCommunicator& communicator, const CollectiveLabel& label, std::size_t bytes)
+    : communicator_(communicator), exceptions_(std::uncaught_exceptions()) {
+  auto& c = communicator_;
+  ++c.traffic_.collectives;
+  c.record_->write(label, bytes);
+  c.waiting_.operation = label.operation;
+  c.progress();
+  std::uint64_t hash = mix(mix(0xcbf29ce484222325ULL, label.operation), label.unit);
+  hash = mix(mix(hash, static_cast<std::uint64_t>(label.micro)), bytes);
+  c.tag_ = mix(hash, ++c.issued_);
+}
+
+BaseCommunicator::Issue::~Issue() {
+  auto& c = communicator_;
+  if (c.completion_ == Completion::on_return && std::uncaught_exceptions() == exceptions_)
+    c.record_->left.store(c.issued_, std::memory_order_release);
+}
+
+void BaseCommunicator::all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full,
+                                  std::size_t chunk_bytes) {
+  Issue issue(*this, label, chunk_bytes * info_.members.size());
+  gather(mine, full, chunk_bytes);
+}
+
+void BaseCommunicator::reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) {
+  Issue issue(*this, label, chunk * info_.members.size() * size_of(full.dtype));
+  reduce(full, mine, chunk);
+}
+
+void BaseCommunicator::all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) {
+  Issue issue(*this, label, count * size_of(terms.dtype));
+  const std::size_t members = info_.members.size();
+  TESSERA_ASSERT(count % members == 0, "%zu elements over %zu members", count, members);
+  const std::size_t chunk = count / members;
+  float* own = sums + static_cast<std::size_t>(rank()) * chunk;
+  reduce(terms, own, chunk);
+  gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,151 @@
+// Which communicator serves a group, and the world's own small collectives.
+#include "runtime/comm/base_world.hpp"
+
+#include <algorithm>
+
+#include "runtime/comm/cuda/aware.hpp"
+#include "runtime/comm/device/staged.hpp"
+#include "runtime/comm/nccl/communicator.hpp"
+#include "runtime/comm/node/communicator.hpp"
+
+namespace tessera::comm {
+
+namespace {
+std::span<std::byte> bytes_of(std::string& text) { return {reinterpret_cast<std::byte*>(text.data()), text.size()}; }
+}  // namespace
+
+int BaseWorld::node_rank() const { return rank_ % topology_.ranks_per_node; }
+int BaseWorld::node_size() const {
+  const int first = rank_ - node_rank();
+  return std::min(topology_.ranks_per_node, size_ - first);
+}
+int BaseWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1) / topology_.ranks_per_node; }
+
+CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, Axis axis) {
+  TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
+  CommunicatorInfo place;
+  place.watchdog = &watchdog();
+  place.index = watchdog().add_group({mesh, axis});
+  place.rank = mesh.coordinate(rank_, axis);
+  place.members = mesh.members(rank_, axis);
+  place.node_members = split_by_node(place.members, topology_.ranks_per_node);
+  return place;
+}
+
+std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, Axis axis) {
+  CommunicatorInfo place = new_info(mesh, axis);
+  if constexpr (nccl_built)
+    if (topology_.transport == Transport::nccl)  // a group of its own carries the id
+      return nccl_communicator(std::move(place), device_, host_communicator(new_info(mesh, axis), false));
+  auto host = host_communicator(std::move(place), topology_.in_place(mesh, axis));
+  if constexpr (cuda_built)
+    if (device_.kind == Device::Kind::cuda)
+      return staged(std::move(host), {.device = device_,
+                                      .gather = mpi_takes_device_memory() ? StagedOptions::Gather::direct
+                                                                          : StagedOptions::Gather::staged});
+  return host;
+}
+
+std::unique_ptr<Communicator> BaseWorld::host_communicator(CommunicatorInfo place, bool in_place) {
+  const auto node = node_index_of(place.node_members, place.rank);
+  const NodeMembers run = place.node_members[node];
+  const bool shares =
+      topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
+  const bool run_and_agree = shares && (place.node_members.size() < place.members.size() || place.members.size() == 1);
+  const bool levels = run_and_agree && place.node_members.size() > 1;
+  barrier();  // under the watchdog, which splits are not
+  // Every rank takes part in both splits, whatever its own group needs.
+  const bool wired = (!run_and_agree && place.members.size() > 1) || (levels && run.first == place.rank);
+  auto endpoint = split_endpoint(wired ? place.members.front() : -1, levels ? static_cast<int>(node) : place.rank);
+  auto shelf = split_shared_memory(run_and_agree ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
+  if (levels) return two_level_communicator(std::move(place), std::move(shelf), std::move(endpoint));
+  if (!run_and_agree) return message_communicator(std::move(place), std::move(endpoint));
+  return node_communicator(std::move(place), std::move(shelf), in_place ? Sharing::in_place : Sharing::copies);
+}
+
+void BaseWorld::open_control() {
+  CommunicatorInfo place;
+  place.watchdog = &watchdog();
+  place.index = watchdog().add_group({Mesh(size_, 1), Axis::replicate});
+  place.rank = rank_;
+  place.members = Mesh(size_, 1).members(rank_, Axis::replicate);
+  place.node_members = split_by_node(place.members, topology_.ranks_per_node);
+  control_ = message_communicator(std::move(place), size_ > 1 ? split_endpoint(0, rank_) : nullptr);
+}
+
+std::int64_t BaseWorld::sum(std::int64_t value) {
+  control_->all_reduce({"sum", "world", -1}, std::span(&value, 1));
+  return value;
+}
+
+std::int64_t BaseWorld::max(std::int64_t value) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
+  control_->all_gather({"max", "world", -1}, reinterpret_cast<const std::byte*>(&value),
+                       reinterpret_cast<std::byte*>(all.data()), sizeof value);
+  return *std::max_element(all.begin(), all.end());
+}
+
+std::string BaseWorld::broadcast(const std::string& text) {
+  auto length = static_cast<std::int64_t>(text.size());
+  control_->broadcast({"broadcast", "length", -1}, {reinterpret_cast<std::byte*>(&length), sizeof length}, 0);
+  std::string copy = rank_ == 0 ? text : std::string(static_cast<std::size_t>(length), '\0');
+  control_->broadcast({"broadcast", "text", -1}, bytes_of(copy), 0);
+  return copy;
+}
+
+std::vector<std::string> BaseWorld::gather(const std::string& text) {
+  // Everybody learns every length; then each text travels alone, so that only rank 0 ever holds more than two of them.
+  const auto length = static_cast<std::int64_t>(text.size());
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
+  control_->all_gather({"gather", "lengths", -1}, reinterpret_cast<const std::byte*>(&length),
+                       reinterpret_cast<std::byte*>(lengths.data()), sizeof length);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size_; ++r) {
+    std::string piece = r == rank_ ? text : std::string();
+    const auto count = static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]);
+    if (rank_ == 0) piece.resize(count);
+    if (r != 0 && count > 0) send_to_root(*control_, reinterpret_cast<std::byte*>(piece.data()), count, r);
+    if (rank_ == 0) texts.push_back(std::move(piece));
+  }
+  return texts;
+}
+
+void BaseWorld::barrier() { control_->barrier({"barrier", "world", -1}); }
+
+}  // namespace tessera::comm
+
+namespace tessera {
+
+void World::require_equal(const std::string& what, const std::string& text) {
+  const bool differs = broadcast(text) != text;
+  const auto first = size() - max(differs ? size() - rank() : 0);  // the lowest rank that differs; size() if none
+  if (first == size()) return;
+  const auto texts = gather(text);
+  const auto line = broadcast(texts.empty() ? ""
+                                            : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) +
+                                                  " \"" + texts[static_cast<std::size_t>(first)] + "\"");
+  throw Error(
+      ExitCode::usage,
+      strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
+      {}, "Start every rank from the same build with the same options");
+}
+
+void World::run_and_agree(const std::function<void()>& phase) {
+  std::string failure;  // the exit code, a colon, the line
+  try {
+    phase();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::communication) throw;  // there is nobody to require_equal with any more
+    failure = std::to_string(static_cast<int>(error.code())) + ":" + error.line();
+  } catch (const std::exception& error) {
+    failure = std::to_string(static_cast<int>(ExitCode::internal)) + ":" + error.what();
+  }
+  const auto first = size() - max(failure.empty() ? 0 : size() - rank());
+  if (first == size()) return;
+  const auto failures = gather(failure);
+  const auto told = broadcast(failures.empty() ? "" : failures[static_cast<std::size_t>(first)]);
+  const auto colon = told.find(':');
+  throw Error(static_cast<ExitCode>(std::stoi(told.substr(0, colon))), told.substr(colon + 1));
+}
+
+}  // namespace tessera

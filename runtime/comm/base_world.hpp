@@ -1,0 +1,53 @@
+#pragma once
+// BaseWorld: what MPI processes and threads have in common: communicators made of wires and shelves, small
+// collectives.
+
+#include <memory>
+
+#include "runtime/comm/endpoint.hpp"
+#include "runtime/comm/shared_memory.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::comm {
+
+class BaseWorld : public World {
+ public:
+  [[nodiscard]] int rank() const final { return rank_; }
+  [[nodiscard]] int size() const final { return size_; }
+  [[nodiscard]] int node_rank() const final;
+  [[nodiscard]] int node_size() const final;
+  [[nodiscard]] int node_count() const final;
+  [[nodiscard]] Topology topology() const final { return topology_; }
+  [[nodiscard]] Device device() const final { return device_; }
+  [[nodiscard]] std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) final;
+
+  [[nodiscard]] std::int64_t sum(std::int64_t value) final;
+  [[nodiscard]] std::int64_t max(std::int64_t value) final;
+  [[nodiscard]] std::string broadcast(const std::string& text) final;
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text) final;
+  void barrier() final;
+  void set_step(std::int64_t step) final { watchdog().mine().step.store(step, std::memory_order_relaxed); }
+
+ protected:
+  BaseWorld(int rank, int size) : rank_(rank), size_(size) {}
+  /// Once topology_, watchdog and wires work: the communicator behind sum(), barrier() and the like.
+  void open_control();
+  void close_control() { control_.reset(); }
+
+  [[nodiscard]] virtual Watchdog& watchdog() = 0;
+  /// Collective over the world: a endpoint / a shelf among the ranks of one colour, in order of `key`; null for colour
+  /// -1.
+  [[nodiscard]] virtual std::unique_ptr<Endpoint> split_endpoint(int color, int key) = 0;
+  [[nodiscard]] virtual std::shared_ptr<SharedMemory> split_shared_memory(int color, int key) = 0;
+
+  int rank_, size_;
+  Topology topology_;
+  Device device_;
+
+ private:
+  [[nodiscard]] CommunicatorInfo new_info(const Mesh& mesh, Axis axis);
+  [[nodiscard]] std::unique_ptr<Communicator> host_communicator(CommunicatorInfo place, bool in_place);
+  std::unique_ptr<Communicator> control_;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,157 @@
+// The pulse of a process, and the collection of statuses over nodes.
+#include "runtime/comm/mpi/watchdog.hpp"
+
+#include <mpi.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "runtime/comm/mpi/mpi.hpp"
+
+namespace tessera::comm {
+
+namespace {
+constexpr int tag_question = 1, tag_answer = 2;
+constexpr std::int64_t second = 1'000'000'000;
+}  // namespace
+
+struct MpiWatchdog::Reply {
+  std::vector<StatusCopy> statuses;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+MpiWatchdog::MpiWatchdog(int rank, int world, double timeout_s, int communicator, int ranks_per_node,
+                         std::function<void(const Error&)> end)
+    : Watchdog(rank, world, timeout_s),
+      communicator_(communicator),
+      ranks_per_node_(ranks_per_node),
+      node_(rank / ranks_per_node),
+      end_(std::move(end)) {}
+
+MpiWatchdog::~MpiWatchdog() { stop(); }
+
+void MpiWatchdog::start() {
+  mine().alive_ns.store(monotonic_ns());
+  pulse_ = std::thread([this] {
+    while (!stopping_.load()) {
+      beat();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+}
+
+void MpiWatchdog::stop() {
+  stopping_.store(true);
+  if (pulse_.joinable() && pulse_.get_id() != std::this_thread::get_id()) pulse_.join();
+}
+
+void MpiWatchdog::fail(const Error& error) {
+  Watchdog::fail(error);
+  set_mpi_usable(false);
+  failed_ns_.store(monotonic_ns());
+}
+
+bool MpiWatchdog::responsive(const RankStatus& status) const {
+  const auto limit = static_cast<std::int64_t>(std::clamp(timeout_s_ / 2, 0.6, 3.0) * 1e9);
+  return status.ended.load() || monotonic_ns() - status.alive_ns.load() < limit;
+}
+
+void MpiWatchdog::beat() {
+  const auto now = monotonic_ns();
+  mine().alive_ns.store(now);
+  try {
+    if (failed_ns_.load() && now - failed_ns_.load() > second / 2)
+      end_(root_or(Error(ExitCode::communication, "the run has failed")));
+    look_for_the_dead();
+    if (count_ < world_) answer();
+  } catch (const Error& error) { end_(error); }
+}
+
+void MpiWatchdog::look_for_the_dead() {
+  // Twice in a row: a launcher that is ending the whole run gets there first.
+  int missing = -1;
+  for (int i = 0; i < count_ && missing < 0; ++i) {
+    const auto& peer = statuses_[i];
+    const auto pid = peer.pid.load();
+    if (pid == 0 || peer.ended.load() || peer.pid_namespace.load() != mine().pid_namespace.load()) continue;
+    if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) missing = first_ + i;
+  }
+  const bool again = missing >= 0 && missing == missing_;
+  missing_ = missing;
+  if (!again) return;
+  const auto& peer = statuses_[missing - first_];
+  end_(Error(ExitCode::communication, strfmt("rank %s has died in step %lld: its process is gone",
+                                             name_of(missing).c_str(), static_cast<long long>(peer.step.load()))));
+}
+
+void MpiWatchdog::answer() {
+  std::unique_lock gate(mpi_mutex());
+  MPI_Comm comm = MPI_Comm_f2c(communicator_);
+  for (;;) {
+    int flag = 0;
+    MPI_Status status;
+    TESSERA_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag_question, comm, &flag, &status));
+    if (!flag) break;
+    TESSERA_MPI(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag_question, comm, MPI_STATUS_IGNORE));
+    if (status.MPI_SOURCE / ranks_per_node_ < node_) asked_ns_.store(monotonic_ns());
+    auto& reply = *replies_.emplace_back(std::make_unique<Reply>());  // kept until the end: a run asks once
+    reply.statuses = own_node();
+    TESSERA_MPI(MPI_Isend(reply.statuses.data(), static_cast<int>(reply.statuses.size() * sizeof(StatusCopy)), MPI_BYTE,
+                          status.MPI_SOURCE, tag_answer, comm, &reply.request));
+  }
+  for (auto& reply : replies_) {
+    int done = 0;
+    TESSERA_MPI(MPI_Test(&reply->request, &done, MPI_STATUS_IGNORE));
+  }
+}
+
+double MpiWatchdog::defer_s() const {
+  // Lower nodes report first; one that has asked for statuses is about to.
+  const double turn = 0.2 * std::min(node_, 4);
+  const bool asked = asked_ns_.load() && monotonic_ns() - asked_ns_.load() < second;
+  return turn + (asked ? 1.0 : 0.0);
+}
+
+std::vector<StatusCopy> MpiWatchdog::collect() {
+  std::vector<StatusCopy> all(static_cast<std::size_t>(world_));
+  for (int r = 0; r < world_; ++r) all[static_cast<std::size_t>(r)].rank = r;
+  const auto take = [&](const std::vector<StatusCopy>& statuses) {
+    for (const auto& s : statuses)
+      if (s.rank >= 0 && s.rank < world_) all[static_cast<std::size_t>(s.rank)] = s;
+  };
+  take(own_node());
+  MPI_Comm comm = MPI_Comm_f2c(communicator_);
+  std::vector<MPI_Request> questions(static_cast<std::size_t>(world_), MPI_REQUEST_NULL);
+  const auto nodes = static_cast<std::size_t>((world_ + ranks_per_node_ - 1) / ranks_per_node_);
+  std::vector<bool> heard(nodes, false);
+  heard[static_cast<std::size_t>(node_)] = true;
+  {
+    // Every rank elsewhere is asked; whoever runs answers for its whole node.
+    std::lock_guard gate(mpi_mutex());
+    for (int r = 0; r < world_; ++r)
+      if (r / ranks_per_node_ != node_)
+        TESSERA_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, r, tag_question, comm, &questions[static_cast<std::size_t>(r)]));
+  }
+  const auto end = monotonic_ns() + second * 6 / 10;
+  while (monotonic_ns() < end && std::find(heard.begin(), heard.end(), false) != heard.end()) {
+    {
+      std::lock_guard gate(mpi_mutex());
+      int flag = 0, bytes = 0;
+      MPI_Status status;
+      TESSERA_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag_answer, comm, &flag, &status));
+      if (flag) {
+        TESSERA_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+        std::vector<StatusCopy> statuses(static_cast<std::size_t>(bytes) / sizeof(StatusCopy));
+        TESSERA_MPI(MPI_Recv(statuses.data(), bytes, MPI_BYTE, status.MPI_SOURCE, tag_answer, comm, MPI_STATUS_IGNORE));
+        take(statuses);
+        heard[static_cast<std::size_t>(status.MPI_SOURCE / ranks_per_node_)] = true;
+        continue;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return all;
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,165 @@
+// diagnose_stragglers(): from the statuses of all ranks to the ones that everybody waits for. Pure.
+#include <algorithm>
+#include <map>
+
+#include "runtime/comm/watchdog.hpp"
+
+namespace tessera::comm {
+
+namespace {
+
+/// One rank on one communicator, with what the others of its group are waiting in.
+struct RankSlot {
+  int rank = 0;
+  const RecordCopy* record = nullptr;  // null: never issued a collective there, or did not answer
+  [[nodiscard]] std::uint64_t entered() const { return record ? record->entered : 0; }
+};
+
+class StragglerDiagnosis {
+ public:
+  StragglerDiagnosis(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+                     const std::vector<std::string>& names)
+      : statuses_(statuses), groups_(groups), names_(names), behind_(statuses.size()) {}
+
+  std::string line() {
+    for (std::size_t g = 0; g < groups_.size(); ++g) each_group(static_cast<int>(g) + 1);
+    std::vector<int> late_ranks;
+    for (const auto& s : statuses_)  // a process that does not run holds up all the others
+      if (!s.answered || !s.responsive) late_ranks.push_back(s.rank);
+    if (late_ranks.empty() && !mismatch_.empty()) return mismatch_;
+    if (late_ranks.empty())  // behind, and not for waiting on somebody who is behind too
+      for (const auto& s : statuses_)
+        if (behind_[at(s.rank)].by && !waits_on_late(s)) late_ranks.push_back(s.rank);
+    if (late_ranks.empty())
+      for (const auto& s : statuses_)
+        if (behind_[at(s.rank)].by) late_ranks.push_back(s.rank);
+    return late_ranks.empty() ? "a collective has not ended in time, though every rank has entered it"
+                              : report(late_ranks);
+  }
+
+ private:
+  struct Behind {
+    const RecordCopy* by = nullptr;  // the waiting record that this rank is missing from
+    std::int64_t step = 0;           // of who waits
+    const RecordCopy* last = nullptr;
+  };
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+  const RecordCopy* find(int rank, int index) const {
+    const auto& status = statuses_[at(rank)];
+    const auto& record = status.records[index % max_records];
+    return status.answered && record.index == index ? &record : nullptr;
+  }
+
+  void each_group(int index) {
+    const Group& group = groups_[at(index - 1)];
+    for (const auto& s : statuses_) {
+      if (group.mesh.coordinate(s.rank, group.axis) != 0) continue;
+      std::vector<RankSlot> slots;
+      for (const int rank : group.mesh.members(s.rank, group.axis)) slots.push_back({rank, find(rank, index)});
+      late(slots);
+      differ(slots, group);
+    }
+  }
+
+  /// Marks who is missing from the earliest collective that others of the group wait in.
+  void late(const std::vector<RankSlot>& slots) {
+    for (const auto& slot : slots) {
+      const RecordCopy* by = nullptr;
+      std::int64_t step = 0;
+      for (const auto& other : slots) {
+        if (other.rank == slot.rank || !other.record || !other.record->waiting()) continue;
+        const bool ahead = other.entered() > slot.entered() || !running(slot.rank);
+        if (ahead && (!by || other.entered() < by->entered)) {
+          by = other.record;
+          step = statuses_[at(other.rank)].step;
+        }
+      }
+      auto& mark = behind_[at(slot.rank)];
+      if (by && (!mark.by || !running(slot.rank))) mark = {by, step, slot.record};
+    }
+  }
+
+  /// Ranks that are at the same place of the sequence in different collectives: the odd ones out skipped or added one.
+  void differ(const std::vector<RankSlot>& slots, const Group& group) {
+    std::map<std::uint64_t, std::map<std::string, std::vector<const RankSlot*>>> at_sequence;
+    for (const auto& slot : slots)
+      if (slot.record && slot.record->waiting())
+        at_sequence[slot.entered()]
+                   [slot.record->text() + strfmt(" %llu", static_cast<unsigned long long>(slot.record->bytes))]
+                       .push_back(&slot);
+    for (const auto& [sequence, labels] : at_sequence) {
+      if (labels.size() < 2 || !mismatch_.empty()) continue;
+      const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+      const auto odd = std::min_element(labels.begin(), labels.end(), fewer);
+      const auto many = std::max_element(labels.begin(), labels.end(), fewer);
+      const RankSlot& who = *odd->second.front();
+      const RankSlot& other = odd == many ? *std::next(labels.begin())->second.front() : *many->second.front();
+      mismatch_ = strfmt(
+          "rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where "
+          "rank "
+          "%s issued %s (%llu bytes)",
+          names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step),
+          other.record->text().c_str(), who.record->text().c_str(), static_cast<unsigned long long>(who.record->bytes),
+          static_cast<unsigned long long>(sequence), tessera::name_of(group.axis), names_[at(other.rank)].c_str(),
+          other.record->text().c_str(), static_cast<unsigned long long>(other.record->bytes));
+    }
+  }
+
+  bool running(int rank) const { return statuses_[at(rank)].answered && statuses_[at(rank)].responsive; }
+
+  bool waits_on_late(const StatusCopy& status) const {
+    for (const auto& record : status.records) {
+      if (record.index < 1 || !record.waiting() || at(static_cast<int>(record.index)) > groups_.size()) continue;
+      const int index = static_cast<int>(record.index);
+      const Group& group = groups_[at(index - 1)];
+      for (const int rank : group.mesh.members(status.rank, group.axis)) {
+        const auto* peer = find(rank, index);
+        if (!running(rank) || (peer ? peer->entered : 0) < record.entered) return true;
+      }
+    }
+    return false;
+  }
+
+  std::string report(const std::vector<int>& late_ranks) const {
+    std::string ranks;
+    for (std::size_t i = 0; i < late_ranks.size() && i < 8; ++i) ranks += (i ? ", " : "") + names_[at(late_ranks[i])];
+    if (late_ranks.size() > 8) ranks += strfmt(" and %zu more", late_ranks.size() - 8);
+    std::string line = strfmt(late_ranks.size() == 1 ? "rank %s is late" : "ranks %s are late", ranks.c_str());
+    const auto& first = statuses_[at(late_ranks.front())];
+    const auto& mark = behind_[at(late_ranks.front())];
+    if (mark.by) line += strfmt(": step %lld, %s", static_cast<long long>(mark.step), mark.by->text().c_str());
+    if (!first.answered) return line + "; it does not answer";
+    if (mark.last && mark.last->entered > 0)
+      line += strfmt("; it was last seen at %s (sequence %llu)", mark.last->text().c_str(),
+                     static_cast<unsigned long long>(mark.last->entered));
+    else line += "; it has issued no collective there yet";
+    if (first.ended) line += "; it has left the run";
+    else if (!first.responsive) line += "; its process does not run (stopped?)";
+    return line;
+  }
+
+  const std::vector<StatusCopy>& statuses_;
+  const std::vector<Group>& groups_;
+  const std::vector<std::string>& names_;
+  std::vector<Behind> behind_;
+  std::string mismatch_;
+};
+
+}  // namespace
+
+std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
+                                const std::vector<std::string>& names) {
+  // A node's mismatch is judged from its own statuses alone: the others count as ranks that did
+  // not get far, not as stopped ones.
+  if (statuses.size() == names.size()) return StragglerDiagnosis(statuses, groups, names).line();
+  std::vector<StatusCopy> all(names.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    all[r].rank = static_cast<int>(r);
+    all[r].answered = all[r].responsive = 1;
+  }
+  for (const auto& s : statuses) all[static_cast<std::size_t>(s.rank)] = s;
+  return StragglerDiagnosis(all, groups, names).line();
+}
+
+}  // namespace tessera::comm

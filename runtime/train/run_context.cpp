@@ -1,0 +1,110 @@
+#include "runtime/train/run_context.hpp"
+
+#include "kernels/init.hpp"
+
+namespace tessera::train {
+
+namespace {
+
+/// What every rank must have planned alike before anybody waits for anybody.
+std::string fingerprint(const plan::RunPlan& plan) {
+  const auto& spec = plan.spec;
+  const shard::ShardPolicy& policy = spec.strategy.policy;
+  std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(),
+                            name_of(policy.param_dtype), name_of(policy.reduce_dtype));
+  for (const auto* schedule : plan.schedules())
+    text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
+  text += strfmt(", G %lld B %lld T %lld E %lld room %lld, ", static_cast<long long>(spec.batch.global_batch),
+                 static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
+                 static_cast<long long>(spec.eval_batch), static_cast<long long>(spec.cache_tokens));
+  if (spec.packed) text += "packed, ";
+  for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
+  return text;
+}
+
+}  // namespace
+
+RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::string& agreed,
+                       const RunTestHooks& test_hooks)
+    : world(world_),
+      plan(make_plan(spec, agreed, test_hooks)),
+      shard_axis(communicator(Axis::shard, test_hooks.delay)),
+      replicate_axis(communicator(Axis::replicate, test_hooks.delay)),
+      arena(make_arena()),
+      manager({&plan.layout, &plan.main(), shard_axis.get(), replicate_axis.get(), arena.get(),
+               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard),
+               spec.purpose == plan::Purpose::train ? 2 : 0, spec.model->router.num_losses(), plan.spec.device}) {}
+
+plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks) {
+  spec.rank = world.rank();
+  spec.topology = world.topology();
+  spec.device = world.device();
+  plan::RunPlan result = plan::make_plan(spec);
+  for (auto& slot : result.slots)
+    if (slot.name == test_hooks.shortened_slot) slot.bytes -= 64;
+  world.require_equal("the configuration", fingerprint(result) + agreed);
+  return result;
+}
+
+std::unique_ptr<Communicator> RunContext::communicator(Axis axis, const Delay& d) {
+  if (plan.spec.strategy.mesh.size(axis) == 1) return nullptr;
+  std::unique_ptr<Communicator> inner;
+  alone(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
+  const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0 || d.disturb;
+  return slow ? delayed(std::move(inner), d) : std::move(inner);
+}
+
+/// Memory may be refused to one rank, windows to one node.
+std::unique_ptr<Arena> RunContext::make_arena() {
+  std::unique_ptr<Arena> made;
+  alone(0, [&] {
+    made = std::make_unique<Arena>(
+        plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }, plan.spec.device);
+  });
+  return made;
+}
+
+std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
+  Communicator& axis = shard_axis ? *shard_axis : *replicate_axis;
+  const SharedRegion region = axis.share(bytes);
+  TESSERA_ASSERT(region, "no shared memory for %s", slot.name.c_str());
+  return slot.placement == Placement::node ? region.base
+                                           : region.base + static_cast<std::size_t>(axis.rank() - region.first) * bytes;
+}
+
+/// Row-major over the axes that share the data out.
+int RunContext::place() const {
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) +
+         mesh.coordinate(world.rank(), Axis::shard);
+}
+
+void RunContext::initialise(std::uint64_t seed) {
+  const auto& layout = plan.layout;
+  const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
+  for (int u = 0; u < layout.num_units(); ++u)
+    for (const auto& segment : layout.segments(u, shard))
+      kernels::initialise(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset,
+                          segment.length, manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)),
+                          manager.stream());
+}
+
+std::vector<io::ShardView> RunContext::shards() {
+  std::vector<io::ShardView> views;
+  const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
+  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.master(u), plan.spec.device});
+  return views;
+}
+
+std::span<std::byte> RunContext::room(const char* slot) {
+  for (const ArenaSlot& s : plan.slots)
+    if (s.name == slot) return {arena->data(s.name), s.bytes};
+  return {};
+}
+
+TrafficCount RunContext::traffic(Axis axis) const {
+  const auto& communicator = axis == Axis::shard ? shard_axis : replicate_axis;
+  return communicator ? communicator->traffic() : TrafficCount{};
+}
+
+}  // namespace tessera::train

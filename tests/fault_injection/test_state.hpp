@@ -1,0 +1,59 @@
+#pragma once
+// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter,
+// element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is
+// said in words.
+
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.hpp"
+
+namespace tessera::test {
+
+struct TestTensors {
+  std::vector<ParamSpec> params;
+  std::vector<shard::UnitSpec> units;
+  [[nodiscard]] std::uint64_t numel() const;
+  /// Of the model and both moments.
+  [[nodiscard]] std::uint64_t bytes() const { return numel() * sizeof(float) * io::num_state_kinds; }
+};
+/// 11 tensors in 3 units, some 20 KB of state: shapes that divide nothing, one scalar.
+[[nodiscard]] TestTensors small_tensors();
+/// 4 tensors in 2 units, 29 MB of state: tensors over several blocks, tensors that share one.
+[[nodiscard]] TestTensors large_tensors();
+
+[[nodiscard]] float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element);
+
+/// What one rank of `mesh` holds of it.
+class TestState {
+ public:
+  TestState(const TestTensors& tensors, const Mesh& mesh, int rank);
+  /// The state of a step; padding is zero.
+  void fill(std::int64_t step);
+  /// As fill, every element not a number.
+  void spoil();
+  /// "" if every element and all padding are those of the step; else the first that is not.
+  [[nodiscard]] std::string difference(std::int64_t step) const;
+
+  [[nodiscard]] const TestTensors& tensors() const { return tensors_; }
+  [[nodiscard]] const shard::ShardLayout& layout() const { return layout_; }
+  [[nodiscard]] std::vector<io::StateView> views();
+  [[nodiscard]] int replica() const { return replica_; }
+  [[nodiscard]] int replicas() const { return replicas_; }
+
+ private:
+  const TestTensors& tensors_;
+  shard::ShardLayout layout_;
+  int shard_, replica_, replicas_;
+  std::vector<std::vector<float>> values_;  // [unit · 3 + kind], shard_numel each
+};
+
+/// A save of `state` at `step`, as the trainer asks for one; change what the case is about.
+[[nodiscard]] io::SaveRequest save_request(TestState& state, const std::string& directory, std::int64_t step);
+/// Collective: saves and commits.
+io::SaveReport save(World& world, TestState& state, const std::string& directory, std::int64_t step);
+/// Collective: loads what is in `directory`; "" or what differs from the state of `step` on the first rank that
+/// differs. Throws as the reader does.
+[[nodiscard]] std::string load(World& world, TestState& state, const std::string& directory, std::int64_t step);
+
+}  // namespace tessera::test

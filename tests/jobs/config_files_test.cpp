@@ -1,0 +1,203 @@
+// Layers and their order, sources, and the words of accelerate and DeepSpeed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "jobs/cli/session/precision.hpp"
+#include "tests/jobs/parse.hpp"
+
+namespace tessera::jobs {
+namespace {
+
+using testing::HasSubstr;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() / ("tessera-layers-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string file(const std::string& name, const std::string& text) {
+    const std::string path = (directory_ / name).string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::filesystem::path directory_;
+};
+using Layers = Files;
+
+TEST_F(Layers, LaterWinsAndEveryValueKnowsItsSource) {
+  const std::string one = file("one.yaml", "seed: 1\nmax_length: 11\nlearning_rate: 1e-3\nglobal_batch_size: 6\n");
+  const std::string two = file("two.json", "{\"seed\": 2, \"max_length\": 22, \"learning_rate\": 0.002}");
+  const Options options =
+      parsed({"train", "--seed", "4", one, two}, {"TESSERA_SEED=3", "TESSERA_MAX_LENGTH=33", "HOME=/"}).options;
+  EXPECT_EQ(options.integer("seed"), 4);
+  EXPECT_EQ(options.value("seed").source.text, "command line");
+  EXPECT_EQ(options.integer("max_length"), 33);
+  EXPECT_EQ(options.value("max_length").source.text, "environment TESSERA_MAX_LENGTH");
+  EXPECT_EQ(options.real("learning_rate"), 0.002);
+  EXPECT_EQ(options.integer("global_batch_size"), 6);
+  EXPECT_EQ(options.value("global_batch_size").source.text, one + ":4");
+  EXPECT_EQ(options.value("weight_decay").source.text, "default");
+  const nlohmann::json json = nlohmann::json::parse(options.json());
+  EXPECT_EQ(json["seed"]["value"], 4);
+  EXPECT_EQ(json["seed"]["source"], "command line");
+  EXPECT_EQ(json["from_scratch"]["value"], false);
+}
+
+TEST_F(Layers, PresetLiesBelowFiles) {
+  const std::string conf = file("conf.yaml", "zero_stage: 1\n");
+  EXPECT_EQ(parsed({"train", "--preset", "zero3", conf}).options.text("sharding_strategy"), "zero1");
+  EXPECT_EQ(parsed({"train", "--preset", "hybrid"}).options.text("sharding_strategy"), "hybrid_shard");
+  EXPECT_EQ(parsed({"train", "--zero_stage", "2", conf}).options.text("sharding_strategy"), "zero2");
+}
+
+TEST_F(Layers, UnknownKeysAndVariablesAreRefusedWithTheirPlace) {
+  const std::string conf = file("conf.yaml", "seed: 1\nmax_lenght: 3\n");
+  const std::string line = error_line({"train", conf});
+  EXPECT_THAT(line, HasSubstr("max_lenght"));
+  EXPECT_THAT(line, HasSubstr(conf + ":2"));
+  EXPECT_THAT(line, HasSubstr("max_length"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_SEEED=1"}), HasSubstr("environment TESSERA_SEEED"));
+  EXPECT_NO_THROW((void)parsed({"train"}, {"TESSERA_ISA=avx2"}));
+  EXPECT_THAT(error_line({"train", (directory_ / "nothing.yaml").string()}, ExitCode::data), HasSubstr("nothing.yaml"));
+}
+
+TEST_F(Layers, DeepSpeedFileOnTheCommandLine) {
+  const std::string ds =
+      file("ds.json", R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 0.5,
+    "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8, "offload_optimizer": {"device": "none"}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-9, "weight_decay": 0.3}},
+    "bf16": {"enabled": false}, "steps_per_print": 7})");
+  const Options options = parsed({"train", "--deepspeed", ds, "--learning_rate", "0.02"}).options;
+  EXPECT_EQ(options.text("sharding_strategy"), "zero2");
+  EXPECT_EQ(options.integer("global_batch_size"), 32);
+  EXPECT_FALSE(options.has("per_device_train_batch_size"));
+  EXPECT_EQ(options.real("max_grad_norm"), 0.5);
+  EXPECT_EQ(options.real("learning_rate"), 0.02);
+  EXPECT_EQ(options.real("adam_beta1"), 0.8);
+  EXPECT_EQ(options.real("adam_beta2"), 0.95);
+  EXPECT_EQ(options.integer("logging_steps"), 7);
+  bool ignored = false;
+  for (const ExternalKey& key : options.external_keys)
+    ignored = ignored || (key.key == "zero_optimization.overlap_comm" && key.verdict.rfind("ignored", 0) == 0);
+  EXPECT_TRUE(ignored);
+}
+
+TEST(Accelerate, AFileAsItsToolWritesIt) {
+  const Options options = options_of_yaml(
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: "
+      "'no'\nenable_cpu_affinity: "
+      "false\n"
+      "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_backward_prefetch: BACKWARD_PRE\n"
+      "  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: false\n  fsdp_offload_params: false\n"
+      "  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: "
+      "true\n"
+      "  fsdp_use_orig_params: true\n  fsdp_activation_checkpointing: true\nmachine_rank: 0\nmain_training_function: "
+      "main\n"
+      "mixed_precision: 'no'\nnum_machines: 1\nnum_processes: 4\nrdzv_backend: static\nsame_network: true\ntpu_env: "
+      "[]\n"
+      "tpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n");
+  EXPECT_EQ(options.text("sharding_strategy"), "zero2");
+  EXPECT_EQ(options.integer("backward_prefetch"), 1);
+  EXPECT_EQ(options.integer("forward_prefetch"), 0);
+  EXPECT_EQ(options.text("gradient_checkpointing"), "full");
+  EXPECT_GT(options.external_keys.size(), 15u);
+}
+
+TEST(Accelerate, NumbersAndVersionTwo) {
+  EXPECT_EQ(options_of_yaml("fsdp_config: {fsdp_sharding_strategy: 1}").text("sharding_strategy"), "zero3");
+  EXPECT_EQ(options_of_yaml("fsdp_config: {fsdp_sharding_strategy: 4}").text("sharding_strategy"), "hybrid_shard");
+  EXPECT_EQ(
+      options_of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}").text("sharding_strategy"),
+      "zero2");
+  EXPECT_EQ(
+      options_of_yaml("fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}").text("sharding_strategy"),
+      "zero3");
+}
+
+TEST(Accelerate, WhatIsNotBuiltIsRefusedThereToo) {
+  EXPECT_THAT(error_line_of_yaml("mixed_precision: fp8\n"), HasSubstr("conf.yaml:1"));
+  EXPECT_THAT(error_line_of_yaml("fsdp_config:\n  fsdp_offload_params: true\n"), HasSubstr("offload_params"));
+  EXPECT_THAT(error_line_of_yaml("zero_optimization:\n  stage: 3\n  offload_optimizer: {device: cpu}\n"),
+              HasSubstr("offload_optimizer"));
+  EXPECT_THAT(error_line_of_yaml("fp16: {enabled: true, loss_scale: 128}\n"), HasSubstr("loss_scale"));
+  EXPECT_THAT(error_line_of_yaml("deepspeed:\n  optimizer: {type: Lion}\n"), HasSubstr("Lion"));
+}
+
+TEST(Precision, InTheWordsOfEveryTool) {
+  const auto types = [](const Options& options) { return precision_of(options).str(); };
+  EXPECT_EQ(types(options_of_yaml("mixed_precision: bf16\n")), "bf16, reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("bf16: true\n")), "bf16, reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("bf16: {enabled: true}\ncommunication_data_type: bfp16\n")), "bf16, reduced in bf16");
+  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: true, loss_scale: 0, hysteresis: 2}\n")), "fp16, reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: false}\nmixed_precision: 'no'\n")), "");
+  EXPECT_EQ(types(parsed({"train", "--fp16"}).options), "fp16, reduced in fp32");
+  EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "");
+}
+
+TEST(Precision, ALaterLayerWins) {
+  const Options options = parsed({"train", "--mixed_precision", "no"}, {"TESSERA_BF16=true"}).options;
+  EXPECT_EQ(precision_of(options).compute, DType::f32);
+  EXPECT_EQ(precision_of(parsed({"train", "--bf16", "false"}, {"TESSERA_BF16=true"}).options).compute, DType::f32);
+}
+
+TEST(Precision, LossScaleIsOfFp16Alone) {
+  EXPECT_FALSE(loss_scale_of(parsed({"train", "--bf16"}).options));
+  const auto scale = loss_scale_of(
+      options_of_yaml("fp16: {enabled: true, initial_scale_power: 12, loss_scale_window: 500, min_loss_scale: 4}\n"));
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->initial, 4096);
+  EXPECT_EQ(scale->window, 500);
+  EXPECT_EQ(scale->least, 4);
+  for (const auto& arguments : {std::vector<std::string>{"train", "--bf16", "--loss_scale_window", "9"},
+                                {"train", "--fp16", "--min_loss_scale", "3"},
+                                {"train", "--fp16", "--initial_scale_power", "2", "--min_loss_scale", "8"}})
+    EXPECT_THROW((void)loss_scale_of(parsed(arguments).options), Error) << arguments.back();
+}
+
+TEST(Blocks, UnknownKeysInsideAreRefused) {
+  const std::string line = error_line_of_yaml("zero_optimization:\n  stge: 3\n");
+  EXPECT_THAT(line, HasSubstr("zero_optimization.stge"));
+  EXPECT_THAT(line, HasSubstr("conf.yaml:2"));
+  EXPECT_THAT(line, HasSubstr("stage"));
+  EXPECT_THAT(error_line_of_yaml("fsdp_config: 3\n"), HasSubstr("block"));
+  EXPECT_THAT(error_line_of_yaml("seed: {a: 1}\n"), HasSubstr("seed"));
+}
+
+TEST(Strategies, EveryWordAndItsContradictions) {
+  const auto strategy = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "train");
+    return parsed(arguments).options.text("sharding_strategy");
+  };
+  EXPECT_EQ(strategy({}), "zero3");
+  EXPECT_EQ(strategy({"--zero_stage", "0"}), "zero0");
+  EXPECT_EQ(strategy({"--sharding_strategy", "shard_grad_op"}), "zero2");
+  EXPECT_EQ(strategy({"--fsdp", "fsdp2"}), "zero3");
+  EXPECT_EQ(strategy({"--fsdp", "full_shard auto_wrap"}), "zero3");
+  EXPECT_EQ(strategy({"--parallel_strategy", "ddp"}), "zero0");
+  EXPECT_EQ(strategy({"--deepspeed", "zero1"}), "zero1");
+  EXPECT_EQ(strategy({"--sharding_strategy", "HYBRID_SHARD", "--zero_stage", "3"}), "hybrid_shard");
+  EXPECT_EQ(strategy({"--fsdp", "full_shard", "--zero_stage", "3"}), "zero3");
+  const std::string line = error_line({"train", "--zero_stage", "2", "--fsdp", "full_shard"});
+  EXPECT_THAT(line, HasSubstr("zero2"));
+  EXPECT_THAT(line, HasSubstr("zero3"));
+  EXPECT_THAT(error_line({"train", "--deepspeed", "zero3_offload"}), HasSubstr("offload"));
+  EXPECT_THAT(error_line({"train", "--fsdp", "half_shard"}), HasSubstr("not a sharding strategy"));
+  EXPECT_THAT(error_line({"train", "--zero_stage", "4"}), HasSubstr("0, 1, 2, 3"));
+}
+
+TEST(Env, SetsVariablesThatAreNotSet) {
+  ::unsetenv("TESSERA_TEST_OF_ENV");
+  const Options options = options_of_yaml("env: {TESSERA_TEST_OF_ENV: hello}\n");
+  EXPECT_STREQ(std::getenv("TESSERA_TEST_OF_ENV"), "hello");
+  ::unsetenv("TESSERA_TEST_OF_ENV");
+}
+
+}  // namespace
+}  // namespace tessera::jobs

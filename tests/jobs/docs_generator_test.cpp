@@ -1,0 +1,107 @@
+// What is made from the table is held equal to it: names frozen in a file, help, completions, man page, docs/cli.md,
+// schema.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "jobs/cli/options/config_files.hpp"
+#include "jobs/cli/options/docs_generator.hpp"
+#include "runtime/base/error.hpp"
+
+namespace tessera::jobs {
+namespace {
+
+using testing::HasSubstr;
+
+std::string read(const std::string& path) {
+  std::ifstream in(path);
+  EXPECT_TRUE(in.good()) << path;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// A name that users have typed stays: to take one away or to rename it, this file has to be changed by hand.
+TEST(Table, NamesAreFrozen) {
+  std::string names;
+  for (const OptionSpec& spec : option_table()) {
+    names += spec.name;
+    for (const std::string& alias : split_words(spec.aliases, ' ')) names += " " + alias;
+    names += "\n";
+  }
+  EXPECT_EQ(names, read(std::string(TESSERA_TEST_DATA) + "/option_names.txt"));
+}
+
+TEST(Table, IsSound) {
+  std::set<std::string> seen;
+  for (const OptionSpec& spec : option_table()) {
+    EXPECT_TRUE(seen.insert(spec.name).second) << spec.name;
+    for (const std::string& alias : split_words(spec.aliases, ' ')) EXPECT_TRUE(seen.insert(alias).second) << alias;
+    EXPECT_STRNE(spec.help, "") << spec.name;
+    EXPECT_STRNE(spec.group, "") << spec.name;
+    if (spec.type == Type::choice) { EXPECT_STRNE(spec.words, "") << spec.name; }
+    EXPECT_EQ(canonical_spelling(spec.name), spec.name);
+  }
+}
+
+TEST(Table, ForeignKeysLeadToOptions) {
+  for (const ExternalKeySpec& spec : external_key_table()) {
+    if (spec.fate == KeyAction::same || spec.fate == KeyAction::if_enabled) {
+      EXPECT_NE(find_option(spec.target), nullptr) << spec.block << "." << spec.key;
+    }
+  }
+}
+
+TEST(Words, HelpHoldsWhatTheCommandTakes) {
+  for (const CommandSpec& command : command_table()) {
+    const std::string all = help_text(&command, true), some = help_text(&command, false);
+    for (const OptionSpec& spec : option_table()) {
+      const std::string name = std::string("  --") + spec.name;
+      const bool takes = (spec.commands & command.bit) != 0;
+      const auto holds = [&name](const std::string& text) {
+        return text.find(name + " ") != std::string::npos || text.find(name + "\n") != std::string::npos;
+      };
+      EXPECT_EQ(holds(all), takes) << command.name << " " << spec.name;
+      EXPECT_EQ(holds(some), takes && spec.status == Status::built) << command.name << " " << spec.name;
+    }
+  }
+}
+
+TEST(Words, HelpAllShowsTypeDefaultAliasAndMatch) {
+  const std::string text = help_text(find_command("train"), true);
+  EXPECT_THAT(text, HasSubstr("also --lr"));
+  EXPECT_THAT(text, HasSubstr("default 3e-4"));
+  EXPECT_THAT(text, HasSubstr("NOT BUILT YET"));
+  EXPECT_THAT(text, HasSubstr("ms-swift --learning_rate"));
+}
+
+TEST(Words, CompletionsAndPagesHoldEveryName) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = completion_script(shell);
+    for (const OptionSpec& spec : option_table()) EXPECT_THAT(script, HasSubstr(spec.name)) << shell;
+    for (const CommandSpec& command : command_table()) EXPECT_THAT(script, HasSubstr(command.name)) << shell;
+  }
+  EXPECT_THROW((void)completion_script("tcsh"), Error);
+  const std::string man = man_page("1.0");
+  for (const OptionSpec& spec : option_table())
+    EXPECT_THAT(man, HasSubstr(std::string("\\fB\\-\\-") + spec.name + "\\fR"));
+}
+
+TEST(Words, DocsPageIsTheTable) {
+  EXPECT_EQ(markdown(), read(std::string(TESSERA_SOURCE_DIR) + "/docs/cli.md"))
+      << "write it: tessera --help-markdown > docs/cli.md";
+}
+
+TEST(Words, SchemaIsJson) {
+  const nlohmann::json schema = nlohmann::json::parse(json_schema());
+  EXPECT_EQ(schema["properties"]["max_length"]["type"], "integer");
+  EXPECT_EQ(schema["properties"]["comm"]["enum"].size(), 4u);
+  EXPECT_EQ(schema["properties"]["dataset"]["type"], "array");
+}
+
+}  // namespace
+}  // namespace tessera::jobs

@@ -1,0 +1,192 @@
+// The head with its loss on a device against the host: odd vocabularies, ignored rows, sums that are added to,
+// evaluation, accumulation, two runs.
+#include "kernels/linear_cross_entropy.hpp"
+
+#include "host_device_tensor.hpp"
+#include "kernels/cuda/ops.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+class CudaHeadLoss : public testing::Test {};
+TYPED_TEST_SUITE(CudaHeadLoss, ElementTypes);
+
+struct Case {
+  std::int64_t n, c, v;
+};
+
+/// LossSums in device memory.
+class DeviceSums {
+ public:
+  DeviceSums() : memory_(sizeof(LossSums)) {
+    ::tessera::cuda::fill_now(test_device(), memory_.view().data, 0, sizeof(LossSums));
+  }
+  [[nodiscard]] LossSums* get() const { return static_cast<LossSums*>(memory_.view().data); }
+  [[nodiscard]] LossSums read() const {
+    LossSums sums;
+    ::tessera::cuda::copy_now(test_device(), &sums, get(), sizeof sums);
+    return sums;
+  }
+
+ private:
+  DeviceMemory memory_;
+};
+
+template <class T>
+struct Problem {
+  explicit Problem(const Case& s, double spread = 1)
+      : size(s),
+        x(normals_of<T>(s.n * s.c, 1), Shape{s.n, s.c}),
+        weight(normals_of<T>(s.v * s.c, 2, 0.3 * spread), Shape{s.v, s.c}),
+        targets(targets_of(s), Shape{s.n}),
+        dx(Shape{s.n, s.c}, T(7.0F)),
+        dweight(normals_of<float>(s.v * s.c, 3), Shape{s.v, s.c}),
+        host_workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value)),
+        workspace(cuda::linear_cross_entropy_workspace(s.n, s.v)),
+        scale(sizeof(double)) {
+    ::tessera::cuda::copy_now(test_device(), scale.view().data, &loss_scale, sizeof(double));
+  }
+  static std::vector<std::int32_t> targets_of(const Case& s) {
+    std::vector<std::int32_t> t(static_cast<std::size_t>(s.n));
+    for (std::size_t i = 0; i < t.size(); ++i)
+      t[i] = i % 5 == 3 ? ignore_index : static_cast<std::int32_t>(uniform(4, i) * static_cast<double>(s.v));
+    return t;
+  }
+  void on_host(LossSums& sums, bool accumulate) {
+    linear_cross_entropy({.x = x.on_host(),
+                          .weight = weight.on_host(),
+                          .targets = targets.on_host(),
+                          .sums = &sums,
+                          .workspace = host_workspace.view(),
+                          .loss_scale = &loss_scale,
+                          .dx = dx.on_host(),
+                          .dweight = dweight.on_host(),
+                          .accumulate = accumulate},
+                         host_stream);
+  }
+  void on_device(LossSums* sums, bool accumulate, StreamView stream) {
+    linear_cross_entropy({.x = x.on_device(),
+                          .weight = weight.on_device(),
+                          .targets = targets.on_device(),
+                          .sums = sums,
+                          .workspace = workspace.view(),
+                          .loss_scale = static_cast<const double*>(scale.view().data),
+                          .dx = dx.on_device(),
+                          .dweight = dweight.on_device(),
+                          .accumulate = accumulate},
+                         stream);
+  }
+  void evaluate_on_device(LossSums* sums, StreamView stream) {
+    linear_cross_entropy({.x = x.on_device(),
+                          .weight = weight.on_device(),
+                          .targets = targets.on_device(),
+                          .sums = sums,
+                          .workspace = workspace.view()},
+                         stream);
+  }
+  double loss_scale = 1.0 / 7;
+  Case size;
+  HostDeviceTensor<T> x, weight;
+  HostDeviceTensor<std::int32_t> targets;
+  HostDeviceTensor<T> dx;
+  HostDeviceTensor<float> dweight;
+  Workspace host_workspace;
+  DeviceMemory workspace, scale;
+};
+
+TYPED_TEST(CudaHeadLoss, IsTheHosts) {
+  TESSERA_NEEDS_DEVICE();
+  using T = TypeParam;
+  for (const Case& s : {Case{1, 8, 16}, Case{13, 24, 67}, Case{130, 40, 2049}, Case{37, 16, 50257}})
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message() << s.n << " rows, vocabulary " << s.v);
+      Problem<T> p(s);
+      LossSums host;
+      DeviceSums device;
+      DeviceStream stream;
+      p.on_host(host, accumulate);
+      p.on_device(device.get(), accumulate, stream.view());
+      stream.synchronize();
+      const LossSums sums = device.read();
+      EXPECT_EQ(sums.tokens, host.tokens);
+      EXPECT_EQ(sums.correct, host.correct);
+      EXPECT_NEAR(sums.loss.value(), host.loss.value(), 2e-6 * (1 + host.loss.value()));
+      EXPECT_LE(device_error(p.dx), 4 * tolerance<T>);
+      EXPECT_LE(device_error(p.dweight), (std::is_same_v<T, float> ? 2e-5 : tolerance<T>));
+      if (accumulate) continue;
+      const auto dx = p.dx.download();
+      const auto dweight = p.dweight.download();
+      p.on_device(device.get(), false, stream.view());  // adds to the sums
+      p.evaluate_on_device(device.get(), stream.view());
+      stream.synchronize();
+      EXPECT_EQ(bytes_of(p.dx.download()), bytes_of(dx));
+      EXPECT_EQ(bytes_of(p.dweight.download()), bytes_of(dweight));
+      const LossSums thrice = device.read();
+      EXPECT_EQ(thrice.tokens, 3 * sums.tokens);
+      ExactSum expected;
+      for (int i = 0; i < 3; ++i) expected.add(sums.loss);
+      EXPECT_EQ(thrice.loss.value(), expected.value());
+    }
+}
+
+TEST(CudaHeadLossEdges, ExtremesNaNAndTargetsThatDoNotExist) {
+  TESSERA_NEEDS_DEVICE();
+  const Case s{4, 8, 100};
+  Problem<float> p(s, 1e4);
+  DeviceSums sums;
+  DeviceStream stream;
+  p.on_device(sums.get(), false, stream.view());
+  stream.synchronize();
+  EXPECT_FALSE(sums.read().loss.nonfinite());
+  for (const float g : p.dx.download()) EXPECT_TRUE(std::isfinite(g));
+  p.targets.host()[0] = 100;
+  p.targets.upload();
+  DeviceSums bad;
+  p.evaluate_on_device(bad.get(), stream.view());
+  stream.synchronize();
+  EXPECT_TRUE(bad.read().loss.nonfinite());
+  p.targets.host()[0] = 1;
+  p.targets.upload();
+  p.x.host()[0] = std::numeric_limits<float>::quiet_NaN();
+  p.x.upload();
+  DeviceSums nan;
+  p.evaluate_on_device(nan.get(), stream.view());
+  stream.synchronize();
+  EXPECT_TRUE(nan.read().loss.nonfinite());
+}
+
+TEST(CudaHeadLossEdges, TheLowestIndexAmongEqualsIsTheArgmax) {
+  TESSERA_NEEDS_DEVICE();
+  std::vector<float> w(5000, 0.5F);
+  w[700] = w[4900] = 1;
+  for (const auto& [target, correct] : {std::pair{700, 1}, {4900, 0}, {3, 0}}) {
+    HostDeviceTensor<float> x(Shape{1, 1}, 1.0F), weight(w, Shape{5000, 1});
+    HostDeviceTensor<std::int32_t> targets(Shape{1}, target);
+    DeviceMemory workspace(cuda::linear_cross_entropy_workspace(1, 5000));
+    DeviceSums sums;
+    DeviceStream stream;
+    linear_cross_entropy({.x = x.on_device(),
+                          .weight = weight.on_device(),
+                          .targets = targets.on_device(),
+                          .sums = sums.get(),
+                          .workspace = workspace.view()},
+                         stream.view());
+    stream.synchronize();
+    EXPECT_EQ(sums.read().correct, correct);
+  }
+}
+
+TEST(CudaHeadLossEdges, AnEmptyMicroBatchOverwritesWithZeros) {
+  TESSERA_NEEDS_DEVICE();
+  Problem<float> p({0, 4, 9});
+  DeviceSums sums;
+  DeviceStream stream;
+  p.on_device(sums.get(), false, stream.view());
+  stream.synchronize();
+  EXPECT_EQ(sums.read().tokens, 0);
+  EXPECT_EQ(p.dweight.download(), std::vector<float>(36, 0.0F));
+}
+
+}  // namespace
+}  // namespace tessera::kernels
