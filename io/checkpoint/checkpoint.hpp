@@ -23,10 +23,10 @@ struct SaveRequest {
   bool compare_replicas =
       true;  // the same on every rank: refuse to save where replicas differ; reads all of the state once more
   std::uint64_t file_bytes = default_file_bytes;
-  std::vector<AuxiliaryFile> attachments;
-  std::string training = "{}", may_differ = "{}";  // JSON objects; rank 0's count
-  std::span<std::byte> snapshot;                   // empty: memory must stay as it is until commit
-  int threads = 2;                                 // that write, on this rank
+  std::vector<AuxiliaryFile> auxiliary_files;
+  std::string training = "{}", run_metadata = "{}";  // JSON objects; rank 0's count
+  std::span<std::byte> snapshot;                     // empty: memory must stay as it is until commit
+  int threads = 2;                                   // that write, on this rank
   static constexpr std::uint64_t default_file_bytes = std::uint64_t{32} << 30;
 };
 
@@ -66,15 +66,15 @@ struct LoadReport {
 /// An existing checkpoint, its manifest checked.
 class CheckpointReader {
  public:
-  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the attachments, and that HDF5
-  /// sees what the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
+  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the auxiliary files, and that
+  /// HDF5 sees what the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
   CheckpointReader(World& world, std::string directory);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] std::vector<std::string> paths() const;
-  /// Collective. The text of an attachment ("config.json"), checked; "" if there is none of that name.
-  [[nodiscard]] std::string attachment(const std::string& name) const;
+  /// Collective. The text of an auxiliary file ("config.json"), checked; "" if there is none of that name.
+  [[nodiscard]] std::string auxiliary_file(const std::string& name) const;
   /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked
   /// before it is used. Throws Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113),
   /// tensors missing or unexpected (E112), no moments.
@@ -93,7 +93,7 @@ class CheckpointReader {
 /// The blocks with headers or gaps, by their CRC, and then by HDF5 against the manifest. No World. Throws Error (data).
 void check_headers(const std::string& directory, const Manifest& manifest);
 
-/// An attachment's text, checked (E123). No World. Throws Error (data).
-[[nodiscard]] std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& attachment);
+/// An auxiliary file's text, checked (E123). No World. Throws Error (data).
+[[nodiscard]] std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& auxiliary_file);
 
 }  // namespace tessera::io

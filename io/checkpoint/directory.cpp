@@ -115,7 +115,7 @@ namespace {
 std::string identity(const std::string& directory, const Manifest& manifest) {
   std::vector<std::string> names{manifest_name};
   for (const auto& f : manifest.files) names.push_back(f.name);
-  for (const auto& a : manifest.attachments) names.push_back(a.name);
+  for (const auto& a : manifest.auxiliary_files) names.push_back(a.name);
   std::string text;
   for (const std::string& name : names) {
     struct stat s {};
@@ -132,7 +132,7 @@ void read_through(const std::string& directory, const Manifest& manifest) {
     BlockReader reader(directory + "/" + file.name, file);
     for (std::uint64_t b = 0; b < file.crcs.size(); ++b) (void)reader.block(b);
   }
-  for (const auto& a : manifest.attachments) (void)read_auxiliary_file(directory, a);
+  for (const auto& a : manifest.auxiliary_files) (void)read_auxiliary_file(directory, a);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ Manifest read_manifest(const std::string& directory) {
                          static_cast<long long>(there.st_size), static_cast<unsigned long long>(bytes)));
   };
   for (const auto& f : manifest.files) check(f.name, f.bytes);
-  for (const auto& a : manifest.attachments) check(a.name, a.bytes);
+  for (const auto& a : manifest.auxiliary_files) check(a.name, a.bytes);
   return manifest;
 }
 
@@ -67,10 +67,10 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
   }
 }
 
-std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& attachment) {
-  const std::string path = directory + "/" + attachment.name;
-  std::string text = read_text(path, static_cast<std::size_t>(attachment.bytes));
-  if (text.size() != attachment.bytes || crc32c(0, std::as_bytes(std::span(text))) != attachment.crc)
+std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& auxiliary_file) {
+  const std::string path = directory + "/" + auxiliary_file.name;
+  std::string text = read_text(path, static_cast<std::size_t>(auxiliary_file.bytes));
+  if (text.size() != auxiliary_file.bytes || crc32c(0, std::as_bytes(std::span(text))) != auxiliary_file.crc)
     throw Error(ExitCode::data, "E123 " + path + " is damaged: its checksum is wrong");
   return text;
 }
@@ -82,7 +82,7 @@ CheckpointReader::CheckpointReader(World& world, std::string directory)
     if (world_.rank() != 0) return;
     const Manifest manifest = read_manifest(directory_);
     check_headers(directory_, manifest);
-    for (const AuxiliaryFileRecord& a : manifest.attachments) (void)read_auxiliary_file(directory_, a);
+    for (const AuxiliaryFileRecord& a : manifest.auxiliary_files) (void)read_auxiliary_file(directory_, a);
     text = manifest_text(manifest);
   });
   manifest_ = parse_manifest(world_.broadcast(text), directory_ + "/" + manifest_name);
@@ -94,9 +94,9 @@ std::vector<std::string> CheckpointReader::paths() const {
   return paths;
 }
 
-std::string CheckpointReader::attachment(const std::string& name) const {
-  const auto found = std::ranges::find(manifest_.attachments, name, &AuxiliaryFileRecord::name);
-  if (found == manifest_.attachments.end()) return {};
+std::string CheckpointReader::auxiliary_file(const std::string& name) const {
+  const auto found = std::ranges::find(manifest_.auxiliary_files, name, &AuxiliaryFileRecord::name);
+  if (found == manifest_.auxiliary_files.end()) return {};
   std::string text;
   world_.run_and_agree([&] {
     if (world_.rank() == 0) text = read_auxiliary_file(directory_, *found);

@@ -153,10 +153,10 @@ std::string manifest_text(const Manifest& manifest) {
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
   json["attachments"] = Json::array();
-  for (const auto& a : manifest.attachments)
+  for (const auto& a : manifest.auxiliary_files)
     json["attachments"].push_back({{"name", a.name}, {"bytes", a.bytes}, {"crc32c", strfmt("%08x", a.crc)}});
   json["training"] = Json::parse(manifest.training);
-  json["may_differ"] = Json::parse(manifest.may_differ);
+  json["may_differ"] = Json::parse(manifest.run_metadata);
   std::string text = json.dump(1);
   text.resize(text.size() - 2);  // "\n}"
   text += ",\n";
@@ -195,14 +195,14 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     names.push_back(manifest.files.back().name);
   }
   for (const Json& a : read.list(json, "attachments")) {
-    manifest.attachments.push_back({read.file_name(a), read.member(a, "bytes"), read.checksum(a)});
-    names.push_back(manifest.attachments.back().name);
+    manifest.auxiliary_files.push_back({read.file_name(a), read.member(a, "bytes"), read.checksum(a)});
+    names.push_back(manifest.auxiliary_files.back().name);
   }
   std::ranges::sort(names);
   if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
     read.refuse("E122", quote_name(*twice) + " is named twice");
   manifest.training = read.object_text(json, "training");
-  manifest.may_differ = read.object_text(json, "may_differ");
+  manifest.run_metadata = read.object_text(json, "may_differ");
   return manifest;
 }
 

@@ -35,9 +35,9 @@ struct Manifest {
   std::int64_t step = 0;
   bool optimizer = false;  // moments are there, not the model alone
   std::vector<StateFile> files;
-  std::vector<AuxiliaryFileRecord> attachments;
-  std::string training;    // JSON object: what a run goes on with; equal for equal states
-  std::string may_differ;  // JSON object: all that may differ between equal states (run, world, mesh, times)
+  std::vector<AuxiliaryFileRecord> auxiliary_files;
+  std::string training;      // JSON object: what a run goes on with; equal for equal states
+  std::string run_metadata;  // JSON object: all that may differ between equal states (run, world, mesh, times)
 };
 
 /// The file's text; ends with its own CRC32C.

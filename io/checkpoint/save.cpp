@@ -57,13 +57,13 @@ struct CheckpointSave::Parts {
   Parts(World& world_, const SaveRequest& request)
       : world(world_),
         training(request.training),
-        may_differ(request.may_differ),
+        run_metadata(request.run_metadata),
         transaction(world_, {.directory = request.directory,
                              .step = request.step,
                              .optimizer = request.shards.front().data[1] != nullptr,
                              .files = plan_state_files(request.params, request.shards.front().data[1] != nullptr,
                                                        request.file_bytes),
-                             .attachments = request.attachments}) {
+                             .auxiliary_files = request.auxiliary_files}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
     const auto extents = state_ranges(request.params, *request.layout, request.shards, transaction.files(),
@@ -75,7 +75,7 @@ struct CheckpointSave::Parts {
   }
   World& world;
   Clock::time_point begin = Clock::now();
-  std::string training, may_differ;
+  std::string training, run_metadata;
   CheckpointTransaction transaction;
   std::unique_ptr<BlockWriter> writer;  // after the transaction: it ends before the files go
   std::uint64_t all_bytes = 0;
@@ -94,7 +94,7 @@ bool CheckpointSave::finished() const { return parts_->writer->finished(); }
 SaveReport CheckpointSave::commit() {
   Parts& p = *parts_;
   p.world.run_and_agree([&] { p.writer->wait(); });
-  p.transaction.commit(p.writer->pieces(), p.training, p.may_differ);
+  p.transaction.commit(p.writer->pieces(), p.training, p.run_metadata);
   return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count(), p.writer->copied(),
           p.writer->cpu_seconds()};
 }

@@ -112,18 +112,18 @@ void CheckpointTransaction::lay_out() {
     }
     out.close();
   }
-  for (const auto& a : spec_.attachments) write_whole(temporary() + "/" + a.name, a.text, Durable::later);
+  for (const auto& a : spec_.auxiliary_files) write_whole(temporary() + "/" + a.name, a.text, Durable::later);
 }
 
 void CheckpointTransaction::sync_layout() {
   if (world_.rank() != 0 || synced_) return;
   for (const std::string& path : paths()) File::open_to_write(path).sync();
-  for (const auto& a : spec_.attachments) File::open_to_write(temporary() + "/" + a.name).sync();
+  for (const auto& a : spec_.auxiliary_files) File::open_to_write(temporary() + "/" + a.name).sync();
   synced_ = true;  // the directory's entries come with the manifest
 }
 
 void CheckpointTransaction::commit(const std::vector<RangeChecksum>& pieces, const std::string& training,
-                                   const std::string& may_differ) {
+                                   const std::string& run_metadata) {
   const std::vector<std::string> all = world_.gather(pack_checksums(pieces));
   world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
@@ -134,11 +134,11 @@ void CheckpointTransaction::commit(const std::vector<RangeChecksum>& pieces, con
     Manifest manifest{.step = spec_.step,
                       .optimizer = spec_.optimizer,
                       .files = spec_.files,
-                      .attachments = {},
+                      .auxiliary_files = {},
                       .training = training,
-                      .may_differ = may_differ};
-    for (const auto& a : spec_.attachments)
-      manifest.attachments.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});
+                      .run_metadata = run_metadata};
+    for (const auto& a : spec_.auxiliary_files)
+      manifest.auxiliary_files.push_back({a.name, a.text.size(), crc32c(0, bytes_of(a.text))});
     publish(manifest_text(manifest));
   });
   open_ = false;

@@ -9,14 +9,10 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/manifest.hpp"
+#include "io/model/auxiliary_files.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::io {
-
-/// A small file of the model that goes with it, by name and content.
-struct AuxiliaryFile {
-  std::string name, text;
-};
 
 class CheckpointTransaction {
  public:
@@ -25,7 +21,7 @@ class CheckpointTransaction {
     std::int64_t step = 0;
     bool optimizer = false;
     std::vector<StateFile> files;  // plan_state_files
-    std::vector<AuxiliaryFile> attachments;
+    std::vector<AuxiliaryFile> auxiliary_files;
     std::string aside = {};  // where a directory that stands there goes; "": it is removed
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes
@@ -46,8 +42,8 @@ class CheckpointTransaction {
 
   /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be
   /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps aside
-  /// (Spec::aside). `training` and `may_differ` are rank 0's. Throws Error (data) on every rank alike.
-  void commit(const std::vector<RangeChecksum>& pieces, const std::string& training, const std::string& may_differ);
+  /// (Spec::aside). `training` and `run_metadata` are rank 0's. Throws Error (data) on every rank alike.
+  void commit(const std::vector<RangeChecksum>& pieces, const std::string& training, const std::string& run_metadata);
 
  private:
   void lay_out();

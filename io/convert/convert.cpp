@@ -19,7 +19,7 @@ std::string prepare(World& world, const ConvertTarget& target, std::uint64_t byt
   std::string aside;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    for (const auto& a : target.attachments) bytes += a.text.size();
+    for (const auto& a : target.auxiliary_files) bytes += a.text.size();
     check_space(target.directory, bytes);
     std::error_code failed;
     if (target.replace && fs::exists(target.directory, failed)) aside = backup_path(target.directory);
@@ -61,7 +61,7 @@ ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                             tensors[i].shape.numel(), tensors[i].slices});
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
-  directory.commit(target.attachments, aside);
+  directory.commit(target.auxiliary_files, aside);
   report.backup = aside;
   return report;
 }
@@ -85,7 +85,7 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
                                             .step = 0,
                                             .optimizer = false,
                                             .files = files,
-                                            .attachments = target.attachments,
+                                            .auxiliary_files = target.auxiliary_files,
                                             .aside = aside});
   ConversionPlan plan;
   const std::vector<std::string> paths = transaction.paths();
@@ -102,7 +102,7 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
   options.checksums = true;
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
-  transaction.commit(conversion.pieces(), "{}", target.may_differ);
+  transaction.commit(conversion.pieces(), "{}", target.run_metadata);
   report.backup = aside;
   return report;
 }

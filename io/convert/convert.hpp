@@ -22,11 +22,11 @@ struct ConvertReport {
 
 struct ConvertTarget {
   std::string directory;
-  std::vector<AuxiliaryFile> attachments;  // rank 0's count
-  bool replace = false;                    // a directory that stands there steps aside
-  bool verify = false;                     // read both sides again and compare before it is committed
-  std::uint64_t max_file_bytes = 0;        // safetensors: of a shard; checkpoint: of a state file
-  std::string may_differ = "{}";           // checkpoint: rank 0's
+  std::vector<AuxiliaryFile> auxiliary_files;  // rank 0's count
+  bool replace = false;                        // a directory that stands there steps aside
+  bool verify = false;                         // read both sides again and compare before it is committed
+  std::uint64_t max_file_bytes = 0;            // safetensors: of a shard; checkpoint: of a state file
+  std::string run_metadata = "{}";             // checkpoint: rank 0's
 };
 
 /// A tensor of the output and where its elements are.

@@ -133,15 +133,15 @@ std::vector<std::string> ModelDirectory::paths() const {
   return paths;
 }
 
-void ModelDirectory::commit(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) {
+void ModelDirectory::commit(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& aside) {
   world_.run_and_agree([&] {
-    if (world_.rank() == 0) publish(attachments, aside);
+    if (world_.rank() == 0) publish(auxiliary_files, aside);
   });
   open_ = false;
 }
 
-void ModelDirectory::publish(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) const {
-  for (const auto& a : attachments) write_text(temporary() + "/" + a.name, a.text);
+void ModelDirectory::publish(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& aside) const {
+  for (const auto& a : auxiliary_files) write_text(temporary() + "/" + a.name, a.text);
   if (!files_.index.empty()) write_text(temporary() + "/" + index_file_name, files_.index);
   sync_directory(temporary());
   publish_directory(temporary(), directory_, aside);

@@ -34,12 +34,12 @@ class ModelDirectory {
 
   /// In order of the files, in their temporary place.
   [[nodiscard]] std::vector<std::string> paths() const;
-  /// Collective, after all data are on stable storage: attachments, the index, then the rename. What stood there goes
-  /// to `aside`. Throws Error (data) on every rank alike.
-  void commit(const std::vector<AuxiliaryFile>& attachments, const std::string& aside);
+  /// Collective, after all data are on stable storage: auxiliary files, the index, then the rename. What stood there
+  /// goes to `aside`. Throws Error (data) on every rank alike.
+  void commit(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& aside);
 
  private:
-  void publish(const std::vector<AuxiliaryFile>& attachments, const std::string& aside) const;
+  void publish(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& aside) const;
   [[nodiscard]] std::string temporary() const { return directory_ + ".tmp"; }
 
   World& world_;

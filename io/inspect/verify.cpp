@@ -102,10 +102,10 @@ std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest
   return bytes;
 }
 
-/// Rank 0, after the blocks: attachments, the name, files that do not belong, and what HDF5 sees.
+/// Rank 0, after the blocks: auxiliary files, the name, files that do not belong, and what HDF5 sees.
 void check_rest(const std::string& directory, const Manifest& manifest, bool blocks_good, Findings& findings) {
   const std::size_t last = manifest.files.size();
-  for (const auto& a : manifest.attachments) {
+  for (const auto& a : manifest.auxiliary_files) {
     try {
       (void)read_auxiliary_file(directory, a);
     } catch (const Error& error) { findings.add(last, 0, error.line()); }

@@ -1,11 +1,25 @@
+// Names and contents of auxiliary files.
 #include "io/model/auxiliary_files.hpp"
 
 #include <filesystem>
 
 #include "io/file/text_file.hpp"
-#include "io/model/model_files.hpp"
 
 namespace tessera::io {
+
+const std::vector<std::string>& auxiliary_file_names() {
+  static const std::vector<std::string> names = {"tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "tokenizer.model",
+                                                 "generation_config.json",
+                                                 "chat_template.jinja",
+                                                 "chat_template.json"};
+  return names;
+}
 
 std::vector<AuxiliaryFile> read_auxiliary_files(const std::string& directory) {
   std::vector<AuxiliaryFile> found;

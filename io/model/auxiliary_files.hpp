@@ -1,15 +1,19 @@
 #pragma once
-// The small files that go with a model wherever it goes: its tokenizer and its settings, as Hugging Face names them.
+// Auxiliary files of a model: its tokenizer and its settings, named as Hugging Face names them.
 
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/transaction.hpp"
-
 namespace tessera::io {
 
-/// Of a model directory, those of auxiliary_file_names() that are there, byte for byte.
-/// Throws Error (data).
+/// A small file, by name and content.
+struct AuxiliaryFile {
+  std::string name, text;
+};
+
+/// Names of tokenizer files, generation_config.json and chat templates.
+[[nodiscard]] const std::vector<std::string>& auxiliary_file_names();
+/// The auxiliary files of a model directory, byte for byte. Throws Error (data).
 [[nodiscard]] std::vector<AuxiliaryFile> read_auxiliary_files(const std::string& directory);
 
 }  // namespace tessera::io

@@ -84,20 +84,6 @@ std::string config_for_dtype(const std::string& config, DType dtype) {
   return changed ? json.dump(2) + "\n" : config;
 }
 
-const std::vector<std::string>& auxiliary_file_names() {
-  static const std::vector<std::string> names = {"tokenizer.json",
-                                                 "tokenizer_config.json",
-                                                 "special_tokens_map.json",
-                                                 "added_tokens.json",
-                                                 "vocab.json",
-                                                 "merges.txt",
-                                                 "tokenizer.model",
-                                                 "generation_config.json",
-                                                 "chat_template.jinja",
-                                                 "chat_template.json"};
-  return names;
-}
-
 ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
   check_names(tensors);
   const std::vector<int> file_of = deal(tensors, max_shard_bytes);

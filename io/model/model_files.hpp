@@ -42,8 +42,4 @@ struct ModelFiles {
 /// object.
 [[nodiscard]] std::string config_for_dtype(const std::string& config, DType dtype);
 
-/// What stands beside weights and has to go with them: names of tokenizer files, generation_config.json, chat
-/// templates.
-[[nodiscard]] const std::vector<std::string>& auxiliary_file_names();
-
 }  // namespace tessera::io

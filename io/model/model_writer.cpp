@@ -5,6 +5,7 @@
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
+#include "io/model/auxiliary_files.hpp"
 #include "io/model/model_io.hpp"
 #include "runtime/base/transfer.hpp"
 

@@ -95,7 +95,7 @@ std::vector<ByteClass> byte_classes(const std::string& directory, const Manifest
     if (at < file.bytes) gaps.stretches.emplace_back(file.name, at, file.bytes);
   }
   text.stretches.emplace_back(io::manifest_name, 0, fs::file_size(directory + "/" + io::manifest_name));
-  for (const auto& a : manifest.attachments) attached.stretches.emplace_back(a.name, 0, a.bytes);
+  for (const auto& a : manifest.auxiliary_files) attached.stretches.emplace_back(a.name, 0, a.bytes);
   return {data, headers, gaps, text, attached};
 }
 
@@ -289,8 +289,8 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
       {"a checksum too many", [](Manifest& m) { m.files[0].crcs.push_back(1); }},
       {"a name that leaves the directory", [](Manifest& m) { m.files[0].name = "../" + m.files[0].name; }},
       {"an absolute name", [](Manifest& m) { m.files[0].name = "/etc/passwd"; }},
-      {"an attachment that leaves it", [](Manifest& m) { m.attachments[0].name = "../config.json"; }},
-      {"a huge attachment", [](Manifest& m) { m.attachments[0].bytes = huge; }},
+      {"an auxiliary file outside the directory", [](Manifest& m) { m.auxiliary_files[0].name = "../config.json"; }},
+      {"a huge auxiliary file", [](Manifest& m) { m.auxiliary_files[0].bytes = huge; }},
       {"a file without a name", [](Manifest& m) { m.files[0].name.clear(); }},
       {"a negative step", [](Manifest& m) { m.step = -3; }},
       {"another step than the directory's", [](Manifest& m) { m.step = 4; }},
@@ -311,7 +311,8 @@ TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
       (void)allocated_bytes();
       try {
         const io::CheckpointReader reader(world, directory);
-        for (const auto& attachment : reader.manifest().attachments) (void)reader.attachment(attachment.name);
+        for (const auto& auxiliary_file : reader.manifest().auxiliary_files)
+          (void)reader.auxiliary_file(auxiliary_file.name);
         TestState state(tensors, Mesh(1, 1), 0);
         (void)reader.load(tensors.params, state.layout(), state.views(), 1);
         ADD_FAILURE() << "accepted";

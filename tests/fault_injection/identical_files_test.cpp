@@ -37,7 +37,7 @@ Saved read_back(const std::string& directory) {
     saved.files.emplace_back(file.name, bytes_of(directory + "/" + file.name));
     saved.crcs.insert(saved.crcs.end(), file.crcs.begin(), file.crcs.end());
   }
-  for (const auto& a : manifest.attachments) saved.files.emplace_back(a.name, bytes_of(directory + "/" + a.name));
+  for (const auto& a : manifest.auxiliary_files) saved.files.emplace_back(a.name, bytes_of(directory + "/" + a.name));
   return saved;
 }
 
@@ -48,7 +48,7 @@ Saved save_in(const TestTensors& tensors, const Mesh& mesh, const std::string& d
     state.fill(7);
     auto request = save_request(state, directory, 7);
     request.file_bytes = file_bytes;
-    request.may_differ = strfmt("{\"world\": %d}", mesh.world());
+    request.run_metadata = strfmt("{\"world\": %d}", mesh.world());
     io::CheckpointSave pending(world, request);
     (void)pending.commit();
   });

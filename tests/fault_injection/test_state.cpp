@@ -119,9 +119,9 @@ io::SaveRequest save_request(TestState& state, const std::string& directory, std
   request.shards = state.views();
   request.replica = state.replica();
   request.replicas = state.replicas();
-  request.attachments = {{"config.json", "{\"model_type\": \"gpt2\", \"note\": \"made by a test\"}\n"}};
+  request.auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\", \"note\": \"made by a test\"}\n"}};
   request.training = strfmt("{\"step\": %lld, \"tokens\": 12345}", static_cast<long long>(step));
-  request.may_differ = "{\"run\": \"a test\"}";
+  request.run_metadata = "{\"run\": \"a test\"}";
   return request;
 }
 

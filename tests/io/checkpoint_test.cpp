@@ -63,9 +63,9 @@ struct Rank {
             .shards = views,
             .replica = replica,
             .replicas = mesh.size(Axis::replicate),
-            .attachments = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
+            .auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
             .training = R"({"samples": 12})",
-            .may_differ = strfmt(R"({"world": %d})", mesh.world())};
+            .run_metadata = strfmt(R"({"world": %d})", mesh.world())};
   }
   Mesh mesh;
   shard::ShardLayout layout;
@@ -105,7 +105,7 @@ TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
       Rank rank(mesh, world.rank());
       const CheckpointReader reader(world, folder / "checkpoint-4");
       EXPECT_EQ(reader.manifest().step, 7);
-      EXPECT_EQ(reader.attachment("config.json"), "{\"model_type\": \"gpt2\"}\n");
+      EXPECT_EQ(reader.auxiliary_file("config.json"), "{\"model_type\": \"gpt2\"}\n");
       (void)reader.load(params, rank.layout, rank.views);
       rank.expect_filled();
     });

@@ -117,7 +117,7 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
   return differences;
 }
 
-/// What of two manifests differs besides tensors; may_differ does not count.
+/// What of two manifests differs besides tensors; run_metadata does not count.
 std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   std::vector<std::string> lines;
   if (!a.is_checkpoint() || !b.is_checkpoint()) return lines;
@@ -133,8 +133,8 @@ std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
       lines.push_back("training " + key + ": " + (both.first.empty() ? "-" : both.first) + ", " +
                       (both.second.empty() ? "-" : both.second));
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> crcs;
-  for (const auto& t : a.manifest.attachments) crcs.try_emplace(t.name, -1, -1).first->second.first = t.crc;
-  for (const auto& t : b.manifest.attachments) crcs.try_emplace(t.name, -1, -1).first->second.second = t.crc;
+  for (const auto& t : a.manifest.auxiliary_files) crcs.try_emplace(t.name, -1, -1).first->second.first = t.crc;
+  for (const auto& t : b.manifest.auxiliary_files) crcs.try_emplace(t.name, -1, -1).first->second.second = t.crc;
   for (const auto& [name, both] : crcs)
     if (both.first != both.second)
       lines.push_back("attachment " + name +

@@ -117,7 +117,7 @@ io::ConvertOptions stream_options(const Options& options) {
 /// Attachments with config.json saying what is written.
 void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
   world.run_and_agree([&] {
-    for (io::AuxiliaryFile& a : target.attachments)
+    for (io::AuxiliaryFile& a : target.auxiliary_files)
       if (a.name == "config.json") a.text = io::config_for_dtype(a.text, dtype);
   });
 }
@@ -153,7 +153,7 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
 /// What every tensor of the model that became this checkpoint was called besides its canonical name
 /// ("transformer."); "" elsewhere.
 std::string tensor_prefix(const io::Manifest& manifest) {
-  const auto json = nlohmann::json::parse(manifest.may_differ);
+  const auto json = nlohmann::json::parse(manifest.run_metadata);
   const auto prefix = json.find(prefix_key);
   return prefix != json.end() && prefix->is_string() ? prefix->get<std::string>() : "";
 }
@@ -172,8 +172,8 @@ std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io:
 
 io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
   const io::CheckpointReader checkpoint(world, request.in);
-  for (const auto& a : checkpoint.manifest().attachments)
-    request.target.attachments.push_back({a.name, checkpoint.attachment(a.name)});
+  for (const auto& a : checkpoint.manifest().auxiliary_files)
+    request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
   const io::TensorCatalog stored = io::catalog_checkpoint(request.in, checkpoint.manifest());
   return io::convert_to_safetensors(world, stored,
@@ -186,8 +186,8 @@ std::string read_attachments(World& world, ConvertRequest& request) {
   std::string config;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    request.target.attachments = io::read_model_auxiliary_files(request.in);
-    config = request.target.attachments.front().text;
+    request.target.auxiliary_files = io::read_model_auxiliary_files(request.in);
+    config = request.target.auxiliary_files.front().text;
   });
   return world.broadcast(config);
 }
@@ -232,10 +232,10 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   const ModelTensors mapped = match_model_tensors(model, stored, request.in);
   check_copies(world, stored, mapped.copies);
   request.target.max_file_bytes = request.state_file_bytes;
-  nlohmann::ordered_json may_differ = {{"made_by", "convert"}};
+  nlohmann::ordered_json run_metadata = {{"made_by", "convert"}};
   if (const std::string prefix = common_prefix(stored, mapped.tensors); !prefix.empty())
-    may_differ[prefix_key] = prefix;
-  request.target.may_differ = may_differ.dump();
+    run_metadata[prefix_key] = prefix;
+  request.target.run_metadata = run_metadata.dump();
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }
 

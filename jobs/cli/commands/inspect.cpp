@@ -60,9 +60,9 @@ std::string text_of(const Json& object, const char* between = " | ") {
 }
 
 /// What of a manifest's `may_differ` says where the ranks were, and the rest.
-std::pair<Json, Json> split_run_metadata(const Json& may_differ) {
+std::pair<Json, Json> split_run_metadata(const Json& run_metadata) {
   std::pair<Json, Json> parts{Json::object(), Json::object()};
-  for (const auto& [key, value] : may_differ.items()) {
+  for (const auto& [key, value] : run_metadata.items()) {
     const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" ||
                        key == "threads_per_rank";
     (place ? parts.first : parts.second)[key] = value;
@@ -84,12 +84,12 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
     } catch (const Error&) { throw error; }
     manifest = io::parse_manifest(text, path);
   }
-  const Json training = Json::parse(manifest.training), may_differ = Json::parse(manifest.may_differ);
+  const Json training = Json::parse(manifest.training), run_metadata = Json::parse(manifest.run_metadata);
   std::uint64_t bytes = 0;
   for (const auto& f : manifest.files) bytes += f.bytes;
-  const auto [place, rest] = split_run_metadata(may_differ);
-  std::string attachments;
-  for (const auto& a : manifest.attachments) attachments += (attachments.empty() ? "" : ", ") + a.name;
+  const auto [place, rest] = split_run_metadata(run_metadata);
+  std::string auxiliary_files;
+  for (const auto& a : manifest.auxiliary_files) auxiliary_files += (auxiliary_files.empty() ? "" : ", ") + a.name;
   findings.lines = {
       {"step", std::to_string(manifest.step)},
       {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
@@ -98,15 +98,15 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
       {"saved on", text_of(place)},
       {"saved by", text_of(rest)},
       {"training", text_of(training)},
-      {"with it", attachments.empty() ? "-" : attachments}};
+      {"with it", auxiliary_files.empty() ? "-" : auxiliary_files}};
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
   findings.json["whole"] = problem.empty();
   if (!problem.empty()) findings.json["problem"] = problem;
-  findings.json["saved_by"] = may_differ;
+  findings.json["saved_by"] = run_metadata;
   findings.json["training"] = training;
   for (const auto& f : manifest.files) findings.json["files"].push_back({{"name", f.name}, {"bytes", f.bytes}});
-  for (const auto& a : manifest.attachments) findings.json["attachments"].push_back(a.name);
+  for (const auto& a : manifest.auxiliary_files) findings.json["attachments"].push_back(a.name);
   findings.stored = io::catalog_checkpoint(directory, manifest);
 }
 

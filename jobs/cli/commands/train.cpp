@@ -169,9 +169,9 @@ void TrainRun::save_checkpoints() {
       .options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
   world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
-    parts.attachments = {{"config.json", config_.text}};
+    parts.auxiliary_files = {{"config.json", config_.text}};
     if (!config_.directory.empty())
-      for (auto& a : io::read_auxiliary_files(config_.directory)) parts.attachments.push_back(std::move(a));
+      for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
   });
   parts.data = data_identity_;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;

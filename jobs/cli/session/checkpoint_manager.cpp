@@ -77,7 +77,7 @@ void CheckpointManager::finish(const Progress& progress) {
   parts_.trainer->set_callback(nullptr);
 }
 
-std::string CheckpointManager::may_differ() const {
+std::string CheckpointManager::run_metadata() const {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(parts_.run);
   char text[32];
   const std::time_t now = std::time(nullptr);
@@ -104,9 +104,9 @@ void CheckpointManager::save(const Progress& progress, Way way) {
   request.replica = trainer.replica();
   request.replicas = trainer.num_replicas();
   request.file_bytes = options.bytes("checkpoint_file_size");
-  request.attachments = parts_.attachments;
+  request.auxiliary_files = parts_.auxiliary_files;
   request.training = training_text(progress, parts_.data, options);
-  request.may_differ = may_differ();
+  request.run_metadata = run_metadata();
   if (way == Way::beside) {
     request.snapshot = trainer.room(plan::snapshot_name);
     request.threads = 1;

@@ -22,7 +22,7 @@ class CheckpointManager final : public train::StepCallback {
     World* world = nullptr;
     train::Trainer* trainer = nullptr;
     RunDirectory* output = nullptr;
-    std::vector<io::AuxiliaryFile> attachments;  // rank 0's
+    std::vector<io::AuxiliaryFile> auxiliary_files;  // rank 0's
     DataIdentity data;
     std::int64_t saved_step = -1;  // what is in this directory already: the step that was resumed from
     std::string run;               // JSON object for the manifest's may_differ
@@ -51,7 +51,7 @@ class CheckpointManager final : public train::StepCallback {
   void retain();
   void failed(const Error& error);
   void check_free_space();
-  [[nodiscard]] std::string may_differ() const;
+  [[nodiscard]] std::string run_metadata() const;
 
   Parts parts_;
   TimeLimit limit_;

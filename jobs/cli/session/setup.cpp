@@ -135,8 +135,8 @@ std::string checkpoint_at(const std::string& path) {
 
 /// config.json of a checkpoint, checked. Throws Error (data).
 std::string checkpoint_config(const std::string& directory) {
-  for (const io::AuxiliaryFileRecord& attachment : io::read_manifest(directory).attachments)
-    if (attachment.name == "config.json") return io::read_auxiliary_file(directory, attachment);
+  for (const io::AuxiliaryFileRecord& auxiliary_file : io::read_manifest(directory).auxiliary_files)
+    if (auxiliary_file.name == "config.json") return io::read_auxiliary_file(directory, auxiliary_file);
   throw Error(ExitCode::data, "the checkpoint holds no config.json", directory,
               "Name a checkpoint that tessera train has written");
 }

@@ -26,7 +26,7 @@ void to_native(int ranks, const std::string& in, const std::string& out, bool re
     const TensorCatalog stored = catalog_safetensors(in);
     (void)convert_to_checkpoint(world, stored, identity_tensors(stored, DType::f32),
                                 {.directory = out,
-                                 .attachments = read_model_auxiliary_files(in),
+                                 .auxiliary_files = read_model_auxiliary_files(in),
                                  .replace = replace,
                                  .verify = true,
                                  .max_file_bytes = state_bytes},
@@ -38,12 +38,12 @@ void to_hf(int ranks, const std::string& in, const std::string& out, DType dtype
   run_local(ranks, [&](World& world) {
     const CheckpointReader checkpoint(world, in);
     const TensorCatalog stored = catalog_checkpoint(in, checkpoint.manifest());
-    std::vector<AuxiliaryFile> attachments;
-    for (const auto& a : checkpoint.manifest().attachments)
-      attachments.push_back({a.name, checkpoint.attachment(a.name)});
+    std::vector<AuxiliaryFile> auxiliary_files;
+    for (const auto& a : checkpoint.manifest().auxiliary_files)
+      auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
     (void)convert_to_safetensors(
         world, stored, identity_tensors(stored, dtype, "/model/"),
-        {.directory = out, .attachments = attachments, .verify = true, .max_file_bytes = max_bytes}, {});
+        {.directory = out, .auxiliary_files = auxiliary_files, .verify = true, .max_file_bytes = max_bytes}, {});
   });
 }
 
@@ -58,7 +58,7 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
     EXPECT_EQ(contents(native), contents(folder / "native1")) << ranks;
     EXPECT_EQ(contents(back), contents(folder / "back1")) << ranks;
   }
-  EXPECT_GT(contents(folder / "native1").size(), 5u);  // several state files, a manifest, attachments
+  EXPECT_GT(contents(folder / "native1").size(), 5u);  // several state files, a manifest, auxiliary files
   EXPECT_TRUE(fs::exists(folder / "back1/model.safetensors.index.json"));
 }
 

@@ -73,7 +73,7 @@ void make_checkpoint(const TempDir& folder, const std::string& name) {
     const TensorCatalog stored = catalog_safetensors(folder / "hf");
     (void)convert_to_checkpoint(world, stored, test::identity_tensors(stored, DType::f32),
                                 {.directory = folder / name,
-                                 .attachments = read_model_auxiliary_files(folder / "hf"),
+                                 .auxiliary_files = read_model_auxiliary_files(folder / "hf"),
                                  .max_file_bytes = 5'000'000},
                                 {});
   });
