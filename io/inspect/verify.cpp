@@ -65,7 +65,7 @@ struct Block {
 };
 
 /// This rank's share of all blocks of the files that can be read: the same number on each rank, neighbours
-/// run_and_agree.
+/// together.
 std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& readable, int rank, int ranks) {
   std::vector<Block> all;
   for (std::size_t f = 0; f < manifest.files.size(); ++f)

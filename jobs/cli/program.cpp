@@ -10,26 +10,26 @@
 
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
-#include "jobs/cli/session/launcher.hpp"
 #include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "jobs/cli/session/signals.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/comm/launcher_environment.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && launcher_size() > 1; }
+bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr && launcher_environment().size > 1; }
 
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
 /// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all
 /// when the first one leaves, the silent ones wait for the one that speaks.
 int refuse_everywhere(const Error& error) {
-  if (launcher_rank() == 0) {
+  if (launcher_environment().rank == 0) {
     log::error(error.line());
   } else {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -60,7 +60,7 @@ bool answer_question(const Invocation& invocation) {
   else if (options.flag("schema")) text = json_schema();
   else if (options.flag("help_markdown")) text = markdown();
   else return false;
-  if (launcher_rank() == 0) std::fputs(text.c_str(), stdout);
+  if (launcher_environment().rank == 0) std::fputs(text.c_str(), stdout);
   return true;
 }
 
@@ -96,7 +96,8 @@ int start_world(const Call& call) {
     WorldOptions options = world_options(call.options());
     if (call.invocation.command == "train" || call.invocation.command == "generate" ||
         call.invocation.command == "eval")
-      options.shared_bytes = shared_bytes(call.options(), launcher_size(), launcher_local_size());
+      options.shared_bytes =
+          shared_bytes(call.options(), launcher_environment().size, launcher_environment().local_size);
     world = bootstrap(options);
   } catch (const Error& error) { return refuse_everywhere(error); }
   log::set_rank(world->rank(), world->size(), world->host());
@@ -110,7 +111,7 @@ int dispatch(const Call& call) {
   for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
     if (command == with_peers) return start_world(call);
   // The rest needs no peers: under a launcher one process does it.
-  if (launcher_rank() != 0) return static_cast<int>(ExitCode::ok);
+  if (launcher_environment().rank != 0) return static_cast<int>(ExitCode::ok);
   log::set_quiet(call.options().flag("quiet"));
   try {
     if (command == "plan") return plan_command(call);
@@ -134,14 +135,14 @@ int dispatch(const Call& call) {
 int run_program(const std::vector<std::string>& arguments, char** environment) {
   const auto started = std::chrono::steady_clock::now();
   ignore_file_size_signal();
-  log::set_rank(launcher_rank(), launcher_size(), "this node");  // until MPI knows better
+  log::set_rank(launcher_environment().rank, launcher_environment().size, "this node");  // until MPI knows better
   Invocation invocation;
   try {
     invocation = parse_command_line(arguments, environment);
     if (answer_question(invocation)) return static_cast<int>(ExitCode::ok);
     if (invocation.command.empty()) {
       if (arguments.empty()) {
-        if (launcher_rank() == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
+        if (launcher_environment().rank == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
         return static_cast<int>(ExitCode::usage);
       }
       throw Error(ExitCode::usage, "no command is given", "command line", "Commands: " + command_names());

@@ -4,15 +4,10 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
+
+#include "runtime/base/hash.hpp"
 
 namespace tessera {
-
-/// 64-bit FNV-1a; for keys and fingerprints, not for security.
-[[nodiscard]] constexpr std::uint64_t hash64(std::string_view text, std::uint64_t seed = 14695981039346656037ull) {
-  for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return seed;
-}
 
 /// Four 32-bit words for (key, counter).
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,

@@ -2,6 +2,7 @@
 #include "runtime/comm/base_communicator.hpp"
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace tessera::comm {
 
@@ -17,15 +18,6 @@ void BaseCommunicator::count_sent(int to, std::size_t bytes) {
   (same_node ? traffic_.within_node : traffic_.across_nodes) += bytes;
 }
 
-static std::uint64_t mix(std::uint64_t hash, const char* text) {  // FNV-1a
-  for (; *text; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3ULL;
-  return (hash ^ 0xff) * 0x100000001b3ULL;
-}
-static std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 29);
-}
-
 BaseCommunicator::Issue::Issue(BaseCommunicator& communicator, const CollectiveLabel& label, std::size_t bytes)
     : communicator_(communicator), exceptions_(std::uncaught_exceptions()) {
   auto& c = communicator_;
@@ -33,9 +25,8 @@ BaseCommunicator::Issue::Issue(BaseCommunicator& communicator, const CollectiveL
   c.record_->write(label, bytes);
   c.waiting_.operation = label.operation;
   c.progress();
-  std::uint64_t hash = mix(mix(0xcbf29ce484222325ULL, label.operation), label.unit);
-  hash = mix(mix(hash, static_cast<std::uint64_t>(label.micro)), bytes);
-  c.tag_ = mix(hash, ++c.issued_);
+  const std::uint64_t name = hash64(label.unit, hash64(":", hash64(label.operation)));
+  c.tag_ = hash64(++c.issued_, hash64(bytes, hash64(static_cast<std::uint64_t>(label.micro), name)));
 }
 
 BaseCommunicator::Issue::~Issue() {

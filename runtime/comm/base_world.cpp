@@ -51,15 +51,15 @@ std::unique_ptr<Communicator> BaseWorld::host_communicator(CommunicatorInfo plac
   const NodeMembers run = place.node_members[node];
   const bool shares =
       topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
-  const bool run_and_agree = shares && (place.node_members.size() < place.members.size() || place.members.size() == 1);
-  const bool levels = run_and_agree && place.node_members.size() > 1;
+  const bool on_node = shares && (place.node_members.size() < place.members.size() || place.members.size() == 1);
+  const bool levels = on_node && place.node_members.size() > 1;
   barrier();  // under the watchdog, which splits are not
   // Every rank takes part in both splits, whatever its own group needs.
-  const bool wired = (!run_and_agree && place.members.size() > 1) || (levels && run.first == place.rank);
+  const bool wired = (!on_node && place.members.size() > 1) || (levels && run.first == place.rank);
   auto endpoint = split_endpoint(wired ? place.members.front() : -1, levels ? static_cast<int>(node) : place.rank);
-  auto shelf = split_shared_memory(run_and_agree ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
+  auto shelf = split_shared_memory(on_node ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
   if (levels) return two_level_communicator(std::move(place), std::move(shelf), std::move(endpoint));
-  if (!run_and_agree) return message_communicator(std::move(place), std::move(endpoint));
+  if (!on_node) return message_communicator(std::move(place), std::move(endpoint));
   return node_communicator(std::move(place), std::move(shelf), in_place ? Sharing::in_place : Sharing::copies);
 }
 

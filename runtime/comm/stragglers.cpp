@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/base/at.hpp"
 #include "runtime/comm/watchdog.hpp"
 
 namespace tessera::comm {
@@ -43,7 +44,6 @@ class StragglerDiagnosis {
     std::int64_t step = 0;           // of who waits
     const RecordCopy* last = nullptr;
   };
-  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
   const RecordCopy* find(int rank, int index) const {
     const auto& status = statuses_[at(rank)];

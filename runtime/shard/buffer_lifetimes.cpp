@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/at.hpp"
 
 namespace tessera::shard {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/at.hpp"
 #include "runtime/shard/buffer_lifetimes.hpp"
 #include "runtime/shard/slot_classes.hpp"
 

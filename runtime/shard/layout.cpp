@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/at.hpp"
 
 namespace tessera::shard {
 namespace {

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -97,10 +98,8 @@ std::string text(const Schedule& schedule) {
 }
 
 std::uint64_t collective_hash(const Schedule& schedule) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a, 64 bits
-  const auto mix = [&hash](std::uint64_t word) {
-    for (int b = 0; b < 8; ++b) hash = (hash ^ ((word >> (8 * b)) & 0xff)) * 0x100000001b3ULL;
-  };
+  std::uint64_t hash = fnv_offset_basis;
+  const auto mix = [&hash](std::uint64_t value) { hash = hash64(value, hash); };
   for (const Instruction& in : schedule.list) {
     if (in.op != Op::gather && in.op != Op::reduce && in.op != Op::norm) continue;
     mix(static_cast<std::uint64_t>(in.op));

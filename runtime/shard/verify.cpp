@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/at.hpp"
 #include "runtime/shard/happens_before.hpp"
 #include "runtime/shard/verify_form.hpp"
 

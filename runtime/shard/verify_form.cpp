@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
-#include "runtime/shard/at.hpp"
+#include "runtime/base/at.hpp"
 
 namespace tessera::shard {
 namespace {

@@ -255,11 +255,6 @@ double milliseconds(void* from, void* to) {
   return 1e-3 * static_cast<double>(*static_cast<Mark*>(to)->time - *static_cast<Mark*>(from)->time);
 }
 
-Graph::Graph(StreamView, void (*)(void*), void*) { TESSERA_ASSERT(false, "graphs are not simulated"); }
-Graph::~Graph() = default;
-Graph& Graph::operator=(Graph&&) noexcept { return *this; }
-void Graph::launch(StreamView) const {}
-
 const Survey& survey() {
   static const Survey found{.devices = {{.index = 0,
                                          .name = "simulated device",

@@ -146,9 +146,9 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
-             human_count(plan.costs.flops_per_step).c_str(),
+             human_flops(plan.costs.flops_per_step).c_str(),
              plan.costs.recompute_flops_per_step > 0
-                 ? strfmt(", and %s to recompute activations", human_count(plan.costs.recompute_flops_per_step).c_str())
+                 ? strfmt(", and %s to recompute activations", human_flops(plan.costs.recompute_flops_per_step).c_str())
                        .c_str()
                  : ""));
   if (plan.spec.device != host_device) print_device(plan);

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <span>
 
 #include "runtime/base/error.hpp"
 
@@ -177,11 +178,22 @@ std::string human_bytes(double bytes) {
   return strfmt(unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
 }
 
-std::string human_count(double count) {
-  static constexpr const char* units[] = {"", "k", "M", "G", "T", "P", "E"};
-  int unit = 0;
-  while (std::abs(count) >= 1000 && unit < 6) count /= 1000, ++unit;
+namespace {
+std::string scaled(double count, std::span<const char* const> units) {
+  std::size_t unit = 0;
+  while (std::abs(count) >= 1000 && unit + 1 < units.size()) count /= 1000, ++unit;
   return strfmt(unit == 0 ? "%.0f%s" : "%.1f%s", count, units[unit]);
+}
+}  // namespace
+
+std::string human_count(double count) {
+  static constexpr const char* units[] = {"", "k", "M", "B", "T"};
+  return scaled(count, units);
+}
+
+std::string human_flops(double flops) {
+  static constexpr const char* units[] = {"", "k", "M", "G", "T", "P", "E"};
+  return scaled(flops, units);
 }
 
 std::string human_time(double seconds) {

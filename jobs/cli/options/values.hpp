@@ -28,9 +28,10 @@ struct StepRange {
 /// "" if `text` is a value of the option; else what was expected ("an integer, at least 1").
 [[nodiscard]] std::string value_error(const OptionSpec& spec, const std::string& text);
 
-/// "16.0 MiB", "3.72 GiB"; "131.1M", "18.2k"; "00:02:31".
+/// "16.0 MiB"; parameters and tokens: "18.2k", "70.6B"; FLOPs: "3.1G", "41.0P"; "00:02:31".
 [[nodiscard]] std::string human_bytes(double bytes);
 [[nodiscard]] std::string human_count(double count);
+[[nodiscard]] std::string human_flops(double flops);
 [[nodiscard]] std::string human_time(double seconds);
 
 }  // namespace tessera::jobs

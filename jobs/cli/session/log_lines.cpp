@@ -116,7 +116,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
                          static_cast<long long>(start.length.total_steps),
                          static_cast<long long>(start.length.steps_per_epoch),
-                         static_cast<long long>(start.length.samples), human_count(flops_of_a_step(start)).c_str()));
+                         static_cast<long long>(start.length.samples), human_flops(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ExternalKey& key : *start.external_keys) {
     if (key.verdict.rfind("ignored", 0) != 0 && shown < 8)

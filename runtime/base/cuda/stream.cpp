@@ -2,8 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <utility>
-
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/cuda/devices.hpp"
 
@@ -58,38 +56,6 @@ double milliseconds(void* from, void* to) {
   float time = 0;
   TESSERA_CUDA(cudaEventElapsedTime(&time, event_of(from), event_of(to)));
   return static_cast<double>(time);
-}
-
-Graph::Graph(StreamView stream, void (*issue)(void* context), void* context) {
-  TESSERA_CUDA(cudaStreamBeginCapture(stream_of(stream.handle), cudaStreamCaptureModeThreadLocal));
-  cudaGraph_t graph = nullptr;
-  try {
-    issue(context);
-  } catch (...) {
-    (void)cudaStreamEndCapture(stream_of(stream.handle), &graph);
-    if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    (void)cudaGetLastError();
-    throw;
-  }
-  TESSERA_CUDA(cudaStreamEndCapture(stream_of(stream.handle), &graph));
-  cudaGraphExec_t exec = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
-  (void)cudaGraphDestroy(graph);
-  TESSERA_CUDA(status);
-  graph_ = exec;
-}
-
-Graph::~Graph() {
-  if (graph_ != nullptr) TESSERA_CUDA_QUIETLY(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_)));
-}
-
-Graph& Graph::operator=(Graph&& other) noexcept {
-  std::swap(graph_, other.graph_);
-  return *this;
-}
-
-void Graph::launch(StreamView stream) const {
-  TESSERA_CUDA(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), stream_of(stream.handle)));
 }
 
 }  // namespace tessera::cuda

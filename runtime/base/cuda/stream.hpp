@@ -1,5 +1,5 @@
 #pragma once
-// CUDA's streams, events and graphs as handles: what stands behind runtime/base/stream.hpp on a device. No queue of its
+// CUDA's streams and events as handles: what stands behind runtime/base/stream.hpp on a device. No queue of its
 // own.
 
 #include <cstdint>
@@ -27,24 +27,5 @@ void synchronize(void* event);
 [[nodiscard]] bool passed(void* event);
 /// Milliseconds between two timed events that have passed.
 [[nodiscard]] double milliseconds(void* from, void* to);
-
-/// Work of one stream, captured once and launched again and again: arena pointers do not change, and what changes from
-/// step to step lies in memory. While capturing, nothing may be allocated, loaded or waited for: run the work once
-/// before.
-class Graph {
- public:
-  Graph() = default;
-  /// What `issue(context)` puts on `stream` (and on streams that join it by events); none of it runs now. Other
-  /// threads may call CUDA meanwhile.
-  Graph(StreamView stream, void (*issue)(void* context), void* context);
-  ~Graph();
-  Graph(Graph&& other) noexcept : graph_(other.graph_) { other.graph_ = nullptr; }
-  Graph& operator=(Graph&& other) noexcept;
-  void launch(StreamView stream) const;
-  explicit operator bool() const { return graph_ != nullptr; }
-
- private:
-  void* graph_ = nullptr;
-};
 
 }  // namespace tessera::cuda

@@ -29,9 +29,6 @@ void release_mpi(int communicator) noexcept;
 /// Free bytes of the file system that shared windows lie on (/dev/shm); all of them if it cannot be asked.
 [[nodiscard]] unsigned long long free_shared_memory();
 
-/// How many ranks the launcher has started, as its environment says; 1 if there is none. Read before MPI_Init.
-[[nodiscard]] int launched_ranks(const char** variable);
-
 }  // namespace tessera::comm
 
 #define TESSERA_MPI(call) ::tessera::comm::check_mpi((call), #call, __FILE__, __LINE__)

@@ -14,6 +14,7 @@
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/comm/base_world.hpp"
+#include "runtime/comm/launcher_environment.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 #include "runtime/comm/mpi/watchdog.hpp"
 #include "runtime/comm/nccl/communicator.hpp"
@@ -286,8 +287,7 @@ void MpiWorld::end(const Error& error) noexcept {
 }  // namespace
 
 std::unique_ptr<World> bootstrap(const WorldOptions& options) {
-  const char* variable = "";
-  const int launched = launched_ranks(&variable);
+  const LauncherEnvironment launcher = launcher_environment();
   int provided = 0, size = 0;
   TESSERA_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
@@ -296,11 +296,11 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
     throw Error(ExitCode::communication, "this MPI does not let threads take turns (MPI_THREAD_SERIALIZED)",
                 "MPI_Init_thread", "Use an MPI built with thread support");
   }
-  if (size == 1 && launched > 1) {
+  if (size == 1 && launcher.size > 1) {
     MPI_Finalize();
     throw Error(
-        ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launched),
-        strfmt("%s=%d", variable, launched),
+        ExitCode::usage, strfmt("%d ranks were started, but this one is alone", launcher.size),
+        strfmt("%s=%d", launcher.size_variable, launcher.size),
         "The launcher belongs to another MPI than the one this program was built with: use that one's mpirun, or srun "
         "--mpi=pmix");
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/reduce.hpp"
+#include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/node/communicator.hpp"
 #include "runtime/comm/sum_to_f32.hpp"
@@ -13,8 +14,6 @@
 namespace tessera::comm {
 
 namespace {
-
-std::size_t of(int i) { return static_cast<std::size_t>(i); }
 
 class TwoLevelCommunicator final : public BaseCommunicator {
  public:
@@ -25,15 +24,15 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         node_members_(place().node_members),
         members_(place().members.size()),
         nodes_(node_members_.size()),
-        local_(of(here().count)),
-        me_(of(group_.rank())),
+        local_(at(here().count)),
+        me_(at(group_.rank())),
         gather_piece_(gather_piece(node_members_)),
         reduce_piece_(reduce_piece(node_members_) / sizeof(float)) {
     parts_.reserve(members_);
     terms_.reserve(members_);
     widest_ = 0;
     for (const auto& run : node_members_) {
-      widest_ = std::max(widest_, of(run.count));
+      widest_ = std::max(widest_, at(run.count));
       equal_levels_ = equal_levels_ && run.level() == node_members_.front().level();
     }
     equal_levels_ = equal_levels_ && std::all_of(node_members_.begin(), node_members_.end(),
@@ -90,13 +89,13 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     for (std::size_t first = 0; first < chunk; first += gather_piece_) {
       const std::size_t piece = std::min(gather_piece_, chunk - first);
       // Scratch: the piece of every member, in member order.
-      std::memcpy(scratch(of(rank()) * piece), mine + first, piece);
+      std::memcpy(scratch(at(rank()) * piece), mine + first, piece);
       barrier();
       if (leaders_) exchange(piece);
       barrier();
       for (std::size_t i = 0; i < members_; ++i) {
         std::byte* to = full + i * chunk + first;
-        if (i != of(rank())) std::memcpy(to, scratch(i * piece), piece);
+        if (i != at(rank())) std::memcpy(to, scratch(i * piece), piece);
         else if (to != mine + first) std::memcpy(to, mine + first, piece);
       }
       count_within((local_ - 1) * piece + (leaders_ ? 0 : (members_ - local_) * piece));
@@ -107,9 +106,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   void exchange(std::size_t piece) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(of(node_members_[from].first) * piece),
-                        of(node_members_[from].count) * piece, tag());
-      leaders_->send(0, static_cast<int>(to), scratch(of(here().first) * piece), local_ * piece, tag());
+      leaders_->receive(0, static_cast<int>(from), scratch(at(node_members_[from].first) * piece),
+                        at(node_members_[from].count) * piece, tag());
+      leaders_->send(0, static_cast<int>(to), scratch(at(here().first) * piece), local_ * piece, tag());
       count_across(local_ * piece);
     }
     finish(*leaders_, 0, *this);
@@ -129,18 +128,18 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         lay_out(full, chunk, first, piece, node_members_[to], out);
         barrier();
         if (here().subtree() && local_ > 1) {
-          add_slice(out, of(node_members_[to].count) * piece);
+          add_slice(out, at(node_members_[to].count) * piece);
           barrier();
         }
         if (leaders_) {
-          const std::size_t sent = of(here().terms() * node_members_[to].count) * piece * sizeof(float);
+          const std::size_t sent = at(here().terms() * node_members_[to].count) * piece * sizeof(float);
           leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * piece),
-                            of(node_members_[from].terms()) * local_ * piece * sizeof(float), tag());
+                            at(node_members_[from].terms()) * local_ * piece * sizeof(float), tag());
           leaders_->send(0, static_cast<int>(to), floats(out), sent, tag());
           count_across(sent);
           finish(*leaders_, 0, *this);
         } else {
-          count_within(of(node_members_[to].count) * piece * sizeof(float));
+          count_within(at(node_members_[to].count) * piece * sizeof(float));
         }
         if (step + 1 == nodes_) lay_out(full, chunk, first, piece, here(), home);
         barrier();
@@ -154,25 +153,25 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   /// This rank's terms for the members of `run`.
   void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& run,
-               std::size_t at) {
-    float* to = floats(at + me_ * of(run.count) * piece);
-    for (std::size_t d = 0; d < of(run.count); ++d)
-      widen(full.from((of(run.first) + d) * chunk + first), to + d * piece, piece);
+               std::size_t offset) {
+    float* to = floats(offset + me_ * at(run.count) * piece);
+    for (std::size_t d = 0; d < at(run.count); ++d)
+      widen(full.from((at(run.first) + d) * chunk + first), to + d * piece, piece);
   }
 
-  /// Sums the local terms at `at`, `count` floats each, into the first of them: each rank of the node a slice.
-  void add_slice(std::size_t at, std::size_t count) {
+  /// Sums the local terms at `offset`, `count` floats each, into the first of them: each rank of the node a slice.
+  void add_slice(std::size_t offset, std::size_t count) {
     const std::size_t begin = count * me_ / local_, end = count * (me_ + 1) / local_;
     parts_.clear();
-    for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(at + i * count + begin));
-    kernels::sum_tree({.parts = parts_, .out = floats(at + begin), .count = end - begin}, host_stream);
+    for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(offset + i * count + begin));
+    kernels::sum_tree({.parts = parts_, .out = floats(offset + begin), .count = end - begin}, host_stream);
   }
 
   /// SourceBuffer from nodes before `node`, my own left out.
   [[nodiscard]] std::size_t received_before(std::size_t other) const {
     std::size_t terms = 0;
     for (std::size_t n = 0; n < other; ++n)
-      if (n != node()) terms += of(node_members_[n].terms());
+      if (n != node()) terms += at(node_members_[n].terms());
     return terms;
   }
 
@@ -194,7 +193,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       } else {
         for (int t = 0; t < node_members_[n].terms(); ++t)
           push({floats(in + (term++ * local_ + me_) * piece), node_members_[n].level()}, piece);
-        if (!leaders_) count_within(of(node_members_[n].terms()) * piece * sizeof(float));
+        if (!leaders_) count_within(at(node_members_[n].terms()) * piece * sizeof(float));
       }
     }
     while (!equal_levels_ && terms_.size() > 1) {  // what is left over, from the smallest subtree to the largest

@@ -1,4 +1,4 @@
-// Stream, Event, Graph, Arena and copies on a device: the order that the host's tests hold, with copies for work.
+// Stream, Event, Arena and copies on a device: the order that the host's tests hold, with copies for work.
 #include <numeric>
 #include <vector>
 
@@ -153,41 +153,6 @@ TEST(CudaEvent, times_what_lies_between) {
   EXPECT_GT(cuda::milliseconds(begin, end), 0.5);
   cuda::destroy_event(begin);
   cuda::destroy_event(end);
-}
-
-TEST(CudaGraph, repeats_what_was_captured_and_runs_nothing_before) {
-  TESSERA_NEEDS_DEVICE();
-  const OnDevice a(4096), b(4096);
-  Stream stream("s", Mode::immediate, test_device(), Priority::normal);
-  struct Work {
-    Stream* stream;
-    std::byte *a, *b;
-  } work{&stream, a.data, b.data};
-  const auto issue = [](void* context) {
-    auto& w = *static_cast<Work*>(context);
-    cuda::fill(w.a, 5, 4096, w.stream->view());
-    cuda::copy(w.b, w.a, 4096, w.stream->view());
-  };
-  const cuda::Graph graph(stream.view(), issue, &work);
-  EXPECT_EQ(first_of(b.data), std::byte{0});
-  for (int round = 0; round < 2; ++round) {
-    cuda::fill_now(test_device(), b.data, 0, 4096);
-    graph.launch(stream.view());
-    stream.synchronize();
-    EXPECT_EQ(first_of(b.data), std::byte{5});
-  }
-}
-
-TEST(CudaGraph, lets_go_of_the_stream_when_the_work_throws) {
-  TESSERA_NEEDS_DEVICE();
-  const OnDevice a(4096);
-  Stream stream("s", Mode::immediate, test_device(), Priority::normal);
-  EXPECT_THROW(cuda::Graph(
-                   stream.view(), [](void*) { throw Error(ExitCode::internal, "no"); }, nullptr),
-               Error);
-  cuda::fill(a.data, 3, 4096, stream.view());
-  stream.synchronize();
-  EXPECT_EQ(first_of(a.data), std::byte{3});
 }
 
 TEST(CudaMemory, is_zero_and_copies_rows) {
