@@ -1,24 +1,9 @@
-// Products of groups on the host: one gemm after the other.
 #include "kernels/grouped_gemm.hpp"
 
 #include "kernels/cuda/ops.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/host/ops.hpp"
 
 namespace tessera::kernels {
-
-namespace {
-
-/// Calls f(group, first row, rows); offsets are the host's.
-template <class F>
-void each_group(const TensorView& offsets, std::int64_t rows, const F& f) {
-  const auto* at = offsets.as<std::int32_t>();
-  const std::int64_t groups = offsets.numel() - 1;
-  TESSERA_ASSERT(at[0] == 0 && at[groups] == rows, "groups of %d rows, %lld expected", at[groups],
-                 static_cast<long long>(rows));
-  for (std::int64_t e = 0; e < groups; ++e) f(e, std::int64_t{at[e]}, std::int64_t{at[e + 1]} - at[e]);
-}
-
-}  // namespace
 
 std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups) {
   const TensorView& first = matrices[0];
@@ -45,14 +30,7 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.a)) return cuda::grouped_gemm(args, stream);
-  each_group(args.offsets, args.a.shape[0], [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    gemm({.a = args.a.rows(first, rows),
-          .b = args.b[e],
-          .c = args.c.rows(first, rows),
-          .trans_b = args.trans_b,
-          .beta = args.add ? 1.0 : 0.0},
-         stream);
-  });
+  host::grouped_gemm(args);
 }
 
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
@@ -63,14 +41,7 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), matrix.str().c_str());
   if constexpr (cuda_built)
     if (is_on_cuda(args.a)) return cuda::grouped_gemm_gradient(args, stream);
-  each_group(args.offsets, args.a.shape[0], [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    gemm({.a = args.a.rows(first, rows),
-          .b = args.b.rows(first, rows),
-          .c = args.c[e],
-          .trans_a = true,
-          .beta = args.add ? 1.0 : 0.0},
-         stream);
-  });
+  host::grouped_gemm_gradient(args);
 }
 
 }  // namespace tessera::kernels

@@ -1,38 +1,11 @@
-// Initialisers: the key of a parameter, ranges that start anywhere, threads.
 #include "kernels/init.hpp"
 
-#include <algorithm>
-
 #include "kernels/cuda/ops.hpp"
-#include "kernels/host/init.hpp"
-#include "kernels/host/parallel.hpp"
+#include "kernels/host/ops.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::kernels {
-
-namespace {
-
-/// Elements [first, first + count), first and count ≥ 0, of the sequence of `key`.
-void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, double std, float* out) {
-  const auto& table = host::init();
-  const auto piece = [&](std::int64_t group, std::int64_t from, std::int64_t to) {  // elements from … to of one group
-    float four[4];
-    table.normal(key, static_cast<std::uint64_t>(group), 1, std, four);
-    std::copy(four + from, four + to, out);
-    out += to - from;
-    count -= to - from;
-  };
-  if (const std::int64_t skip = first % 4; skip != 0 && count > 0)
-    piece(first / 4, skip, std::min<std::int64_t>(4, skip + count));
-  const std::int64_t group = (first + 3) / 4, whole = count / 4;
-  table.normal(key, static_cast<std::uint64_t>(group), whole, std, out);
-  out += 4 * whole;
-  count -= 4 * whole;
-  if (count > 0) piece(group + whole, 0, count);
-}
-
-}  // namespace
 
 void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream) {
@@ -47,12 +20,10 @@ void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, 
   }
   const auto words = philox(seed, hash64(param.name));
   const std::uint64_t key = static_cast<std::uint64_t>(words[1]) << 32 | words[0];
+  const NormalArgs args{.key = key, .first = first, .count = count, .std = param.init.std, .out = out};
   if constexpr (cuda_built)
-    if (is_on_cuda(stream))
-      return cuda::normals({.key = key, .first = first, .count = count, .std = param.init.std, .out = out}, stream);
-  host::parallel_ranges(count, 4096, [&](std::int64_t begin, std::int64_t end) {
-    normal_range(key, first + begin, end - begin, param.init.std, out + begin);
-  });
+    if (is_on_cuda(stream)) return cuda::normals(args, stream);
+  host::normals(args);
 }
 
 }  // namespace tessera::kernels

@@ -1,64 +1,16 @@
-// Mixture of experts: shapes, threads, dispatch. Threads split tokens, rows or experts; every sum
-// is taken by one of them, in order.
 #include "kernels/moe.hpp"
 
-#include <algorithm>
-
 #include "kernels/cuda/ops.hpp"
-#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/moe.hpp"
-#include "kernels/host/parallel.hpp"
+#include "kernels/host/ops.hpp"
 
 namespace tessera::kernels {
-
 namespace {
-
-constexpr std::int64_t grain = 16;           // tokens, rows
-constexpr std::int64_t most_experts = 4096;  // of a row on the stack
-
-/// The K largest of p, descending, the lowest index among equals.
-template <class T>
-void choose(const T* p, std::int64_t experts, std::int64_t k, std::int32_t* chosen) {
-  for (std::int64_t i = 0; i < k; ++i) {
-    std::int64_t best = -1;
-    for (std::int64_t e = 0; e < experts; ++e) {
-      if (std::find(chosen, chosen + i, static_cast<std::int32_t>(e)) != chosen + i) continue;
-      if (best < 0 || p[e] > p[best]) best = e;
-    }
-    chosen[i] = static_cast<std::int32_t>(best);
-  }
-}
-
-template <class T>
-void weigh_choice(const T* p, const std::int32_t* chosen, std::int64_t k, bool normalise, T* weights) {
-  T sum = 0;
-  for (std::int64_t i = 0; i < k; ++i) sum += weights[i] = p[chosen[i]];
-  if (!normalise) return;
-  for (std::int64_t i = 0; i < k; ++i) weights[i] /= sum;
-}
-
-template <class T>
-void statistics(const RouteArgs& args) {
-  const std::int64_t tokens = args.probs.shape[0], experts = args.probs.shape[1], choices = args.experts.numel();
-  double *counts = args.counts.as<double>(), *sums = args.sums.as<double>();
-  std::fill_n(counts, experts, 0.0);
-  const PaddingMap padding = padding_of(args.words);
-  const auto* chosen = args.experts.as<std::int32_t>();
-  for (std::int64_t i = 0; i < choices; ++i) counts[chosen[i]] += padding.has(i / args.experts.shape[1]) ? 0 : 1;
-  const T* p = args.probs.as<T>();
-  host::parallel_ranges(experts, grain, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(sums + begin, sums + end, 0.0);
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      if (padding.has(t)) continue;
-      for (std::int64_t e = begin; e < end; ++e) sums[e] += static_cast<double>(p[t * experts + e]);
-    }
-  });
-}
 
 void check_choice(const TensorView& probs, const TensorView& experts, const TensorView& weights) {
   TESSERA_ASSERT(probs.shape.rank() == 2 && experts.shape.rank() == 2 && experts.shape[0] == probs.shape[0] &&
                      experts.shape[1] <= probs.shape[1] && weights.shape == experts.shape &&
-                     probs.shape[1] <= most_experts,
+                     probs.shape[1] <= host::max_experts,
                  "probabilities %s, choices %s", probs.shape.str().c_str(), experts.shape.str().c_str());
 }
 
@@ -69,23 +21,7 @@ void route(const RouteArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.logits.shape == args.probs.shape);
   if constexpr (cuda_built)
     if (is_on_cuda(args.probs)) return cuda::route(args, stream);
-  const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
-  host::dispatch_float(args.probs.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* logits = args.logits.as<T>();
-    T *probs = args.probs.as<T>(), *weights = args.weights.as<T>();
-    auto* chosen = args.experts.as<std::int32_t>();
-    const auto& kernel = host::moe<T>();
-    host::parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t t = begin; t < end; ++t) {
-        T* const p = probs + t * experts;
-        kernel.softmax(logits + t * experts, p, experts);
-        choose(p, experts, k, chosen + t * k);
-        weigh_choice(p, chosen + t * k, k, args.normalise, weights + t * k);
-      }
-    });
-    if (args.counts) statistics<T>(args);
-  });
+  host::route(args);
 }
 
 void route_backward(const RouteBackwardArgs& args, StreamView stream) {
@@ -93,32 +29,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dweights.shape == args.weights.shape && args.dlogits.shape == args.probs.shape);
   if constexpr (cuda_built)
     if (is_on_cuda(args.probs)) return cuda::route_backward(args, stream);
-  const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
-  const double* balance = args.balance ? args.balance.as<double>() : nullptr;
-  const PaddingMap padding = padding_of(args.words);
-  host::dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using A = Acc<T>;
-    const A *probs = args.probs.as<A>(), *weights = args.weights.as<A>(), *dweights = args.dweights.as<A>();
-    const auto* chosen = args.experts.as<std::int32_t>();
-    T* const dlogits = args.dlogits.as<T>();
-    const auto& kernel = host::moe<T>();
-    host::parallel_ranges(args.probs.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      A dp[most_experts];
-      for (std::int64_t t = begin; t < end; ++t) {
-        if (padding.has(t)) {
-          std::fill_n(dlogits + t * experts, experts, T(0.0F));
-          continue;
-        }
-        const A *p = probs + t * experts, *w = weights + t * k, *dw = dweights + t * k;
-        for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<A>(balance[e]) : A(0);
-        A sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w
-        for (std::int64_t i = 0; i < k; ++i) sum += p[chosen[t * k + i]], mean += dw[i] * w[i];
-        for (std::int64_t i = 0; i < k; ++i) dp[chosen[t * k + i]] += args.normalise ? (dw[i] - mean) / sum : dw[i];
-        kernel.softmax_backward(p, dp, dlogits + t * experts, experts);
-      }
-    });
-  });
+  host::route_backward(args);
 }
 
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {
@@ -126,19 +37,7 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamVi
   TESSERA_ASSERT(dispatch.slots.numel() == slots && dispatch.rows.numel() == slots && count > 0);
   if constexpr (cuda_built)
     if (is_on_cuda(experts)) return cuda::make_dispatch(experts, dispatch, stream);
-  const auto* expert = experts.as<std::int32_t>();
-  auto *slot_of = dispatch.slots.as<std::int32_t>(), *row_of = dispatch.rows.as<std::int32_t>(),
-       *offsets = dispatch.offsets.as<std::int32_t>();
-  std::fill_n(offsets, count + 1, 0);
-  for (std::int64_t i = 0; i < slots; ++i) ++offsets[expert[i] + 1];
-  for (std::int64_t e = 0; e < count; ++e) offsets[e + 1] += offsets[e];
-  for (std::int64_t i = 0; i < slots; ++i) {  // offsets[e] runs through e's rows …
-    const std::int32_t row = offsets[expert[i]]++;
-    row_of[i] = row;
-    slot_of[row] = static_cast<std::int32_t>(i);
-  }
-  for (std::int64_t e = count; e > 0; --e) offsets[e] = offsets[e - 1];  // … and ends where the next begins
-  offsets[0] = 0;
+  host::make_dispatch(experts, dispatch);
 }
 
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
@@ -146,17 +45,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
                  y.shape[0] == dispatch.slots.numel());
   if constexpr (cuda_built)
     if (is_on_cuda(x)) return cuda::gather_rows(x, dispatch, y, stream);
-  const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
-  const auto* slot_of = dispatch.slots.as<std::int32_t>();
-  host::dispatch_dtype(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* from = x.as<T>();
-    T* to = y.as<T>();
-    host::parallel_ranges(y.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        std::copy_n(from + slot_of[row] / k * columns, columns, to + row * columns);
-    });
-  });
+  host::gather_rows(x, dispatch, y);
 }
 
 void combine_rows(const CombineArgs& args, StreamView stream) {
@@ -165,25 +54,7 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
                  (!args.weights || args.weights.numel() == args.x.shape[0]));
   if constexpr (cuda_built)
     if (is_on_cuda(args.x)) return cuda::combine_rows(args, stream);
-  const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
-  const auto* row_of = args.dispatch.rows.as<std::int32_t>();
-  host::dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* x = args.x.as<T>();
-    const Acc<T>* weights = args.weights ? args.weights.as<Acc<T>>() : nullptr;
-    T* y = args.y.as<T>();
-    const auto& kernel = host::moe<T>();
-    host::parallel_ranges(args.y.shape[0], grain, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t t = first; t < last; ++t)
-        host::with_fp32_accumulator(
-            y + t * columns, columns, args.accumulate ? host::PreviousValues::keep : host::PreviousValues::ignore,
-            [&](std::int64_t begin, std::int64_t end, auto* sums) {
-              for (std::int64_t slot = t * k; slot < (t + 1) * k; ++slot)
-                kernel.scale(x + row_of[slot] * columns + begin, weights ? weights[slot] : Acc<T>(1), sums, end - begin,
-                             args.accumulate || slot > t * k);
-            });
-    });
-  });
+  host::combine_rows(args);
 }
 
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
@@ -192,23 +63,7 @@ void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView
                  args.dweights.numel() == args.a.shape[0]);
   if constexpr (cuda_built)
     if (is_on_cuda(args.a)) return cuda::combine_weights_backward(args, stream);
-  const std::int64_t columns = args.a.shape[1];
-  const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
-  host::dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T *a = args.a.as<T>(), *b = args.b.as<T>();
-    auto* dweights = args.dweights.as<Acc<T>>();
-    const auto* weights = args.weights.as<Acc<T>>();
-    const auto& kernel = host::moe<T>();
-    host::parallel_ranges(args.a.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        T *x = a + row * columns, *y = b + row * columns;
-        dweights[slot_of[row]] = kernel.dot(x, y, columns);
-        kernel.multiply(x, weights[slot_of[row]], columns);
-        kernel.multiply(y, weights[slot_of[row]], columns);
-      }
-    });
-  });
+  host::combine_weights_backward(args);
 }
 
 }  // namespace tessera::kernels

@@ -1,7 +1,7 @@
 #pragma once
 // Which tokens of a packed micro-batch are padding, by its words: one rule for host and device.
 
-#include "kernels/element.hpp"
+#include "kernels/host_device.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 
 namespace tessera::kernels {

@@ -14,7 +14,9 @@ inline constexpr float sum_identity = -0.0F;
 
 /// out[k] = parts[0][k] ⊕ parts[1][k] ⊕ …, by the binary counter: part i is added like a carry,
 /// ((0+1)+(2+3))+((4+5)+…), and what is left over is folded from the smallest subtree to the largest. For a power of
-/// two it is the balanced tree. Runs on the calling thread alone. `out` may be any of the parts. At most 2^20 parts.
+/// two it is the balanced tree. Runs on the calling thread alone. `out` may be any of the parts. At most max_sum_parts
+/// parts.
+inline constexpr std::size_t max_sum_parts = std::size_t{1} << 20;
 struct SumTreeArgs {
   std::span<const float* const> parts;
   float* out = nullptr;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/element.hpp"
+#include "kernels/host_device.hpp"
 #include "kernels/step.hpp"
 
 namespace tessera::kernels {

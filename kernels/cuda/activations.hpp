@@ -2,7 +2,7 @@
 // What activations compute of one number, in fp32: host and device. The same forms as host/isa/gelu.cpp and swiglu.cpp;
 // exp is the platform's, so against the host they agree to a tolerance, not to the bit.
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 
 #if !defined(__CUDACC__)
 #include <cmath>

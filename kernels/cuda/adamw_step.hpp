@@ -3,7 +3,7 @@
 // elements a block of the one launch over a shard takes.
 
 #include "kernels/adamw.hpp"
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 
 namespace tessera::kernels::cuda {
 

@@ -3,7 +3,7 @@
 // warp. Host and device, so that the maps are tested without a device. Tiles are 64 rows of D numbers of two bytes; the
 // product is mma.m16n8k16 (PTX ISA, "Matrix Fragments").
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 
 namespace tessera::kernels::cuda {
 

@@ -2,7 +2,7 @@
 // ExactSum's digits (runtime/base/exact_sum.hpp) where no ExactSum can be: a term as three integers to add, on host and
 // device.
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 #include "runtime/base/exact_sum.hpp"
 
 namespace tessera::kernels::cuda {

@@ -2,7 +2,7 @@
 // What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu
 // files.
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 #include "runtime/base/cuda/check.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"

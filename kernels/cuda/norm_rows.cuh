@@ -4,18 +4,11 @@
 
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
+#include "kernels/norm_blocks.hpp"
 
 namespace tessera::kernels::cuda {
 
-inline constexpr std::int64_t norm_blocks = 64;      // of rows in backward, each with its partial sums, as on the host
-inline constexpr std::int64_t norm_least_rows = 16;  // in a block
-inline constexpr std::int64_t warp_channels = 512;   // up to here a warp takes a row, beyond it a block
-
-/// Rows of a block: a function of their number alone.
-inline std::int64_t norm_block_rows(std::int64_t rows) {
-  const std::int64_t height = (rows + norm_blocks - 1) / norm_blocks;
-  return height > norm_least_rows ? height : norm_least_rows;
-}
+inline constexpr std::int64_t warp_channels = 512;  // up to here a warp takes a row, beyond it a block
 
 /// out[c] = Σ over parts in order (from out, where accumulate), rounded once. Part p of column c is parts[p·stride +
 /// c].

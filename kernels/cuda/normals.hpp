@@ -1,7 +1,7 @@
 #pragma once
 // The normal numbers of host/isa/init.cpp for one group of four elements, on host and device: the same bits.
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 
 namespace tessera::kernels::cuda {
 

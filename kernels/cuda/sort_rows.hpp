@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/element.hpp"
+#include "kernels/cuda/element.hpp"
 #include "runtime/base/stream.hpp"
 
 namespace tessera::kernels::cuda {

@@ -7,6 +7,9 @@
 
 namespace tessera::kernels::host {
 
+/// Of a row of probabilities, which backward keeps on the stack.
+inline constexpr std::int64_t max_experts = 4096;
+
 template <class T>
 struct Moe {
   void (*softmax)(const Acc<T>* x, Acc<T>* y, std::int64_t n);  // y may be x

@@ -1,4 +1,4 @@
-// The counter counts: a test that relies on it would pass for ever if it did not.
+// The counter counts, and a watch attributes: a test that relies on them could not fail otherwise.
 #include "alloc_counter.hpp"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "alloc_library.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera {
 namespace {
@@ -41,6 +44,44 @@ TEST(AllocCounter, NothingIsNothing) {
   volatile int x = 0;
   for (int i = 0; i < 1000; ++i) x = x + i;
   EXPECT_EQ(alloc_count(), before);
+}
+
+TEST(AllocWatch, WhatTheExecutableAllocatesIsTesseras) {
+  AllocWatch watch;
+  std::free(kept(std::malloc(100)));
+  EXPECT_EQ(watch.tessera(), 1);
+  std::string text(100, 'x');  // operator new, in libstdc++
+  kept(text.data());
+  EXPECT_EQ(watch.tessera(), 2);
+  std::thread([] { std::free(kept(std::malloc(100))); }).join();
+  EXPECT_GE(watch.tessera(), 4);  // the thread's state, and its block
+  EXPECT_EQ(watch.libraries(), 0);
+  EXPECT_EQ(watch.peak_library_bytes(), 0);
+}
+
+TEST(AllocWatch, WhatATesseraLibraryAllocatesIsTesseras) {
+  AllocWatch watch;
+  const Error error(ExitCode::usage, "one", "two");
+  EXPECT_GE(watch.tessera(), 1);
+  EXPECT_EQ(watch.libraries(), 0);
+}
+
+TEST(AllocWatch, WhatAnotherLibraryAllocatesIsThatLibrarys) {
+  AllocWatch watch;
+  void* const block = kept(library_allocate(1000));
+  EXPECT_EQ(watch.tessera(), 0);
+  EXPECT_EQ(watch.libraries(), 1);
+  EXPECT_EQ(watch.library_bytes(), 1000);
+  std::free(block);
+  EXPECT_EQ(watch.library_bytes(), 0);
+  EXPECT_EQ(watch.peak_library_bytes(), 1000);
+}
+
+TEST(AllocWatch, WhatALibraryCallsBackIsTesseras) {
+  AllocWatch watch;
+  library_call([] { std::free(kept(std::malloc(100))); });
+  EXPECT_EQ(watch.tessera(), 1);
+  EXPECT_EQ(watch.libraries(), 0);
 }
 
 TEST(AllocCounter, OtherThreadsCountForTheProcessOnly) {

@@ -18,7 +18,7 @@
 #include "kernels/gelu.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grouped_gemm.hpp"
-#include "kernels/host/init.hpp"
+#include "kernels/host/ops.hpp"
 #include "kernels/layer_norm.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
@@ -38,12 +38,34 @@ void require(const void* data, std::size_t bytes) {
                  "%zu bytes of host memory for a device's kernel", bytes);
 }
 
-/// The view as the host's kernel is to have it.
+/// Checks that a member of the arguments lies on the device, and turns it into what the host's kernel takes.
 void take(TensorView& view) {
   if (!view) return;
-  TESSERA_ASSERT(view.device.kind == Device::Kind::cuda, "a view of the host's among a device's");
+  TESSERA_ASSERT(view.device.kind == Device::Kind::cuda, "a view of host memory among a device's");
   require(view.data, 1);
   view.device = host_device;
+}
+template <class T>
+void take(T* scalar) {
+  require(scalar, sizeof *scalar);
+}
+void take(AttentionCache& cache) {
+  take(cache.keys);
+  take(cache.values);
+}
+void take(TokenFields& fields) {
+  take(fields.positions);
+  take(fields.targets);
+}
+void take(Dispatch& dispatch) {
+  take(dispatch.slots);
+  take(dispatch.rows);
+  take(dispatch.offsets);
+}
+void take(BalanceArgs& of) {
+  take(of.router);
+  take(of.words);
+  take(of.loss_scale);
 }
 
 template <class Args, class... Members>
@@ -51,40 +73,20 @@ Args taken(Args args, Members... members) {
   (take(args.*members), ...);
   return args;
 }
+template <class T>
+T taken(T value) {
+  take(value);
+  return value;
+}
 
 }  // namespace
 
-// NAME(args, stream): the op of that name, with these members of its arguments as views.
 #define SIMULATED(name, Args, ...)                                                                       \
   void name(const Args& given, StreamView stream) {                                                      \
     using A = Args;                                                                                      \
     simulated::launch(stream, [args = taken(given, __VA_ARGS__)] { kernels::name(args, host_stream); }); \
   }
-
-SIMULATED(add, AddArgs, &A::x, &A::y)
-SIMULATED(bias_backward, BiasBackwardArgs, &A::dy, &A::dbias)
-SIMULATED(convert, ConvertArgs, &A::from, &A::to)
-SIMULATED(gelu_forward, GeluForwardArgs, &A::x, &A::y)
-SIMULATED(gelu_backward, GeluBackwardArgs, &A::x, &A::dy, &A::dx)
-SIMULATED(swiglu_forward, SwigluForwardArgs, &A::gate, &A::up, &A::y)
-SIMULATED(swiglu_backward, SwigluBackwardArgs, &A::gate, &A::up, &A::dy, &A::dgate, &A::dup)
-SIMULATED(rope_table, RopeTableArgs, &A::positions, &A::table)
-SIMULATED(rope, RopeArgs, &A::x, &A::table, &A::positions)
-SIMULATED(embedding_forward, EmbeddingForwardArgs, &A::ids, &A::tokens_table, &A::positions_table, &A::positions, &A::y)
-SIMULATED(embedding_backward, EmbeddingBackwardArgs, &A::ids, &A::dy, &A::dtokens_table, &A::dpositions_table,
-          &A::positions, &A::workspace)
-SIMULATED(rms_norm_forward, RmsNormForwardArgs, &A::x, &A::weight, &A::y, &A::rstd)
-SIMULATED(rms_norm_apply, RmsNormApplyArgs, &A::x, &A::weight, &A::rstd, &A::y)
-SIMULATED(rms_norm_backward, RmsNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::rstd, &A::dx, &A::dweight,
-          &A::workspace)
-SIMULATED(layer_norm_forward, LayerNormForwardArgs, &A::x, &A::weight, &A::bias, &A::y, &A::mean, &A::rstd)
-SIMULATED(layer_norm_apply, LayerNormApplyArgs, &A::x, &A::weight, &A::bias, &A::mean, &A::rstd, &A::y)
-SIMULATED(layer_norm_backward, LayerNormBackwardArgs, &A::dy, &A::x, &A::weight, &A::mean, &A::rstd, &A::dx,
-          &A::dweight, &A::dbias, &A::workspace)
-SIMULATED(attention_forward, AttentionForwardArgs, &A::qkv, &A::out, &A::lse, &A::workspace, &A::positions)
-SIMULATED(attention_backward, AttentionBackwardArgs, &A::dout, &A::qkv, &A::out, &A::lse, &A::dqkv, &A::workspace,
-          &A::positions)
-
+TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
 
 /// What kernels/cuda/gemm.cpp has of one device.
@@ -166,74 +168,15 @@ void adamw(const AdamWArgs& given, StreamView stream) {
   });
 }
 
-void linear_cross_entropy(const LinearCrossEntropyArgs& given, StreamView stream) {
-  using A = LinearCrossEntropyArgs;
-  require(given.sums, sizeof *given.sums);
-  require(given.loss_scale, sizeof *given.loss_scale);
-  simulated::launch(stream, [args = taken(given, &A::x, &A::weight, &A::targets, &A::workspace, &A::dx, &A::dweight)] {
-    kernels::linear_cross_entropy(args, host_stream);
-  });
-}
-
-void cache_append(const CacheAppendArgs& given, StreamView stream) {
-  CacheAppendArgs args = taken(given, &CacheAppendArgs::qkv, &CacheAppendArgs::positions);
-  args.cache = taken(args.cache, &AttentionCache::keys, &AttentionCache::values);
-  simulated::launch(stream, [args] { kernels::cache_append(args, host_stream); });
-}
-
-void cached_attention(const CachedAttentionArgs& given, StreamView stream) {
-  using A = CachedAttentionArgs;
-  CachedAttentionArgs args = taken(given, &A::qkv, &A::positions, &A::out, &A::workspace);
-  args.cache = taken(args.cache, &AttentionCache::keys, &AttentionCache::values);
-  simulated::launch(stream, [args] { kernels::cached_attention(args, host_stream); });
-}
-
-static TokenFields taken_words(const TokenFields& words) {
-  return taken(words, &TokenFields::positions, &TokenFields::targets);
-}
-static Dispatch taken_dispatch(const Dispatch& dispatch) {
-  return taken(dispatch, &Dispatch::slots, &Dispatch::rows, &Dispatch::offsets);
-}
-
-void route(const RouteArgs& given, StreamView stream) {
-  using A = RouteArgs;
-  RouteArgs args = taken(given, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums);
-  args.words = taken_words(given.words);
-  simulated::launch(stream, [args] { kernels::route(args, host_stream); });
-}
-
-void route_backward(const RouteBackwardArgs& given, StreamView stream) {
-  using A = RouteBackwardArgs;
-  RouteBackwardArgs args = taken(given, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::dlogits);
-  args.words = taken_words(given.words);
-  simulated::launch(stream, [args] { kernels::route_backward(args, host_stream); });
-}
-
-void make_dispatch(const TensorView& given, const Dispatch& dispatch, StreamView stream) {
-  TensorView experts = given;
-  take(experts);
+void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {
   simulated::launch(stream,
-                    [experts, to = taken_dispatch(dispatch)] { kernels::make_dispatch(experts, to, host_stream); });
+                    [from = taken(experts), to = taken(dispatch)] { kernels::make_dispatch(from, to, host_stream); });
 }
 
-void gather_rows(const TensorView& from, const Dispatch& dispatch, const TensorView& to, StreamView stream) {
-  TensorView x = from, y = to;
-  take(x);
-  take(y);
-  simulated::launch(stream, [x, y, by = taken_dispatch(dispatch)] { kernels::gather_rows(x, by, y, host_stream); });
-}
-
-void combine_rows(const CombineArgs& given, StreamView stream) {
-  CombineArgs args = taken(given, &CombineArgs::x, &CombineArgs::weights, &CombineArgs::y);
-  args.dispatch = taken_dispatch(given.dispatch);
-  simulated::launch(stream, [args] { kernels::combine_rows(args, host_stream); });
-}
-
-void combine_weights_backward(const CombineWeightsBackwardArgs& given, StreamView stream) {
-  using A = CombineWeightsBackwardArgs;
-  CombineWeightsBackwardArgs args = taken(given, &A::a, &A::b, &A::weights, &A::dweights);
-  args.dispatch = taken_dispatch(given.dispatch);
-  simulated::launch(stream, [args] { kernels::combine_weights_backward(args, host_stream); });
+void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
+  simulated::launch(stream, [from = taken(x), by = taken(dispatch), to = taken(y)] {
+    kernels::gather_rows(from, by, to, host_stream);
+  });
 }
 
 /// A device's kernel knows the first matrix and the distance between them.
@@ -268,27 +211,6 @@ void grouped_gemm_gradient(const GroupedGradientArgs& given, StreamView stream) 
   });
 }
 
-static BalanceArgs taken_balance(const BalanceArgs& given) {
-  require(given.loss_scale, sizeof *given.loss_scale);
-  BalanceArgs args = taken(given, &BalanceArgs::router);
-  args.words = taken_words(given.words);
-  return args;
-}
-
-void balance_gradient(const BalanceGradientArgs& given, StreamView stream) {
-  BalanceGradientArgs args = taken(given, &BalanceGradientArgs::out);
-  args.of = taken_balance(given.of);
-  simulated::launch(stream, [args] { kernels::balance_gradient(args, host_stream); });
-}
-
-void add_balance_losses(const BalanceSumsArgs& given, StreamView stream) {
-  require(given.gradient_scale, sizeof *given.gradient_scale);
-  require(given.sums, sizeof *given.sums);
-  BalanceSumsArgs args = given;
-  args.of = taken_balance(given.of);
-  simulated::launch(stream, [args] { kernels::add_balance_losses(args, host_stream); });
-}
-
 void sum_tree(const SumTreeArgs& args, StreamView stream) {
   std::vector<const float*> parts(args.parts.begin(), args.parts.end());
   simulated::launch(stream, [parts, out = args.out, count = args.count] {
@@ -316,25 +238,9 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, Stre
   simulated::launch(stream,
                     [=] { kernels::sum_of_squares(x, count, *reinterpret_cast<ExactSum*>(words), host_stream); });
 }
-void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
-  for (const std::int64_t* words : {args.unit, args.all}) require(words, ExactSum::num_words * sizeof(std::int64_t));
-  require(args.flag, sizeof(std::int64_t));
-  simulated::launch(stream, [args] { kernels::accumulate_norm(args, host_stream); });
-}
-void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {
-  for (const std::int64_t* words : {args.norm2, args.loss}) require(words, ExactSum::num_words * sizeof(std::int64_t));
-  require(args.step, sizeof *args.step);
-  simulated::launch(stream, [args] { kernels::clip_and_skip(args, host_stream); });
-}
 void normals(const NormalArgs& args, StreamView stream) {
   require(args.out, static_cast<std::size_t>(args.count) * sizeof(float));
-  simulated::launch(stream, [args] {
-    for (std::int64_t i = 0; i < args.count; ++i) {
-      float four[4];
-      host::init().normal(args.key, static_cast<std::uint64_t>((args.first + i) / 4), 1, args.std, four);
-      args.out[i] = four[(args.first + i) % 4];
-    }
-  });
+  simulated::launch(stream, [args] { host::normals(args); });
 }
 
 std::size_t embedding_backward_workspace(std::int64_t rows) { return sort_workspace(rows); }

@@ -14,6 +14,3 @@ void check_quietly(int status, const char* call, const char* file, int line) noe
 
 #define TESSERA_CUDA(call) ::tessera::cuda::check(static_cast<int>(call), #call, __FILE__, __LINE__)
 #define TESSERA_CUDA_QUIETLY(call) ::tessera::cuda::check_quietly(static_cast<int>(call), #call, __FILE__, __LINE__)
-/// Behind every launch.
-#define TESSERA_CUDA_LAUNCHED() \
-  ::tessera::cuda::check(static_cast<int>(cudaGetLastError()), "launch", __FILE__, __LINE__)

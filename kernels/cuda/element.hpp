@@ -4,14 +4,9 @@
 
 #include <cstdint>
 
+#include "kernels/host_device.hpp"
 #include "runtime/base/dtype.hpp"
 #include "runtime/base/half.hpp"
-
-#if defined(__CUDACC__)
-#define TESSERA_HD __host__ __device__ __forceinline__
-#else
-#define TESSERA_HD inline
-#endif
 
 namespace tessera::kernels::cuda {
 

@@ -1,0 +1,72 @@
+// Cached attention: threads split (row, token, kv head).
+#include "kernels/attention_cache.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/attention_cache.hpp"
+#include "kernels/host/ops.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int64_t tokens) {
+  return positions ? positions.as<std::int32_t>()[row] : row % tokens;
+}
+
+}  // namespace
+
+void cache_append(const CacheAppendArgs& args) {
+  const AttentionShape& s = args.shape;
+  const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* qkv = args.qkv.as<T>();
+    T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
+    parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::int64_t b = row / s.tokens, position = position_of(args.positions, row, s.tokens);
+        TESSERA_ASSERT(position >= 0 && position < room, "position %lld of %lld", static_cast<long long>(position),
+                       static_cast<long long>(room));
+        const T* k = qkv + row * width + s.heads * d;
+        for (std::int64_t h = 0; h < s.kv_heads; ++h) {
+          const std::int64_t to = ((b * s.kv_heads + h) * room + position) * d;
+          std::copy_n(k + h * d, d, keys + to);
+          std::copy_n(k + (s.kv_heads + h) * d, d, values + to);
+        }
+      }
+    });
+  });
+}
+
+void cached_attention(const CachedAttentionArgs& args) {
+  const AttentionShape& s = args.shape;
+  const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
+  TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
+  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
+    const std::int64_t parts = std::min<std::int64_t>(tasks, threads());
+    parallel_parts(parts, [&](std::int64_t part) {
+      auto* scratch = static_cast<Acc<T>*>(args.workspace.data) + part * cached_attention_scratch(group, d, sizeof(T));
+      for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
+        const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
+        const std::int64_t position = position_of(args.positions, row, s.tokens);
+        TESSERA_ASSERT(position >= 0 && position < room, "position %lld of %lld", static_cast<long long>(position),
+                       static_cast<long long>(room));
+        const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * room * d;
+        cached_attention<T>().run({.q = args.qkv.as<T>() + row * width + h * group * d,
+                                   .keys = args.cache.keys.as<T>() + cached,
+                                   .values = args.cache.values.as<T>() + cached,
+                                   .group = group,
+                                   .head_dim = d,
+                                   .count = position + 1,
+                                   .scale = static_cast<Acc<T>>(args.scale),
+                                   .out = args.out.as<T>() + (row * s.heads + h * group) * d,
+                                   .scratch = scratch});
+      }
+    });
+  });
+}
+
+}  // namespace tessera::kernels::host

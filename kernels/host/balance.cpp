@@ -1,0 +1,55 @@
+// The balance loss on the host.
+#include "kernels/balance.hpp"
+
+#include "kernels/balance_formulas.hpp"
+#include "kernels/host/ops.hpp"
+
+namespace tessera::kernels {
+
+double balance_loss(const TensorView& router, std::int64_t tokens, int layer) {
+  const RouterTable table = table_of(router);
+  const LayerRange layers = layers_of(layer + 1, table.layers);
+  const double rows = static_cast<double>(tokens) * static_cast<double>(layers.count);
+  double sum = 0;
+  for (std::int64_t e = 0; e < table.experts; ++e) sum += balance_term(table, layers, rows, e);
+  return static_cast<double>(table.experts) * sum;
+}
+
+namespace host {
+namespace {
+
+struct Counted {
+  std::int64_t tokens = 0;  // that choose experts and count
+  double valid = 0;         // that have a target
+};
+
+Counted count(const TokenFields& words) {
+  const PaddingMap padding = padding_of(words);
+  const auto* targets = words.targets.as<std::int32_t>();
+  std::int64_t tokens = words.targets.numel(), valid = 0;
+  for (std::int64_t i = 0; i < words.targets.numel(); ++i) {
+    tokens -= padding.has(i) ? 1 : 0;
+    valid += targets[i] != ignore_index ? 1 : 0;
+  }
+  return {tokens, static_cast<double>(valid)};
+}
+
+}  // namespace
+
+void balance_gradient(const BalanceGradientArgs& args) {
+  const RouterTable table = table_of(args.of.router);
+  const Counted counted = count(args.of.words);
+  const double factor = args.coefficient * (counted.valid * *args.of.loss_scale);
+  const double rows = static_cast<double>(counted.tokens) * static_cast<double>(table.layers);
+  for (std::int64_t e = 0; e < table.experts; ++e) args.out.as<double>()[e] = balance_slope(table, factor, rows, e);
+}
+
+void add_balance_losses(const BalanceSumsArgs& args) {
+  const Counted counted = count(args.of.words);
+  const double weight = counted.valid * *args.of.loss_scale / *args.gradient_scale;
+  for (int i = 0; i <= static_cast<int>(args.of.router.shape[0]); ++i)
+    args.sums[i] += balance_units(balance_loss(args.of.router, counted.tokens, i - 1), weight, args.unit);
+}
+
+}  // namespace host
+}  // namespace tessera::kernels

@@ -1,0 +1,110 @@
+// Embedding. Threads split the rows forward and the columns backward.
+#include "kernels/embedding.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/bias.hpp"
+#include "kernels/host/embedding.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
+#include "kernels/host/ops.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+/// Columns [begin, end) of every row of a (rows, channels) table to zero.
+template <class T>
+void clear_columns(T* table, std::int64_t rows, std::int64_t channels, std::int64_t begin, std::int64_t end) {
+  if (begin == 0 && end == channels) {
+    std::fill_n(table, rows * channels, T(0));
+    return;
+  }
+  for (std::int64_t row = 0; row < rows; ++row) std::fill_n(table + row * channels + begin, end - begin, T(0));
+}
+
+/// dy, and which row of the table each of its rows belongs to: ids[i], or i mod period where ids is null.
+template <class T>
+struct Rows {
+  const T* dy;
+  std::int64_t count, channels;
+  const std::int32_t* ids;
+  std::int64_t period;
+  [[nodiscard]] std::int64_t index(std::int64_t i) const { return ids ? ids[i] : i % period; }
+  /// The next row after i of the same place; count if there is none.
+  [[nodiscard]] std::int64_t next(std::int64_t i) const {
+    return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count);
+  }
+  /// Whether no row before i has the same place.
+  [[nodiscard]] bool first(std::int64_t i) const {
+    return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period;
+  }
+};
+
+/// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded
+/// once: place by place, in float.
+template <class T, class G>
+void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
+  if constexpr (!is_half<G>) {
+    embedding<T>().scatter(rows.ids, rows.period, rows.dy + begin, rows.count, rows.channels, end - begin,
+                           table + begin);
+  } else {
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      if (!rows.first(i)) continue;
+      with_fp32_accumulator(table + rows.index(i) * rows.channels + begin, end - begin, PreviousValues::keep,
+                            [&](std::int64_t from, std::int64_t to, float* sums) {
+                              for (std::int64_t row = i; row < rows.count; row = rows.next(row))
+                                bias<T>().column_sums(rows.dy + row * rows.channels + begin + from, 1, 0, to - from,
+                                                      sums,
+                                                      /*from_out=*/true);
+                            });
+    }
+  }
+}
+
+}  // namespace
+
+void embedding_forward(const EmbeddingForwardArgs& args) {
+  const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
+  const auto* ids = args.ids.as<std::int32_t>();
+  const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
+  dispatch_dtype(args.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* table = args.tokens_table.as<T>();
+    const T* positions = args.positions_table ? args.positions_table.as<T>() : nullptr;
+    T* y = args.y.as<T>();
+    const auto& kernels = embedding<T>();
+    parallel_ranges(args.ids.numel(), 8, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* token = table + ids[row] * channels;
+        const std::int64_t position = positions_of ? positions_of[row] : row % tokens;
+        if (positions) kernels.sum(token, positions + position * channels, y + row * channels, channels);
+        else std::copy_n(token, channels, y + row * channels);
+      }
+    });
+  });
+}
+
+void embedding_backward(const EmbeddingBackwardArgs& args) {
+  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
+  const TensorView& dpositions = args.dpositions_table;
+  const auto* ids = args.ids.as<std::int32_t>();
+  const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
+  dispatch_dtype(args.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
+        by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
+    const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
+      dispatch_gradient_dtype<T>(view.dtype, [&](auto zero_gradient) {
+        using G = decltype(zero_gradient);
+        parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
+          if (!accumulate) clear_columns(view.as<G>(), view.shape[0], channels, begin, end);
+          add_rows(from, view.as<G>(), begin, end);
+        });
+      });
+    };
+    add_to(args.dtokens_table, by_id, args.accumulate_tokens);
+    if (dpositions) add_to(dpositions, by_position, args.accumulate_positions);
+  });
+}
+
+}  // namespace tessera::kernels::host

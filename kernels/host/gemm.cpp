@@ -1,0 +1,182 @@
+// GEMM over this rank's threads: one tile of C per thread, each by CBLAS alone (16-bit floats: by host/half_gemm). The
+// bias is written to C before the product is added, so that it costs no pass of its own. A few rows times a large
+// matrix do without CBLAS, which would copy the matrix.
+#include "kernels/gemm.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/blas.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
+#include "kernels/host/half_gemm.hpp"
+#include "kernels/host/ops.hpp"
+#include "kernels/host/parallel.hpp"
+#include "kernels/host/skinny_gemm.hpp"
+#include "runtime/base/transfer.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+/// C as a grid of tiles; a function of the shape and the number of threads alone.
+struct Grid {
+  std::int64_t rows = 1, columns = 1;  // tiles
+  std::int64_t height = 0, width = 0;  // of a tile; the last of each may be smaller
+};
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+constexpr double least_flops = 1 << 20;  // of a call that is worth a second thread
+constexpr std::int64_t quantum = 32;     // tiles are multiples: a whole number of any BLAS' register blocks
+
+/// Cuts C into threads tiles as square as can be: every tile reads its rows of A and its columns of B.
+Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
+  Grid grid{1, 1, m, n};
+  const std::int64_t team = threads();
+  if (team == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops)
+    return grid;
+  double best = -1;
+  for (std::int64_t rows = 1; rows <= team; ++rows) {
+    if (team % rows != 0) continue;
+    const std::int64_t height = round_up((m + rows - 1) / rows, quantum), columns = team / rows;
+    const std::int64_t width = round_up((n + columns - 1) / columns, quantum);
+    // Work of the largest tile first, then what it reads.
+    const double h = static_cast<double>(std::min(height, m)), w = static_cast<double>(std::min(width, n));
+    const double cost = h * w + 16 * (h + w);
+    if (best >= 0 && cost >= best) continue;
+    best = cost;
+    grid = {(m + height - 1) / height, (n + width - 1) / width, height, width};
+  }
+  return grid;
+}
+
+template <class T, class G = T>
+struct Operands {
+  const T *a, *b, *bias;
+  G* c;
+};
+
+/// Lines of C as they are before the product is added: beta·C + bias; beta 0 does not read C.
+template <class T, class A>
+void prefill(A beta, const T* bias, std::int64_t n, A* line) {
+  if (beta == A(0) && bias != nullptr) std::copy_n(bias, n, line);
+  else if (beta == A(0)) std::fill_n(line, n, A(0));
+  else if (bias != nullptr)
+    for (std::int64_t j = 0; j < n; ++j) line[j] = beta * line[j] + static_cast<A>(bias[j]);
+  else if (beta != A(1))
+    for (std::int64_t j = 0; j < n; ++j) line[j] *= beta;
+}
+
+template <class T, class G>
+void run_tile(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of, const Grid& grid,
+              std::int64_t tile) {
+  const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
+  GemmShape shape = whole;
+  shape.m = std::min(grid.height, whole.m - row);
+  shape.n = std::min(grid.width, whole.n - column);
+  const T* a = of.a + (whole.trans_a ? row : row * whole.lda);
+  const T* b = of.b + (whole.trans_b ? column * whole.ldb : column);
+  G* c = of.c + row * whole.ldc + column;
+  if constexpr (is_half<T>) {
+    half_gemm_serial<T, G>({.shape = shape,
+                            .a = a,
+                            .b = b,
+                            .bias = of.bias ? of.bias + column : nullptr,
+                            .c = c,
+                            .alpha = static_cast<float>(args.alpha),
+                            .beta = static_cast<float>(args.beta)});
+  } else {
+    T beta = static_cast<T>(args.beta);
+    if (of.bias) {
+      for (std::int64_t i = 0; i < shape.m; ++i) prefill(beta, of.bias + column, shape.n, c + i * whole.ldc);
+      beta = 1;
+    }
+    gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
+  }
+}
+
+constexpr std::int64_t least_matrix = 1 << 14;  // elements of B that make the difference
+
+/// Few rows, and a matrix worth reading where it lies.
+bool is_skinny(const GemmArgs& args, const GemmShape& shape) {
+  return shape.m <= max_skinny_rows && !shape.trans_a && args.alpha == 1 && shape.n * shape.k >= least_matrix;
+}
+
+template <class T>
+void run_skinny(const GemmArgs& args, const GemmShape& whole, const Operands<T>& of) {
+  parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = 0; i < whole.m; ++i)
+      prefill(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first,
+              of.c + i * whole.ldc + first);
+    const SkinnyGemmArgs<T> product{of.a, of.b, of.c, whole.m, whole.k, whole.lda, whole.ldb, whole.ldc, first, last};
+    (whole.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(product);
+  });
+}
+
+/// The same for halves: sums of some columns on the stack, rounded at the end.
+template <class T, class G>
+void run_skinny_16bit(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of) {
+  constexpr std::int64_t stretch = 512;
+  const auto beta = static_cast<float>(args.beta);
+  parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    alignas(64) float sums[max_skinny_rows * stretch];
+    for (std::int64_t j = first; j < last; j += stretch) {
+      const std::int64_t n = std::min(stretch, last - j);
+      for (std::int64_t i = 0; i < whole.m; ++i) {
+        const G* const old = of.c + i * whole.ldc + j;
+        if (args.beta != 0) std::copy_n(old, n, sums + i * stretch);
+        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * stretch);
+      }
+      const T* const b = of.b + (whole.trans_b ? j * whole.ldb : j);
+      const SkinnyGemmArgs<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, stretch, 0, n};
+      (whole.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(product);
+      for (std::int64_t i = 0; i < whole.m; ++i) {
+        G* const out = of.c + i * whole.ldc + j;
+        if constexpr (is_half<G>) convert().narrow(sums + i * stretch, out, n);
+        else std::copy_n(sums + i * stretch, n, out);
+      }
+    }
+  });
+}
+
+std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) { return asked > 0 ? asked : matrix.shape[1]; }
+
+/// CBLAS adds to C alone.
+void copy_addend(const GemmArgs& args) {
+  const std::size_t element = size_of(args.c.dtype);
+  const std::size_t pitch = static_cast<std::size_t>(row_stride(args.c, args.stride_c)) * element;
+  copy_rows({.to = args.c.data,
+             .to_pitch = pitch,
+             .from = args.addend.data,
+             .from_pitch = pitch,
+             .width = static_cast<std::size_t>(args.c.shape[1]) * element,
+             .rows = static_cast<std::size_t>(args.c.shape[0])},
+            host_stream);
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args) {
+  if (args.addend) copy_addend(args);
+  const GemmShape whole{.m = args.c.shape[0],
+                        .n = args.c.shape[1],
+                        .k = args.a.shape[args.trans_a ? 0 : 1],
+                        .trans_a = args.trans_a,
+                        .trans_b = args.trans_b,
+                        .lda = row_stride(args.a, args.stride_a),
+                        .ldb = row_stride(args.b, args.stride_b),
+                        .ldc = row_stride(args.c, args.stride_c)};
+  dispatch_dtype(args.a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_gradient_dtype<T>(args.c.dtype, [&](auto zero_c) {
+      using G = decltype(zero_c);
+      const Operands<T, G> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<G>()};
+      if (is_skinny(args, whole)) {
+        if constexpr (is_half<T>) return run_skinny_16bit<T, G>(args, whole, of);
+        else return run_skinny<T>(args, whole, of);
+      }
+      const Grid grid = cut(whole.m, whole.n, whole.k);
+      parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T, G>(args, whole, of, grid, tile); });
+    });
+  });
+}
+
+}  // namespace tessera::kernels::host

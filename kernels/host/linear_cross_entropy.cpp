@@ -1,0 +1,248 @@
+// linear_cross_entropy: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits
+// (gemm) and sweeps it while it is in cache: maximum, target, exponentials relative to the chunk's own maximum, their
+// sum. Pass 2 turns those exponentials into the gradient by one multiplication per number and hands it to the two
+// gradient products at once.
+
+#include "kernels/linear_cross_entropy.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/gemm.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
+#include "kernels/host/linear_cross_entropy.hpp"
+#include "kernels/host/ops.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+constexpr std::int64_t alignment = 64;
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// How (N, V) is cut: a function of N, V and the element's size alone.
+struct Cut {
+  std::int64_t rows, chunk, chunks;  // rows of a block, columns of a chunk (the last may have fewer), chunks
+
+  Cut(std::int64_t n, std::int64_t vocab, std::size_t element) {
+    constexpr std::int64_t budget = std::int64_t{64} << 20, most_rows = 1024, least_rows = 16, wanted_chunk = 2048;
+    const std::int64_t fit = budget / std::max<std::int64_t>(1, vocab * static_cast<std::int64_t>(element));
+    const std::int64_t limit = std::clamp(fit / 16 * 16, least_rows, most_rows);
+    const std::int64_t blocks = std::max<std::int64_t>(1, (n + limit - 1) / limit);
+    rows = std::min(std::max<std::int64_t>(n, 1), round_up((n + blocks - 1) / blocks, 16));
+    const std::int64_t parts = (vocab + wanted_chunk - 1) / wanted_chunk;
+    chunk = parts == 1 ? vocab : round_up((vocab + parts - 1) / parts, 32);
+    chunks = (vocab + chunk - 1) / chunk;
+  }
+};
+
+/// What is kept of each row of a block while its chunks pass.
+struct Row {
+  double max, sum;      // running maximum and Σ exp(logit - max)
+  double target;        // the target's logit
+  double lse;           // once all chunks have passed
+  std::int64_t argmax;  // the lowest index of max
+};
+
+template <class A>
+struct Workspace {
+  A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); of halves in training: (rows, V)
+  A* chunk_max;  // (chunks, rows)
+  Row* rows;     // (rows)
+
+  static std::size_t bytes(const Cut& cut, std::int64_t vocab) {
+    const auto part = [](std::int64_t n, std::size_t element) {
+      return static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
+    };
+    return part(cut.rows * vocab, sizeof(A)) + part(cut.chunks * cut.rows, sizeof(A)) + part(cut.rows, sizeof(Row)) +
+           alignment;
+  }
+  Workspace(const TensorView& view, const Cut& cut, std::int64_t vocab) {
+    auto next = static_cast<std::uintptr_t>(
+        round_up(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), alignment));
+    const auto take = [&](std::int64_t n, std::size_t element) {
+      const auto at = next;
+      next += static_cast<std::uintptr_t>(round_up(n * static_cast<std::int64_t>(element), alignment));
+      return reinterpret_cast<void*>(at);
+    };
+    logits = static_cast<A*>(take(cut.rows * vocab, sizeof(A)));
+    chunk_max = static_cast<A*>(take(cut.chunks * cut.rows, sizeof(A)));
+    rows = static_cast<Row*>(take(cut.rows, sizeof(Row)));
+  }
+};
+
+template <class T>
+class BlockedRun {
+  using A = Acc<T>;
+
+ public:
+  explicit BlockedRun(const LinearCrossEntropyArgs& args)
+      : args_(args),
+        vocab_(args.weight.shape[0]),
+        cut_(args.x.shape[0], vocab_, sizeof(A)),
+        workspace_(args.workspace, cut_, vocab_),
+        targets_(args.targets.as<std::int32_t>()),
+        sweeps_(cross_entropy_row<A>()) {}
+
+  void run() {
+    const std::int64_t n = args_.x.shape[0];
+    for (std::int64_t first = 0; first < n; first += cut_.rows) {
+      first_ = first;
+      count_ = std::min(cut_.rows, n - first);
+      for (std::int64_t r = 0; r < count_; ++r) {
+        workspace_.rows[r] = {
+            .max = -std::numeric_limits<double>::infinity(), .sum = 0, .target = 0, .lse = 0, .argmax = -1};
+      }
+      for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_logits(c);
+      add_sums();
+      if (!args_.dx) continue;
+      for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_gradient(c);
+      if constexpr (is_half<T>) multiply_gradients(rounded_view(), args_.weight, args_.dweight, /*first=*/true);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * cut_.chunk; }
+  [[nodiscard]] std::int64_t width(std::int64_t c) const { return std::min(cut_.chunk, vocab_ - column(c)); }
+  // Without a gradient the exponentials are not needed again: every chunk uses the same memory, and stays in cache.
+  // The gradient of halves is rounded in place, and multiplied when all chunks have passed, so that
+  // dx is rounded once: whole rows.
+  [[nodiscard]] bool whole_rows() const { return is_half<T> && args_.dx; }
+  [[nodiscard]] A* logits(std::int64_t c) const {
+    return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
+  }
+  [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const {
+    return logits(c) + r * (whole_rows() ? vocab_ : width(c));
+  }
+  [[nodiscard]] TensorView logits_view(std::int64_t c) const { return {logits(c), Shape{count_, width(c)}}; }
+  /// (rows, V) of T, each row where its logits were: 2·V apart.
+  [[nodiscard]] TensorView rounded_view() const {
+    return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}};
+  }
+  [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
+
+  void pass_logits(std::int64_t c) const {
+    kernels::gemm({.a = args_.x.rows(first_, count_),
+                   .b = args_.weight.rows(column(c), width(c)),
+                   .c = logits_view(c),
+                   .trans_b = true,
+                   .stride_c = whole_rows() ? vocab_ : 0},
+                  host_stream);
+    parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        if (!ignored(r)) observe(c, r);
+      }
+    });
+  }
+
+  void observe(std::int64_t c, std::int64_t r) const {
+    Row& row = workspace_.rows[r];
+    A* const x = line(c, r);
+    const std::int64_t target = targets_[first_ + r] - column(c);
+    if (target >= 0 && target < width(c)) row.target = static_cast<double>(x[target]);
+    const A chunk_max = sweeps_.largest(x, width(c));
+    workspace_.chunk_max[c * cut_.rows + r] = chunk_max;
+    const auto max = static_cast<double>(chunk_max);
+    if (max > row.max) row.argmax = column(c) + sweeps_.find(x, width(c), chunk_max);
+    const double sum = sweeps_.exponentiate(x, width(c), chunk_max);
+    if (max > row.max) {
+      row.sum = row.sum * std::exp(row.max - max) + sum;
+      row.max = max;
+    } else {
+      row.sum += sum * std::exp(max - row.max);
+    }
+  }
+
+  void add_sums() const {
+    for (std::int64_t r = 0; r < count_; ++r) {
+      if (ignored(r)) continue;
+      Row& row = workspace_.rows[r];
+      row.lse = row.max + std::log(row.sum);
+      args_.sums->loss.add(row.lse - row.target);
+      args_.sums->tokens += 1;
+      args_.sums->correct += row.argmax == targets_[first_ + r] ? 1 : 0;
+    }
+  }
+
+  void pass_gradient(std::int64_t c) const {
+    const double scale = *args_.loss_scale;
+    parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        A* const x = line(c, r);
+        if (ignored(r)) {
+          std::fill_n(x, width(c), A(0));
+        } else {
+          const auto chunk_max = static_cast<double>(workspace_.chunk_max[c * cut_.rows + r]);
+          sweeps_.scale(x, width(c), static_cast<A>(std::exp(chunk_max - workspace_.rows[r].lse) * scale));
+          const std::int64_t target = targets_[first_ + r] - column(c);
+          if (target >= 0 && target < width(c)) x[target] -= static_cast<A>(scale);
+        }
+        // Into the front half of the row, which earlier chunks have left.
+        if constexpr (is_half<T>) convert().narrow(x, reinterpret_cast<T*>(line(0, r)) + column(c), width(c));
+      }
+    });
+    if constexpr (is_half<T>) return;
+    const TensorView weight = args_.weight.rows(column(c), width(c));
+    multiply_gradients(logits_view(c), weight, args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{},
+                       c == 0);
+  }
+
+  /// dx and dweight of the block's rows and the columns that `dlogits` has.
+  void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight,
+                          bool first) const {
+    const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
+    kernels::gemm(
+        {.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride},
+        host_stream);
+    if (!dweight) return;
+    kernels::gemm({.a = dlogits,
+                   .b = args_.x.rows(first_, count_),
+                   .c = dweight,
+                   .trans_a = true,
+                   .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0,
+                   .stride_a = stride},
+                  host_stream);
+  }
+
+  const LinearCrossEntropyArgs& args_;
+  std::int64_t vocab_;
+  Cut cut_;
+  Workspace<A> workspace_;
+  const std::int32_t* targets_;
+  const LinearCrossEntropy<A>& sweeps_;
+  std::int64_t first_ = 0, count_ = 0;  // rows of the block in work
+};
+
+/// Of targets in host memory.
+void check_targets(const LinearCrossEntropyArgs& args) {
+  const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
+  const auto* targets = args.targets.as<std::int32_t>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index,
+                   "target %d of vocabulary %lld", targets[i], static_cast<long long>(vocab));
+  }
+}
+
+}  // namespace
+
+std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab, DType dtype) {
+  std::size_t bytes = 0;
+  dispatch_dtype(dtype, [&](auto zero) {
+    using A = Acc<decltype(zero)>;
+    bytes = Workspace<A>::bytes(Cut(rows, vocab, sizeof(A)), vocab);
+  });
+  return bytes;
+}
+
+void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
+  check_targets(args);
+  if (args.x.shape[0] == 0) {  // an empty micro-batch
+    if (args.dweight && !args.accumulate) std::memset(args.dweight.data, 0, args.dweight.nbytes());
+    return;
+  }
+  dispatch_dtype(args.x.dtype, [&](auto zero) { BlockedRun<decltype(zero)>(args).run(); });
+}
+
+}  // namespace tessera::kernels::host

@@ -1,0 +1,69 @@
+// Measured speeds of this rank's threads: GEMM, and reading memory.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "kernels/bandwidth.hpp"
+#include "kernels/gemm.hpp"
+#include "kernels/host/parallel.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+double measure(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  TESSERA_ASSERT(m > 0 && n > 0 && k > 0 && repeats > 0);
+  const auto make = [](std::int64_t count) {
+    auto memory = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i)
+      memory[static_cast<std::size_t>(i)] = T(static_cast<float>(i % 13 - 6) / 8);
+    return memory;
+  };
+  const auto a = make(m * k), b = make(k * n), c = make(m * n);
+  const GemmArgs args{.a = {a.get(), {m, k}}, .b = {b.get(), {k, n}}, .c = {c.get(), {m, n}}};
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    gemm(args, host_stream);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best,
+                    2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double measure_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<float>(m, n, k, repeats);
+}
+double measure_bf16_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int repeats) {
+  return measure<bf16>(m, n, k, repeats);
+}
+
+double measure_read_bandwidth(std::size_t bytes, int repeats) {
+  TESSERA_ASSERT(bytes >= 64 && repeats > 0);
+  const auto words = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
+  const auto memory = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(words));
+  // Each page is first touched by the thread that will read it.
+  host::parallel_ranges(words, 512, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(memory.get() + begin, memory.get() + end, 1);
+  });
+  std::atomic<std::uint64_t> seen{0};
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    host::parallel_ranges(words, 512, [&](std::int64_t begin, std::int64_t end) {
+      std::uint64_t any = 0;
+      for (std::int64_t w = begin; w < end; ++w) any |= memory[static_cast<std::size_t>(w)];
+      seen |= any;
+    });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(words) * sizeof(std::uint64_t) / seconds.count() / 1e9);
+  }
+  TESSERA_ASSERT(seen == 1);  // so that nobody leaves the reading out
+  return best;
+}
+
+}  // namespace tessera::kernels

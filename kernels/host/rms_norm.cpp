@@ -1,0 +1,101 @@
+// RMSNorm over this rank's threads.
+#include "kernels/rms_norm.hpp"
+
+#include <algorithm>
+
+#include "kernels/host/bias.hpp"
+#include "kernels/host/fp32_accumulator.hpp"
+#include "kernels/host/ops.hpp"
+#include "kernels/host/parallel.hpp"
+#include "kernels/host/rms_norm.hpp"
+#include "kernels/norm_blocks.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+struct Extent {
+  std::int64_t rows, groups, channels;
+  Extent(const TensorView& x, const TensorView& weight)
+      : rows(x.shape[0]), groups(x.shape[1] / weight.numel()), channels(weight.numel()) {}
+};
+
+constexpr std::int64_t grain = 8;  // rows
+
+std::int64_t row_stride(const TensorView& x, std::int64_t asked) { return asked > 0 ? asked : x.shape[1]; }
+
+/// Calls f on ranges of rows.
+template <class T, class F>
+void by_ranges(const RmsNormRows<T>& whole, const F& f) {
+  parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    RmsNormRows<T> part = whole;
+    part.x += begin * whole.stride_x;
+    part.y += begin * whole.stride_y;
+    if (part.rstd) part.rstd += begin * whole.groups;
+    part.rows = end - begin;
+    f(part);
+  });
+}
+
+template <class T>
+void backward(const RmsNormBackwardArgs& args) {
+  const Extent e(args.x, args.weight);
+  const auto& table = rms_norm<T>();
+  const std::int64_t height = norm_block_rows(e.rows);
+  const std::int64_t blocks = (e.rows + height - 1) / height;
+  const std::int64_t stride_dy = row_stride(args.dy, args.stride_dy), stride_x = row_stride(args.x, args.stride_x),
+                     stride_dx = row_stride(args.dx, args.stride_dx);
+  auto* const partial = static_cast<Acc<T>*>(args.workspace.data);
+  parallel_parts(blocks, [&](std::int64_t block) {
+    const std::int64_t row = block * height;
+    Acc<T>* const dweight = partial + block * e.channels;
+    std::fill_n(dweight, e.channels, Acc<T>(0));
+    table.backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
+                    args.rstd.as<Acc<T>>() + row * e.groups, args.dx.as<T>() + row * stride_dx, dweight,
+                    std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx,
+                    args.add_to_dx});
+  });
+  dispatch_gradient_dtype<T>(args.dweight.dtype, [&](auto zero_gradient) {
+    with_fp32_accumulator(args.dweight.as<decltype(zero_gradient)>(), e.channels,
+                          args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
+                          [&](std::int64_t begin, std::int64_t end, auto* sums) {
+                            bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums,
+                                                       args.accumulate);
+                          });
+  });
+}
+
+}  // namespace
+
+void rms_norm_forward(const RmsNormForwardArgs& args) {
+  const Extent e(args.x, args.weight);
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const RmsNormRows<T> whole{args.x.as<T>(),
+                               args.weight.as<T>(),
+                               args.y.as<T>(),
+                               args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
+                               e.rows,
+                               e.groups,
+                               e.channels,
+                               row_stride(args.x, args.stride_x),
+                               row_stride(args.y, args.stride_y),
+                               static_cast<Acc<T>>(args.eps)};
+    by_ranges(whole, rms_norm<T>().forward);
+  });
+}
+
+void rms_norm_apply(const RmsNormApplyArgs& args) {
+  const Extent e(args.x, args.weight);
+  dispatch_dtype(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(),  args.rstd.as<Acc<T>>(), e.rows,
+                               e.groups,       e.channels,          args.x.shape[1], args.y.shape[1],        Acc<T>(0)};
+    by_ranges(whole, rms_norm<T>().apply);
+  });
+}
+
+void rms_norm_backward(const RmsNormBackwardArgs& args) {
+  dispatch_dtype(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+}
+
+}  // namespace tessera::kernels::host
