@@ -1,13 +1,8 @@
-// BlockWriter: threads that take chunks (at most a block each) in order of the files, and training that overtakes them.
+// BlockWriter: threads take writes (at most a block each) in the order of the files. Training that needs a unit's
+// memory earlier copies it to the snapshot itself.
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <new>
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
@@ -18,13 +13,7 @@ namespace tessera::io {
 
 namespace {
 
-constexpr std::uint64_t page = 4096;         // offsets and lengths past the page cache
-constexpr std::uint64_t memory_grain = 512;  // and addresses, on the block devices there are
-constexpr std::uint64_t least_direct = 16384;
-
-bool aligned(const std::byte* p, std::uint64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
-
-/// Processor time of the calling thread.
+/// CPU time of the calling thread.
 double thread_seconds() {
   std::timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -33,104 +22,13 @@ double thread_seconds() {
 
 }  // namespace
 
-/// A thread's block of aligned memory, made when first asked for. In huge pages: the system pins a write's memory page
-/// by page.
-class BlockWriter::Bounce {
- public:
-  std::byte* data() {
-    if (!memory_) {
-      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(huge, block_bytes)));
-      if (!memory_) throw std::bad_alloc();
-      (void)::madvise(memory_.get(), block_bytes, MADV_HUGEPAGE);
-    }
-    return memory_.get();
-  }
-
-  /// At most a block of a device's memory, here until the next one comes.
-  const std::byte* fetched(Device device, const std::byte* memory, std::size_t bytes) {
-    fetched_.resize(block_bytes);
-    copy_now(device, fetched_.data(), memory, bytes);
-    return fetched_.data();
-  }
-
- private:
-  static constexpr std::size_t huge = 2u << 20;
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::vector<std::byte> fetched_;
+/// What a thread writes from.
+struct BlockWriter::Buffers {
+  DirectBuffer bounce{block_bytes};   // where memory is not aligned as its place in the file is
+  DirectBuffer fetched{block_bytes};  // a device's memory
 };
 
-/// One file, opened both ways.
-class BlockWriter::Target {
- public:
-  explicit Target(const std::string& path)
-      : through_(File::open_to_write(path)),
-        past_(File::open_to_write(path, Cache::direct)),
-        direct_(past_.descriptor() >= 0) {}
-
-  /// Past the cache what can go there; ends and small pieces are kept for finish(): through the cache they would
-  /// wait for every write past it.
-  void write(std::uint64_t offset, std::span<const std::byte> bytes, Bounce& bounce) {
-    const std::uint64_t head = (page - offset % page) % page;
-    if (bytes.size() >= least_direct && direct_) {
-      const std::uint64_t middle = (bytes.size() - head) / page * page;
-      if (write_past(offset + head, bytes.subspan(head, middle), bounce)) {
-        keep(offset, bytes.first(head));
-        keep(offset + head + middle, bytes.subspan(head + middle));
-        return;
-      }
-    }
-    if (direct_ && bytes.size() < least_direct) keep(offset, bytes);
-    else through_.write_at(offset, bytes);
-  }
-  /// Writes what was kept, and syncs.
-  void finish() {
-    std::ranges::sort(kept_, {}, &Kept::offset);
-    for (const Kept& k : kept_) through_.write_at(k.offset, std::as_bytes(std::span(k.bytes)));
-    through_.sync();
-  }
-
- private:
-  struct Kept {
-    std::uint64_t offset = 0;
-    std::string bytes;
-  };
-  void keep(std::uint64_t offset, std::span<const std::byte> bytes) {
-    if (bytes.empty()) return;
-    Kept kept{offset, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
-    const std::lock_guard lock(mutex_);
-    kept_.push_back(std::move(kept));
-  }
-  /// False if the file system does not take it this way.
-  bool write_past(std::uint64_t offset, std::span<const std::byte> bytes, Bounce& bounce) {
-    const bool copied = !aligned(bytes.data(), memory_grain) || copies_;
-    if (copied) {
-      std::memcpy(bounce.data(), bytes.data(), bytes.size());
-      bytes = {bounce.data(), bytes.size()};
-    }
-    ssize_t put = 0;
-    do put = ::pwrite(past_.descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    while (put < 0 && errno == EINTR);
-    if (put < 0 && errno == EINVAL) {
-      if (copied) direct_ = false;
-      else copies_ = true;
-      return copies_ && direct_ && write_past(offset, bytes, bounce);
-    }
-    if (put < 0) throw system_error("write", past_.path(), errno);
-    // A short write may end anywhere: the rest goes the other way, which says what is wrong.
-    through_.write_at(offset + static_cast<std::uint64_t>(put), bytes.subspan(static_cast<std::size_t>(put)));
-    return true;
-  }
-
-  File through_, past_;
-  std::atomic<bool> direct_, copies_ = false;
-  std::mutex mutex_;
-  std::vector<Kept> kept_;
-};
-
-/// A device's memory on its way to the snapshot, unit by unit, beside what the device does meanwhile.
+/// Copies a device's memory to the snapshot, unit by unit, on a stream of its own.
 class BlockWriter::DeviceCopy {
  public:
   DeviceCopy(Device device, std::size_t units)
@@ -140,13 +38,13 @@ class BlockWriter::DeviceCopy {
   ~DeviceCopy() {
     try {
       stream_.synchronize();  // before the snapshot is used again
-    } catch (...) {           // a device that has failed copies no more; who waited for it has said so
+    } catch (...) {           // the device has failed, and whoever waited for it has reported that
     }
   }
   DeviceCopy(const DeviceCopy&) = delete;
 
   void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes, stream_.view()); }
-  /// All of the unit has been given.
+  /// All copies of the unit are enqueued.
   void end(std::size_t unit) { stream_.record(there_[unit]); }
   void wait(std::size_t unit) { there_[unit].wait(); }
 
@@ -155,37 +53,37 @@ class BlockWriter::DeviceCopy {
   Stream stream_;
 };
 
-BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& extents,
+BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& ranges,
                          std::span<std::byte> snapshot, int threads, std::function<void()> last)
     : last_(std::move(last)) {
   int units = 0;
-  for (const StateRange& e : extents) {
+  for (const StateRange& e : ranges) {
     units = std::max(units, e.unit + 1);
     for (std::uint64_t done = 0; done < e.bytes;) {
       const std::uint64_t offset = e.offset + done, n = std::min(e.bytes - done, block_bytes - offset % block_bytes);
-      Chunk chunk{.memory = e.memory + done, .snapshot = nullptr, .device = e.device, .unit = e.unit};
+      Write write{.memory = e.memory + done, .snapshot = nullptr, .device = e.device, .unit = e.unit};
       if (!snapshot.empty()) {
         TESSERA_ASSERT(bytes_ + n <= snapshot.size(), "a snapshot of %zu bytes is too small", snapshot.size());
-        chunk.snapshot = snapshot.data() + bytes_;
+        write.snapshot = snapshot.data() + bytes_;
       }
-      chunks_.push_back(chunk);
-      pieces_.push_back({static_cast<std::uint32_t>(e.file), 0, offset, n});
+      writes_.push_back(write);
+      checksums_.push_back({static_cast<std::uint32_t>(e.file), 0, offset, n});
       bytes_ += n;
       done += n;
     }
   }
   of_unit_.resize(static_cast<std::size_t>(units));
-  for (std::size_t i = 0; i < chunks_.size(); ++i) of_unit_[static_cast<std::size_t>(chunks_[i].unit)].push_back(i);
-  if (!snapshot.empty() && !chunks_.empty() && chunks_.front().device != host_device) copy_from_device();
+  for (std::size_t i = 0; i < writes_.size(); ++i) of_unit_[static_cast<std::size_t>(writes_[i].unit)].push_back(i);
+  if (!snapshot.empty() && !writes_.empty() && writes_.front().device != host_device) copy_from_device();
   for (std::size_t f = 0; f < paths.size(); ++f) {
-    const bool used = std::ranges::any_of(extents, [&](const StateRange& e) { return e.file == static_cast<int>(f); });
-    targets_.push_back(used ? std::make_unique<Target>(paths[f]) : nullptr);
+    const bool used = std::ranges::any_of(ranges, [&](const StateRange& e) { return e.file == static_cast<int>(f); });
+    files_.push_back(used ? std::make_unique<DirectFile>(paths[f], DirectFile::Access::write) : nullptr);
   }
   const int count = std::max(1, threads);
-  running_ = count;  // which the first threads lower while the last are made
+  running_ = count;  // the first threads lower it while the last are started
   try {
     for (int t = 0; t < count; ++t) threads_.emplace_back([this] { work(); });
-  } catch (...) {  // no thread more is to be had
+  } catch (...) {  // the system has no thread left
     end();
     throw;
   }
@@ -194,12 +92,12 @@ BlockWriter::BlockWriter(const std::vector<std::string>& paths, const std::vecto
 BlockWriter::~BlockWriter() { end(); }
 
 void BlockWriter::copy_from_device() {
-  copy_ = std::make_unique<DeviceCopy>(chunks_.front().device, of_unit_.size());
+  copy_ = std::make_unique<DeviceCopy>(writes_.front().device, of_unit_.size());
   for (std::size_t unit = 0; unit < of_unit_.size(); ++unit) {
     for (const std::size_t i : of_unit_[unit]) {
-      copy_->copy(chunks_[i].snapshot, chunks_[i].memory, static_cast<std::size_t>(pieces_[i].bytes));
-      chunks_[i].memory = chunks_[i].snapshot;
-      copied_ += pieces_[i].bytes;
+      copy_->copy(writes_[i].snapshot, writes_[i].memory, static_cast<std::size_t>(checksums_[i].bytes));
+      writes_[i].memory = writes_[i].snapshot;
+      copied_ += checksums_[i].bytes;
     }
     copy_->end(unit);
   }
@@ -217,23 +115,23 @@ void BlockWriter::end() {
 void BlockWriter::work() {
   std::unique_lock lock(mutex_);
   try {
-    Bounce bounce;
-    while (!stop_ && done_ < chunks_.size()) {
-      while (next_ < chunks_.size() && chunks_[next_].state == State::done) ++next_;
+    Buffers buffers;
+    while (!stop_ && done_ < writes_.size()) {
+      while (next_ < writes_.size() && writes_[next_].state == State::done) ++next_;
       std::size_t i = next_;
-      while (i < chunks_.size() && chunks_[i].state != State::pending) ++i;
-      if (i == chunks_.size()) {  // the rest is in other hands
+      while (i < writes_.size() && writes_[i].state != State::pending) ++i;
+      if (i == writes_.size()) {  // other threads have the rest
         changed_.wait(lock);
         continue;
       }
-      chunks_[i].state = State::busy;
+      writes_[i].state = State::busy;
       lock.unlock();
       std::exception_ptr failed;
       try {
-        write(i, chunks_[i].memory, bounce);
+        write(i, writes_[i].memory, buffers);
       } catch (...) { failed = std::current_exception(); }
       lock.lock();
-      chunks_[i].state = State::done;
+      writes_[i].state = State::done;
       ++done_;
       changed_.notify_all();
       if (failed) std::rethrow_exception(failed);
@@ -245,14 +143,14 @@ void BlockWriter::work() {
   }
   cpu_seconds_ += thread_seconds();
   if (--running_ > 0) return;
-  const bool whole = !stop_;
+  const bool complete = !stop_;
   lock.unlock();
   const double before = thread_seconds();
   std::exception_ptr failed;
   try {
-    for (const auto& target : targets_)
-      if (target && whole) target->finish();
-    if (whole && last_) last_();
+    for (const auto& file : files_)
+      if (file && complete) file->finish();
+    if (complete && last_) last_();
   } catch (...) { failed = std::current_exception(); }
   lock.lock();
   if (failed && !error_) error_ = failed;
@@ -261,14 +159,17 @@ void BlockWriter::work() {
   changed_.notify_all();
 }
 
-void BlockWriter::write(std::size_t i, const std::byte* memory, Bounce& bounce) {
-  RangeChecksum& piece = pieces_[i];
-  if (copy_) copy_->wait(static_cast<std::size_t>(chunks_[i].unit));
-  else if (chunks_[i].device != host_device)
-    memory = bounce.fetched(chunks_[i].device, memory, static_cast<std::size_t>(piece.bytes));
-  const std::span bytes(memory, static_cast<std::size_t>(piece.bytes));
-  piece.crc = crc32c(0, bytes);
-  targets_[piece.file]->write(piece.offset, bytes, bounce);
+void BlockWriter::write(std::size_t i, const std::byte* memory, Buffers& buffers) {
+  RangeChecksum& checksum = checksums_[i];
+  if (copy_) copy_->wait(static_cast<std::size_t>(writes_[i].unit));
+  else if (writes_[i].device != host_device) {
+    const auto fetched = buffers.fetched.span().first(static_cast<std::size_t>(checksum.bytes));
+    copy_now(writes_[i].device, fetched.data(), memory, fetched.size());
+    memory = fetched.data();
+  }
+  const std::span bytes(memory, static_cast<std::size_t>(checksum.bytes));
+  checksum.crc = crc32c(0, bytes);
+  files_[checksum.file]->write(checksum.offset, bytes, buffers.bounce);
 }
 
 void BlockWriter::before_update(int unit) {
@@ -276,21 +177,21 @@ void BlockWriter::before_update(int unit) {
   if (copy_) return copy_->wait(static_cast<std::size_t>(unit));
   std::unique_lock lock(mutex_);
   for (const std::size_t i : of_unit_[static_cast<std::size_t>(unit)]) {
-    Chunk& chunk = chunks_[i];
-    const bool in_snapshot = chunk.memory == chunk.snapshot;
+    Write& write = writes_[i];
+    const bool in_snapshot = write.memory == write.snapshot;
     if (in_snapshot) continue;
-    const auto settled = [&] {
-      return chunk.state == State::done || (chunk.state == State::pending && (chunk.snapshot != nullptr || stop_));
+    const auto ready = [&] {
+      return write.state == State::done || (write.state == State::pending && (write.snapshot != nullptr || stop_));
     };
-    changed_.wait(lock, settled);
-    if (chunk.state == State::done || stop_) continue;
-    chunk.state = State::busy;
+    changed_.wait(lock, ready);
+    if (write.state == State::done || stop_) continue;
+    write.state = State::busy;
     lock.unlock();
-    std::memcpy(chunk.snapshot, chunk.memory, static_cast<std::size_t>(pieces_[i].bytes));
+    std::memcpy(write.snapshot, write.memory, static_cast<std::size_t>(checksums_[i].bytes));
     lock.lock();
-    chunk.memory = chunk.snapshot;
-    chunk.state = State::pending;
-    copied_ += pieces_[i].bytes;
+    write.memory = write.snapshot;
+    write.state = State::pending;
+    copied_ += checksums_[i].bytes;
     changed_.notify_all();
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Blocks: how the bytes of a state file are read and written by many at once, each with its checksum. Threads
-// and system calls; no MPI, no HDF5.
+// State files are written and read by many threads and ranks at once, in blocks that each have a checksum. System calls
+// and threads; no MPI, no HDF5.
 
 #include <atomic>
 #include <condition_variable>
@@ -12,79 +12,76 @@
 #include <vector>
 
 #include "io/checkpoint/state.hpp"
-#include "io/file/file.hpp"
+#include "io/file/direct_file.hpp"
 
 namespace tessera::io {
 
-/// The checksum of some bytes inside one block of a file, as their writer took it from memory.
+/// The CRC of a byte range inside one block of a file.
 struct RangeChecksum {
   std::uint32_t file = 0, crc = 0;
   std::uint64_t offset = 0, bytes = 0;
 };
 
 /// To and from the bytes that ranks send each other.
-[[nodiscard]] std::string pack_checksums(const std::vector<RangeChecksum>& pieces);
+[[nodiscard]] std::string pack_checksums(const std::vector<RangeChecksum>& checksums);
 [[nodiscard]] std::vector<RangeChecksum> unpack_checksums(const std::vector<std::string>& of_ranks);
 
-/// Joins the pieces of all writers into the CRC of each block and of each data set of each file. `pieces` in any order,
-/// none across the end of a block or of a data set. Throws Error (internal) at the first byte that nobody or two have
-/// written.
-void join_checksums(std::vector<RangeChecksum> pieces, std::vector<StateFile>& files);
+/// Joins the checksums of all writers into the CRC of each block and of each data set of each file. `checksums` are in
+/// any order; none crosses the end of a block or of a data set. Throws Error (internal) at the first byte that was
+/// written not at all or twice.
+void join_checksums(std::vector<RangeChecksum> checksums, std::vector<StateFile>& files);
 
-/// Writes extents of memory to their places in files that exist, on threads of its own: past the page cache where the
-/// file system can (O_DIRECT; straight from memory where it is as far from a multiple of 512 bytes as its place in the
-/// file, else through a buffer), and syncs. Every byte comes from memory once: the checksum is taken just before. A
-/// device's memory comes by way of the snapshot, pinned memory there, all of it and at the copy's own pace, or without
-/// one through a buffer of each thread.
+/// Writes ranges of memory into existing files on its own threads, by DirectFile, and makes them durable. Every byte is
+/// read from memory once: the checksum is taken just before the write. A device's memory is first copied to the
+/// snapshot (pinned host memory), or without a snapshot to a buffer of each thread.
 class BlockWriter {
  public:
-  /// Starts at once; waits for what a device has been given that it copies from. `snapshot`: room that before_update
-  /// may copy to (the sum of the extents' bytes); empty: it waits instead. `last` runs on one of the threads when all
-  /// is written and synced; what it throws is the writer's error.
-  BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& extents,
+  /// Starts at once; waits for the device's work so far. `snapshot` is memory that before_update may copy to, as large
+  /// as the sum of the ranges; if it is empty, before_update waits for the write instead. `last` runs on one of the
+  /// threads when everything is durable; an exception it throws is the writer's error.
+  BlockWriter(const std::vector<std::string>& paths, const std::vector<StateRange>& ranges,
               std::span<std::byte> snapshot, int threads, std::function<void()> last = {});
-  /// Waits for what is being written, gives up the rest.
+  /// Waits for writes in progress and drops the rest.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
 
-  /// Everything of `unit` is written or copied when it returns, so that its memory may change. Of a device's it waits
-  /// for the copy. Allocates nothing. Any thread.
+  /// When it returns, the memory of `unit` may change: all of it is written or copied. Allocates nothing. Any thread.
   void before_update(int unit);
-  /// All is on stable storage, or has failed.
+  /// Everything is durable, or something has failed.
   [[nodiscard]] bool finished() const { return finished_.load(std::memory_order_acquire); }
-  /// Waits until then; throws the first error.
+  /// Waits until finished(); throws the first error.
   void wait();
-  /// After wait(): the checksums, in order of (file, offset).
-  [[nodiscard]] const std::vector<RangeChecksum>& pieces() const { return pieces_; }
+  /// After wait(): in order of (file, offset).
+  [[nodiscard]] const std::vector<RangeChecksum>& checksums() const { return checksums_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Bytes that before_update had to copy; of a device's memory all.
+  /// Bytes copied to the snapshot.
   [[nodiscard]] std::uint64_t copied() const { return copied_; }
-  /// After wait(): processor time of its threads.
+  /// After wait(): CPU time of its threads.
   [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
 
  private:
   enum class State : unsigned char { pending, busy, done };
-  struct Chunk {
+  /// What one write takes: at most a block. checksums_[i] says where write i goes.
+  struct Write {
     const std::byte* memory = nullptr;
-    std::byte* snapshot = nullptr;  // its place there
+    std::byte* snapshot = nullptr;  // its copy
     Device device;
     int unit = 0;
     State state = State::pending;
   };
-  class Bounce;
-  class Target;
+  struct Buffers;
   class DeviceCopy;
   void copy_from_device();
   void work();
-  void write(std::size_t chunk, const std::byte* memory, Bounce& bounce);
+  void write(std::size_t index, const std::byte* memory, Buffers& buffers);
   void end();
 
   std::function<void()> last_;
-  std::vector<std::unique_ptr<Target>> targets_;
-  std::vector<RangeChecksum> pieces_;  // of the chunk of the same index
-  std::vector<Chunk> chunks_;
+  std::vector<std::unique_ptr<DirectFile>> files_;  // null: nothing of this rank
+  std::vector<RangeChecksum> checksums_;            // of the write of the same index
+  std::vector<Write> writes_;
   std::vector<std::vector<std::size_t>> of_unit_;
-  std::unique_ptr<DeviceCopy> copy_;  // where the memory is a device's, and there is a snapshot
+  std::unique_ptr<DeviceCopy> copy_;  // if the memory is a device's and there is a snapshot
   std::uint64_t bytes_ = 0, copied_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -97,49 +94,40 @@ class BlockWriter {
   std::vector<std::thread> threads_;  // last: they use the rest
 };
 
-/// Reads one state file block by block; no byte is handed out before its block's CRC has been checked. One thread.
+/// Reads one file block by block. Where `file` has checksums, no byte is handed out before its block is checked. One
+/// thread.
 class BlockReader {
  public:
-  /// `file` must outlive it. Throws Error (data): not there, not of the size the manifest says (E109).
+  /// `file` must outlive it. Throws Error (data): not there, not of the size that `file` says (E109).
   BlockReader(const std::string& path, const StateFile& file);
-  ~BlockReader();
-  /// All bytes of a block; good until the next call. Throws Error (data), E123: file, block, and the data sets that lie
-  /// in it.
+  /// All bytes of a block, valid until the next call. Throws Error (data), E123: file, block, and the data sets in it.
   [[nodiscard]] std::span<const std::byte> block(std::uint64_t index);
-  /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of
-  /// others. Good until the next call.
+  /// Bytes [first, last) of one block, not checked: the caller joins their checksum with those of other ranks. Valid
+  /// until the next call.
   [[nodiscard]] std::span<const std::byte> unchecked(std::uint64_t first, std::uint64_t last);
-  /// Bytes [offset, offset + out.size()), through the block that was read last where that holds them.
-  void read(std::uint64_t offset, std::span<std::byte> out);
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  [[nodiscard]] std::span<const std::byte> fill(std::uint64_t first, std::uint64_t last);
-
-  const StateFile* file_;
-  File descriptor_;
-  bool direct_ = false;
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte, Free> buffer_;
+  const StateFile* description_;
+  DirectFile file_;
+  DirectBuffer buffer_;
   std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
 };
 
-/// What read_ranges has read: bytes from disk, and the checksums of its pieces of blocks that others hold parts of as
+/// What read_ranges has read: bytes from disk, and the checksums of ranges in blocks that other ranks read parts of as
 /// well.
 struct RangesRead {
   std::uint64_t bytes = 0;
   std::vector<RangeChecksum> shared;
 };
-/// Fills the extents from the files on `threads` threads; no byte is read twice by ranks that hold different
-/// ones. A block whose data are all in `extents` is checked here, the rest by check_shared, which has to follow.
-/// Throws Error (data) as BlockReader.
+/// Fills the memory of `ranges` from the files on `threads` threads. Ranks with disjoint ranges read no byte twice. A
+/// block whose data are all in `ranges` is checked here; check_shared, which has to follow, checks the others. Throws
+/// Error (data) as BlockReader.
 [[nodiscard]] RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                                     const std::vector<StateRange>& extents, int threads);
-/// Joins the pieces of all ranks and checks their blocks; what nobody has read of such a block is read
-/// here. Throws Error (data), E123.
+                                     const std::vector<StateRange>& ranges, int threads);
+/// Joins the checksums of all ranks and checks their blocks; reads the bytes of such a block that no rank has read.
+/// Throws Error (data), E123.
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                  std::vector<RangeChecksum> pieces);
+                  std::vector<RangeChecksum> checksums);
 
 }  // namespace tessera::io

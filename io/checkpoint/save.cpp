@@ -94,7 +94,7 @@ bool CheckpointSave::finished() const { return parts_->writer->finished(); }
 SaveReport CheckpointSave::commit() {
   Parts& p = *parts_;
   p.world.run_and_agree([&] { p.writer->wait(); });
-  p.transaction.commit(p.writer->pieces(), p.training, p.run_metadata);
+  p.transaction.commit(p.writer->checksums(), p.training, p.run_metadata);
   return {p.all_bytes, std::chrono::duration<double>(Clock::now() - p.begin).count(), p.writer->copied(),
           p.writer->cpu_seconds()};
 }

@@ -1,4 +1,4 @@
-// A block of the output from pieces of the source.
+// A block of the output from slices of the source.
 #include "io/convert/block_converter.hpp"
 
 #include <algorithm>
@@ -27,10 +27,10 @@ void check_slices(const OutputTensor& t, const TensorCatalog& source) {
                  static_cast<long long>(t.numel), static_cast<long long>(count));
 }
 
-void add(ConvertBuffers& memory, ByteRange more) {
-  memory.parts.push_back(more);
-  if (!memory.stretches.empty() && memory.stretches.back().end == more.begin) memory.stretches.back().end = more.end;
-  else memory.stretches.push_back(more);
+void add(ConvertBuffers& buffers, ByteRange more) {
+  buffers.ranges.push_back(more);
+  if (!buffers.joined.empty() && buffers.joined.back().end == more.begin) buffers.joined.back().end = more.end;
+  else buffers.joined.push_back(more);
 }
 
 /// The element that stopped a cast, as a number.
@@ -88,16 +88,16 @@ const OutputTensor* BlockConverter::tensor_at(int file, std::uint64_t offset) co
   return offset < tensor.offset + bytes_of(tensor) ? &tensor : nullptr;
 }
 
-void BlockConverter::assemble(int file, std::uint64_t block, BlockCache& cache, ConvertBuffers& memory) const {
+void BlockConverter::convert(int file, std::uint64_t block, BlockCache& cache, ConvertBuffers& buffers) const {
   const OutputFile& output = plan_.files[static_cast<std::size_t>(file)];
   const std::uint64_t begin = block * block_bytes, end = std::min(output.bytes, begin + block_bytes);
-  std::byte* const out = memory.block.span().data();
-  memory.parts.clear();
-  memory.stretches.clear();
+  std::byte* const out = buffers.block.span().data();
+  buffers.ranges.clear();
+  buffers.joined.clear();
   if (begin < output.header.size()) {
     const std::uint64_t last = std::min<std::uint64_t>(end, output.header.size());
     std::memcpy(out, output.header.data() + begin, static_cast<std::size_t>(last - begin));
-    add(memory, {begin, last});
+    add(buffers, {begin, last});
   }
   const auto tensors = of_file(file);
   auto tensor = std::ranges::upper_bound(tensors, begin, {}, &OutputTensor::offset);
@@ -106,19 +106,19 @@ void BlockConverter::assemble(int file, std::uint64_t block, BlockCache& cache, 
     const std::uint64_t first = std::max(begin, tensor->offset),
                         last = std::min(end, tensor->offset + bytes_of(*tensor));
     if (first >= last) continue;
-    fill(*tensor, {first - tensor->offset, last - tensor->offset}, out + (first - begin), cache, memory);
-    add(memory, {first, last});
+    fill(*tensor, {first - tensor->offset, last - tensor->offset}, out + (first - begin), cache, buffers);
+    add(buffers, {first, last});
   }
 }
 
 void BlockConverter::fill(const OutputTensor& tensor, ByteRange bytes, std::byte* out, BlockCache& cache,
-                          ConvertBuffers& memory) const {
+                          ConvertBuffers& buffers) const {
   const std::uint64_t width = size_of(tensor.dtype);
   std::int64_t at = 0;  // first element of the slice
   for (const TensorSlice& slice : tensor.slices) {
     const ByteRange part{std::max(bytes.begin, static_cast<std::uint64_t>(at) * width),
                          std::min(bytes.end, static_cast<std::uint64_t>(at + slice.count) * width)};
-    if (part.begin < part.end) fill_slice(tensor, slice, at, part, out + (part.begin - bytes.begin), cache, memory);
+    if (part.begin < part.end) fill_slice(tensor, slice, at, part, out + (part.begin - bytes.begin), cache, buffers);
     at += slice.count;
   }
 }
@@ -126,7 +126,7 @@ void BlockConverter::fill(const OutputTensor& tensor, ByteRange bytes, std::byte
 /// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an
 /// element.
 void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& slice, std::int64_t at, ByteRange bytes,
-                                std::byte* out, BlockCache& cache, ConvertBuffers& memory) const {
+                                std::byte* out, BlockCache& cache, ConvertBuffers& buffers) const {
   const TensorEntry& from = source_.tensors[static_cast<std::size_t>(slice.tensor)];
   const std::uint64_t width = size_of(tensor.dtype), source_width = size_of(from.dtype);
   const std::uint64_t start = from.offset + static_cast<std::uint64_t>(slice.first) * source_width;
@@ -139,9 +139,9 @@ void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& s
   const auto end = static_cast<std::int64_t>((bytes.end + width - 1) / width);
   for (auto element = static_cast<std::int64_t>(bytes.begin / width); element < end;) {
     const std::int64_t n = std::min(most, end - element), inside = element - at;
-    const auto read = memory.from.span().first(static_cast<std::size_t>(n) * source_width);
+    const auto read = buffers.from.span().first(static_cast<std::size_t>(n) * source_width);
     cache.read(from.file, start + static_cast<std::uint64_t>(inside) * source_width, read);
-    std::byte* const made = memory.to.span().data();
+    std::byte* const made = buffers.to.span().data();
     if (const std::int64_t good = cast(read.data(), from.dtype, made, tensor.dtype, n); good < n)
       throw Error(ExitCode::data,
                   strfmt("E143 element %lld of tensor %s is %g, too large for %s",

@@ -102,7 +102,7 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
   options.checksums = true;
   Conversion conversion(source, std::move(plan), std::move(options));
   carry_out(world, conversion, target, report);
-  transaction.commit(conversion.pieces(), "{}", target.run_metadata);
+  transaction.commit(conversion.checksums(), "{}", target.run_metadata);
   report.backup = aside;
   return report;
 }

@@ -1,4 +1,4 @@
-// The cache of blocks: least recently used goes first; a block that is being read is waited for, not read twice.
+// Least recently used replacement. A block that one thread is reading is not read by another, which waits for it.
 #include <algorithm>
 #include <cstring>
 
@@ -11,30 +11,17 @@ struct BlockCache::Slot {
   std::uint64_t block = 0, used = 0;
   int pins = 0;
   bool ready = false;
-  // One of the two, open on `opened`.
-  int opened = -1;
-  std::unique_ptr<BlockReader> checked;
-  std::unique_ptr<DirectFile> plain;
-  std::unique_ptr<DirectBuffer> buffer;
+  int opened = -1;  // the file of `reader`
+  std::unique_ptr<BlockReader> reader;
   std::span<const std::byte> bytes;
 
   void load(const CatalogFile& from) {
     if (opened != file) {
-      checked.reset();
-      plain.reset();
       opened = -1;
-      if (from.checked) checked = std::make_unique<BlockReader>(from.path, from.state);
-      else plain = std::make_unique<DirectFile>(DirectFile::open_to_read(from.path));
+      reader = std::make_unique<BlockReader>(from.path, from.state);
       opened = file;
     }
-    if (from.checked) {
-      bytes = checked->block(block);
-      return;
-    }
-    if (!buffer) buffer = std::make_unique<DirectBuffer>(block_bytes);
-    const auto target = buffer->span().first(static_cast<std::size_t>(bytes_of_block(from.state, block)));
-    plain->read_at(block * block_bytes, target);
-    bytes = target;
+    bytes = reader->block(block);
   }
 };
 
@@ -54,7 +41,7 @@ BlockCache::Slot& BlockCache::pin(int file, std::uint64_t block) {
       slot.used = ++clock_;
       changed_.wait(lock, [&] { return slot.ready || slot.file < 0; });
       if (slot.ready) return slot;
-      --slot.pins;  // its reader failed: let this thread meet the error itself
+      --slot.pins;  // the thread that read it failed: this one tries, and throws its own error
       continue;
     }
     Slot* oldest = nullptr;

@@ -41,7 +41,7 @@ TensorCatalog catalog_safetensors(const std::string& path) {
   for (const SafetensorsFile& file : open_safetensors_model(path)) {
     const int index = static_cast<int>(result.files.size());
     result.files.push_back(
-        {file.path(), {.name = file.path(), .bytes = file.file_bytes(), .crcs = {}, .datasets = {}}, false});
+        {file.path(), {.name = file.path(), .bytes = file.file_bytes(), .crcs = {}, .datasets = {}}});
     for (const auto& e : file.entries())
       result.tensors.push_back({e.name, e.type, e.known_dtype, e.dtype, e.shape, index, e.begin, e.end - e.begin});
   }
@@ -60,7 +60,7 @@ TensorCatalog catalog_checkpoint(const std::string& directory, const Manifest& m
   TensorCatalog result;
   for (const StateFile& file : manifest.files) {
     append(file.datasets, static_cast<int>(result.files.size()), result.tensors);
-    result.files.push_back({directory + "/" + file.name, file, true});
+    result.files.push_back({directory + "/" + file.name, file});
   }
   result.make_index();
   return result;
@@ -78,7 +78,7 @@ TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Datase
       throw Error(ExitCode::data, "E122 " + path + ": " + quote_name(d.path) + " is not where the file says it is");
   }
   append(datasets, 0, result.tensors);
-  result.files.push_back({path, {.name = path, .bytes = file_bytes, .crcs = {}, .datasets = {}}, false});
+  result.files.push_back({path, {.name = path, .bytes = file_bytes, .crcs = {}, .datasets = {}}});
   result.make_index();
   return result;
 }

@@ -34,8 +34,7 @@ struct TensorEntry {
 /// A file; with the CRC of each block where it is a checkpoint's.
 struct CatalogFile {
   std::string path;
-  StateFile state;  // name and bytes; crcs and data sets if `checked`
-  bool checked = false;
+  StateFile state;  // name and bytes; CRCs and data sets if it is a checkpoint's
 };
 
 struct TensorCatalog {

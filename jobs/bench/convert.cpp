@@ -22,9 +22,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t chunk = io::block_bytes;
 constexpr int threads = 2;  // of a rank, on either side
 
-/// Chunks of this rank's part of [0, bytes), dealt to its threads.
+/// A thread's memory: a chunk, and its copy where a direct write needs one.
+struct Buffers {
+  io::DirectBuffer data{chunk}, bounce{chunk};
+};
+
+/// Calls `work` on this rank's threads for each chunk of its share of [0, bytes): offset, length, memory.
 void each_chunk(World& world, std::uint64_t bytes,
-                const std::function<void(std::uint64_t, std::span<std::byte>)>& work) {
+                const std::function<void(std::uint64_t, std::size_t, Buffers&)>& work) {
   const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()),
                       rank = static_cast<std::uint64_t>(world.rank());
   std::atomic<std::uint64_t> next{chunks * rank / ranks};
@@ -33,9 +38,9 @@ void each_chunk(World& world, std::uint64_t bytes,
   std::exception_ptr failed;
   const auto run = [&] {
     try {
-      const io::DirectBuffer buffer(chunk);
+      Buffers buffers;
       for (std::uint64_t c = next++; c < last; c = next++)
-        work(c * chunk, buffer.span().first(static_cast<std::size_t>(std::min(chunk, bytes - c * chunk))));
+        work(c * chunk, static_cast<std::size_t>(std::min(chunk, bytes - c * chunk)), buffers);
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();
@@ -74,15 +79,14 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
   world.run_and_agree([&] { bytes = io::File::open_to_read(from).size(); });
   create(world, to, bytes);
   const double seconds = seconds_of(world, [&] {
-    const io::DirectFile in = io::DirectFile::open_to_read(from), out = io::DirectFile::open_to_write(to);
+    io::DirectFile in(from, io::DirectFile::Access::read), out(to, io::DirectFile::Access::write);
     if (!in.direct() || !out.direct())
       throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", to,
                   "Choose another --dir");
-    each_chunk(world, bytes, [&](std::uint64_t at, std::span<std::byte> buffer) {
-      in.read_at(at, buffer);
-      out.write_at(at, buffer);
+    each_chunk(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
+      out.write(at, in.read(at, at + n, buffers.data), buffers.bounce);
     });
-    out.sync();
+    out.finish();
   });
   if (world.rank() == 0) io::remove_quietly(to);
   return seconds;
@@ -114,17 +118,18 @@ void make_model(World& world, const std::string& directory, const std::vector<io
   const std::uint64_t bytes = files.files[0].plan.file_bytes;
   create(world, path, bytes);
   world.run_and_agree([&] {
-    const io::DirectFile out = io::DirectFile::open_to_write(path);
+    io::DirectFile out(path, io::DirectFile::Access::write);
     const std::string& header = files.files[0].plan.header;
-    each_chunk(world, bytes, [&](std::uint64_t at, std::span<std::byte> buffer) {
+    each_chunk(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
+      const std::span buffer = buffers.data.span().first(n);
       auto* const numbers = reinterpret_cast<float*>(buffer.data());
       for (std::size_t i = 0; i < buffer.size() / sizeof(float); ++i)
         numbers[i] = static_cast<float>(static_cast<std::int32_t>((at + i) * 2654435761u)) * 1e-9F;
       for (std::size_t i = 0; at + i < header.size() && i < buffer.size(); ++i)
         buffer[i] = static_cast<std::byte>(header[at + i]);
-      out.write_at(at, buffer);
+      out.write(at, buffer, buffers.bounce);
     });
-    out.sync();
+    out.finish();
   });
 }
 

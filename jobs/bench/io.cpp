@@ -2,9 +2,8 @@
 // costs them, both sides in one run.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
@@ -46,9 +45,7 @@ struct MadeState {
     std::size_t floats = 0;
     for (int u = 0; u < layout.num_units(); ++u)
       floats += static_cast<std::size_t>(layout.shard_numel(u)) * io::num_state_kinds;
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (floats * sizeof(float) + 4095) / 4096 * 4096)));
-    if (!memory) throw std::bad_alloc();
-    auto* next = reinterpret_cast<float*>(memory.get());
+    auto* next = reinterpret_cast<float*>(memory.emplace(floats * sizeof(float)).span().data());
     for (std::size_t i = 0; i < floats; ++i)
       next[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 1e-9f;
     for (int u = 0; u < layout.num_units(); ++u) {
@@ -63,7 +60,7 @@ struct MadeState {
   std::vector<ParamSpec> params;
   std::vector<shard::UnitSpec> units;
   shard::ShardLayout layout;
-  std::unique_ptr<std::byte, FreeDeleter> memory;
+  std::optional<io::DirectBuffer> memory;
   std::vector<io::StateView> shards;
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/directory.hpp"
 #include "jobs/bench/raw_file.hpp"
 #include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/setup.hpp"

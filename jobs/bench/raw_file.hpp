@@ -3,11 +3,9 @@
 // write.
 
 #include <chrono>
-#include <cstdlib>
-#include <memory>
 #include <string>
 
-#include "io/checkpoint/directory.hpp"
+#include "io/file/direct_file.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
@@ -21,10 +19,6 @@ double timed(World& world, const auto& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-
 class RawFile {
  public:
   /// Of `bytes`, less what a whole number of chunks for every rank leaves; none on disk yet.
@@ -32,8 +26,7 @@ class RawFile {
     const auto ranks = static_cast<std::uint64_t>(world.size());
     part_ = bytes / ranks / chunk * chunk;
     bytes_ = part_ * ranks;
-    buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, chunk)));
-    for (std::size_t i = 0; i < chunk; ++i) buffer_.get()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+    for (std::size_t i = 0; i < chunk; ++i) buffer_.span()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
   }
   ~RawFile() {
     if (world_.rank() == 0) io::remove_quietly(path_);
@@ -50,10 +43,10 @@ class RawFile {
   }
   /// This rank's part, durable; by any thread. Throws Error (data), also where the file system has no O_DIRECT.
   void write_part() const {
-    const io::File file = io::File::open_to_write(path_, io::Cache::direct);
+    io::DirectFile file(path_, io::DirectFile::Access::write);
     require(file);
-    for (std::uint64_t at = 0; at < part_; at += chunk) file.write_at(first() + at, {buffer_.get(), chunk});
-    file.sync();
+    for (std::uint64_t at = 0; at < part_; at += chunk) file.write(first() + at, buffer_.span(), bounce_);
+    file.finish();
   }
   /// Collective: seconds.
   double write() {
@@ -63,24 +56,24 @@ class RawFile {
   /// Collective: seconds.
   double read() {
     return timed(world_, [&] {
-      const io::File file = io::File::open_to_read(path_, io::Cache::direct);
+      io::DirectFile file(path_, io::DirectFile::Access::read);
       require(file);
-      for (std::uint64_t at = 0; at < part_; at += chunk) file.read_at(first() + at, {buffer_.get(), chunk});
+      for (std::uint64_t at = first(); at < first() + part_; at += chunk) (void)file.read(at, at + chunk, bounce_);
     });
   }
 
  private:
   static constexpr std::size_t chunk = 8u << 20;
   [[nodiscard]] std::uint64_t first() const { return static_cast<std::uint64_t>(world_.rank()) * part_; }
-  void require(const io::File& file) const {
-    if (file.descriptor() < 0)
+  void require(const io::DirectFile& file) const {
+    if (!file.direct())
       throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", path_,
                   "Choose another --dir");
   }
   World& world_;
   std::string path_;
   std::uint64_t part_ = 0, bytes_ = 0;
-  std::unique_ptr<std::byte, FreeDeleter> buffer_;
+  io::DirectBuffer buffer_{chunk}, bounce_{chunk};
 };
 
 }  // namespace tessera::jobs

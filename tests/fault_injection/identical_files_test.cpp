@@ -126,7 +126,7 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
     io::BlockWriter writer(transaction.paths(), extents, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();
-    transaction.commit(writer.pieces(), "{}", "{}");  // throws at a byte that nobody or two have written
+    transaction.commit(writer.checksums(), "{}", "{}");  // throws at a byte written not at all or twice
   });
   return bytes;
 }
