@@ -18,7 +18,7 @@ for file in "$@"; do
   [ "$mode" = none ] || continue
   sections=$(readelf -SW "$file" | grep -E 'nv_fatbin|nvFatBinSegment') && fail "$file has $sections"
   # Our own names, mangled (4cuda), and those of the vendor's libraries.
-  symbols=$({ nm -D "$file"; nm "$file" 2> /dev/null; } | grep -E '4cuda|__cuda|cuda[A-Z]|cublas|nccl[A-Z]|4nccl|cudnn' | head -5) &&
+  symbols=$({ nm -D "$file"; nm "$file" 2> /dev/null; } | grep -E '4cuda|__cuda|cuda[A-Z]|cublas|nccl[A-Z]|4nccl|cudnn[A-Z]|5cudnn' | head -5) &&
     [ -n "$symbols" ] && fail "$file has the symbols $symbols"
   strings=$(grep -aoE 'lib(cublasLt|nccl|cudnn|cuda)\.so' "$file" | head -5) && [ -n "$strings" ] && fail "$file has the text $strings"
 done
