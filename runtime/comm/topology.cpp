@@ -193,6 +193,18 @@ TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis a
   return count;
 }
 
+AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node) {
+  AxisLoad load;
+  std::uint64_t uplink = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(std::max(1, ranks_per_node)) == 0) uplink = 0;
+    uplink += ranks[rank].across_nodes;
+    load.node_uplink = std::max(load.node_uplink, uplink);
+    load.busiest_rank = std::max(load.busiest_rank, ranks[rank].within_node + ranks[rank].across_nodes);
+  }
+  return load;
+}
+
 std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t bytes) {
   const auto members = mesh.members(rank, axis);
   if (members.size() == 1 || topology.transport == Transport::nccl) return 0;
@@ -211,9 +223,22 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
   return std::min(whole, std::max(budget, 2 * peers * least_piece));
 }
 
+namespace {
+/// See transport_bytes.
+std::size_t nccl_bytes(const std::vector<comm::NodeMembers>& nodes, std::size_t size) {
+  if (size == 1) return 0;
+  constexpr std::size_t channels = 24, receive = std::size_t{10} << 20, send_within = std::size_t{2} << 20;
+  const std::size_t within = receive + send_within, across = 2 * receive;
+  if (size == 2) return channels * (nodes.size() == 1 ? within : across);
+  if (nodes.size() == 1) return channels * 2 * within;
+  return channels * (nodes.size() == size ? 2 * across : within + across);
+}
+}  // namespace
+
 std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank) {
   const auto members = mesh.members(rank, axis);
   const auto node_members = split_by_node(members, topology.ranks_per_node);
+  if (topology.transport == Transport::nccl) return nccl_bytes(node_members, members.size());
   if (!shared(topology) || (node_members.size() == members.size() && members.size() > 1)) return 0;
   return node_members.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
 }

@@ -1,9 +1,10 @@
 #pragma once
-// What a transport costs: pure functions of the mesh, the node width and the sizes, which the planner prints and tests
-// hold against what communicators count.
+// Cost of each transport, in bytes: pure functions of mesh, ranks per node and sizes. The planner prints them; tests
+// compare them with what the communicators count.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/mesh.hpp"
@@ -13,40 +14,70 @@ namespace tessera {
 enum class Transport : unsigned char { mpi, node, local, nccl };
 [[nodiscard]] const char* name_of(Transport transport);
 
-/// Which transport serves the run, and how many consecutive ranks make a node.
+/// The transport of a run, and how many consecutive ranks share a node.
 struct Topology {
   Transport transport = Transport::mpi;
   int ranks_per_node = 1;
-  bool local_copies = false;  // local transport only: behave as mpi does (no shared memory), for tests
-  bool staged = false;        // device memory over a transport of the host: through pinned staging (device/staged.hpp)
+  bool local_copies = false;  // transport local only, for tests: no shared memory, as with mpi
+  bool staged = false;        // device memory over a host transport, through pinned buffers (device/staged.hpp)
 
-  /// True if the whole group of `rank` along `axis` shares memory, so that gathered buffers are the master shards.
+  /// True if every group of `axis` lies on one node and shares memory: gathered buffers are then the master shards.
   [[nodiscard]] bool in_place(const Mesh& mesh, Axis axis) const;
 };
 
 enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_reduce };
 
-/// Bytes that `rank` sends for one collective over `bytes` (the whole, padded buffer: size·chunk) along `axis`.
-/// Over shared memory, a byte that a rank reads where a peer put it counts as sent within the node:
-/// - node: gather in place 0, reduce_scatter (S-1)·chunk read; the gather of an all_reduce is not in place:
-/// (S-1)·chunk.
-/// - two-level, L ranks of the axis on this node: across nodes only the leader sends, L·chunk to
-/// each other node in a gather, and
-///   in a reduce-scatter for every rank elsewhere one sum (L a subtree of the counter tree) or L terms; within the node
-///   each rank moves its peers' (L-1)·chunk, and those who are not the leader what they give it to send and take of
-///   what it received.
-/// - nccl: what a ring sends, (S-1)·chunk to the next member, whatever algorithm it takes.
+/// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axis`, chunks of
+/// c = bytes / S, L members on this node. A byte that a rank reads from a peer's shared memory counts as sent within
+/// the node. An all_reduce is a reduce_scatter, then an all_gather.
+///   mpi        c to each of the S-1 others.
+///   node, all members on one node: (S-1)c read by a reduce_scatter and by an all_gather that is not in place; 0 for an
+///              all_gather in place.
+///   node, members on several nodes (two-level): only the node's leader sends to other nodes. all_gather: L·c to each
+///              other node, (S-L)c in all. reduce_scatter: one sum for each of the S-L chunks owned elsewhere, or L
+///              terms where the node's members are no subtree of the counter tree. Within the node every rank reads
+///              (L-1)c, and the others hand to the leader what it sends and read what it received.
+///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);
-/// The same of a reduce_scatter or all_reduce of `numel` terms of a type. Their sums are fp32: a two-level transport,
-/// which sends sums, widens before; and what an all_reduce gathers is fp32.
+/// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports
+/// widen before they send, and the all_gather of an all_reduce moves fp32.
 [[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind,
                                        std::uint64_t numel, DType dtype);
-/// The same of all_reduce(words).
-[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t words);
+/// The same for an all_reduce of int64 counters.
+[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t count);
+
+/// Load of the network along one axis, all of its groups together.
+///   busiest_rank  most bytes that one rank sends, to its own node and to others.
+///   node_uplink   most bytes that the ranks of one node send to other nodes: what the node's network cards carry.
+/// With K groups side by side on a node, each of S members, L of them on each node, an all_gather of S·c loads an
+/// uplink with
+///   ring (nccl)          K·(S-1)c: one edge of each ring leaves the node and carries (S-1)/S of the buffer. NCCL's
+///                        channels spread it over the node's ranks and cards; their sum is the same.
+///   two-level (node)     K·(S-L)c
+///   mpi                  K·L·(S-L)c
+/// A reduce_scatter loads it alike, an all_reduce twice. One rank does not show this: the ring neighbour of most ranks
+/// is on their own node.
+struct AxisLoad {
+  std::uint64_t busiest_rank = 0, node_uplink = 0;
+  friend bool operator==(const AxisLoad&, const AxisLoad&) = default;
+};
+/// `ranks`: what each rank of the world sends, in rank order.
+[[nodiscard]] AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node);
 
 /// Scratch that the communicator of `axis` needs when the largest buffer reduced or gathered over it has `bytes`.
 [[nodiscard]] std::size_t staging_bytes(const Topology&, const Mesh&, Axis, int rank, std::uint64_t bytes);
-/// Node-shared scratch that the communicator of `axis` allocates for itself when it is made, as charged to `rank`.
+
+/// Memory that the communicator of `axis` allocates for itself when it is made, as charged to `rank`.
+///   node, local  shared scratch, exactly.
+///   mpi          0.
+///   nccl         device memory, an estimate: NCCL decides at run time. channels × neighbours × (receive + send
+///   buffer):
+///     - 24 channels: what NCCL takes on the NVLink of A100 and H100 (log "Channel 00/24"); fewer over PCIe;
+///     - neighbours in rings and in trees within a node: two, one if the group is a pair;
+///     - receive buffer: Simple 4 MiB (NCCL_BUFFSIZE) + LL128 120·640·8·8 B + LL 8·512·8·16 B = 9.19 MiB (src/init.cc,
+///       2.28), allocated as 10 MiB; send buffer: 2 MiB on the same node, 10 MiB to another node (its network proxy
+///       sends from a buffer of its own). Both allocations are seen in github.com/NVIDIA/nccl/issues/1685.
+///     NVLS buffers and the CUDA context are not included. NCCL_MAX_NCHANNELS and NCCL_BUFFSIZE lower it.
 [[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, Axis, int rank);
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/plan/activations.hpp"
+#include "runtime/plan/network.hpp"
 #include "runtime/plan/units.hpp"
 #include "runtime/shard/builder.hpp"
 #include "runtime/shard/manager.hpp"
@@ -83,48 +84,6 @@ DType smallest_dtype(const shard::ShardPolicy& policy) {
   return size_of(policy.reduce_dtype) < size_of(policy.param_dtype) ? policy.reduce_dtype : policy.param_dtype;
 }
 
-void add_traffic(TrafficCount& sum, const TrafficCount& more) {
-  sum.within_node += more.within_node;
-  sum.across_nodes += more.across_nodes;
-  sum.collectives += more.collectives;
-}
-
-/// Walks the schedule as the executor will, and adds up what each collective sends.
-void price_traffic(const RunPlan& plan, Costs& costs) {
-  const RunSpec& spec = plan.spec;
-  const Mesh& mesh = spec.strategy.mesh;
-  const shard::Schedule& schedule = plan.main();
-  const auto price_sum = [&](TrafficCount& sum, Axis axis, CollectiveKind kind, std::int64_t numel, DType dtype) {
-    if (mesh.size(axis) > 1)
-      add_traffic(sum,
-                  sum_traffic(spec.topology, mesh, axis, spec.rank, kind, static_cast<std::uint64_t>(numel), dtype));
-  };
-  const auto price_counters = [&](TrafficCount& sum, Axis axis) {
-    const auto words =
-        shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), spec.model->router.num_losses());
-    if (mesh.size(axis) > 1) add_traffic(sum, counters_traffic(spec.topology, mesh, axis, spec.rank, words));
-  };
-  for (const auto& instruction : schedule.list) {
-    if (instruction.op == shard::Op::norm) {
-      price_counters(costs.shard_axis, Axis::shard);
-      price_counters(costs.replicate_axis, Axis::replicate);
-    }
-    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
-    const std::int64_t padded = plan.layout.padded_numel(instruction.unit),
-                       chunk = plan.layout.shard_numel(instruction.unit);
-    if (instruction.op == shard::Op::gather) {
-      const auto bytes = static_cast<std::uint64_t>(padded) * size_of(schedule.param_dtype);
-      if (mesh.size(Axis::shard) > 1)
-        add_traffic(costs.shard_axis,
-                    traffic(spec.topology, mesh, Axis::shard, spec.rank, CollectiveKind::all_gather, bytes));
-    } else {
-      price_sum(costs.shard_axis, Axis::shard, CollectiveKind::reduce_scatter, padded, schedule.reduce_dtype);
-      const DType terms = mesh.size(Axis::shard) > 1 ? DType::f32 : schedule.reduce_dtype;
-      price_sum(costs.replicate_axis, Axis::replicate, CollectiveKind::all_reduce, chunk, terms);
-    }
-  }
-}
-
 void price(RunPlan& plan) {
   Costs& costs = plan.costs;
   const RunSpec& spec = plan.spec;
@@ -133,7 +92,9 @@ void price(RunPlan& plan) {
     costs.total += slot.bytes;
     costs.in[static_cast<int>(slot.memory)] += slot.bytes;
   }
-  price_traffic(plan, costs);
+  const StepTraffic sent = step_traffic(plan, spec.rank);
+  costs.shard_axis = sent.shard_axis;
+  costs.replicate_axis = sent.replicate_axis;
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);

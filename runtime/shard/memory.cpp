@@ -78,7 +78,8 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
     if (inside > 0)
-      slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside});
+      slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside,
+                       in.topology.transport == Transport::nccl ? Memory::device : Memory::host});
   };
   // What replicas sum has been reduced to fp32 over the shard axis before, if there is one.
   const DType terms = in.schedules.front()->reduce_dtype;

@@ -62,6 +62,64 @@ TEST(Topology, BytesByHand) {
   EXPECT_EQ(sent({Transport::node, 3}, Mesh(1, 8), 0, Kind::reduce_scatter).across_nodes, 15000U);
 }
 
+/// Of every rank of `mesh` for one collective.
+AxisLoad load_of(const Topology& topology, const Mesh& mesh, Axis axis, CollectiveKind kind, std::uint64_t bytes) {
+  std::vector<TrafficCount> sent;
+  for (int rank = 0; rank < mesh.world(); ++rank) sent.push_back(traffic(topology, mesh, axis, rank, kind, bytes));
+  return axis_load(sent, topology.ranks_per_node);
+}
+
+// 64 ranks, 8 to a node; the buffer of an axis has chunks of 1000 bytes.
+TEST(Topology, LoadOfFullShardOn64RanksByHand) {
+  using Kind = CollectiveKind;
+  const Mesh mesh(1, 64);
+  const auto load = [&](const Topology& t, Kind kind) { return load_of(t, mesh, Axis::shard, kind, 64000); };
+  // Ring: each of 64 edges carries 63 chunks, and one edge leaves each node.
+  const Topology ring{Transport::nccl, 8};
+  EXPECT_EQ(load(ring, Kind::all_gather), (AxisLoad{63000, 63000}));
+  EXPECT_EQ(load(ring, Kind::reduce_scatter), (AxisLoad{63000, 63000}));
+  EXPECT_EQ(load(ring, Kind::all_reduce), (AxisLoad{126000, 126000}));
+  // Two-level: the leader sends its node's 8 chunks to 7 nodes. A rank that is not the leader reads 7 chunks of its
+  // node and 56 of the others; in a reduction it reads 7 terms, hands over 56 and reads the 7 sums that came.
+  const Topology levels{Transport::node, 8};
+  EXPECT_EQ(load(levels, Kind::all_gather), (AxisLoad{63000, 56000}));
+  EXPECT_EQ(load(levels, Kind::reduce_scatter), (AxisLoad{70000, 56000}));
+  // mpi: each of 8 ranks sends its chunk to 56 ranks elsewhere.
+  EXPECT_EQ(load({Transport::mpi, 8}, Kind::all_gather), (AxisLoad{63000, 448000}));
+}
+
+TEST(Topology, LoadOfHybridShardOn64RanksByHand) {
+  using Kind = CollectiveKind;
+  const Mesh mesh(8, 8);
+  for (const Transport transport : {Transport::nccl, Transport::node}) {
+    const Topology t{transport, 8};
+    // The shard axis stays on its node.
+    EXPECT_EQ(load_of(t, mesh, Axis::shard, Kind::reduce_scatter, 8000), (AxisLoad{7000, 0}));
+    EXPECT_EQ(load_of(t, mesh, Axis::shard, Kind::all_gather, 8000),
+              (AxisLoad{transport == Transport::nccl ? 7000u : 0u, 0}));  // in shared memory it is in place
+    // Eight groups side by side, a member on each of 8 nodes: 7 chunks twice from each of a node's 8 ranks.
+    EXPECT_EQ(load_of(t, mesh, Axis::replicate, Kind::all_reduce, 8000), (AxisLoad{14000, 112000}));
+  }
+}
+
+TEST(Topology, LoadOfOneNodeHasNoUplink) {
+  using Kind = CollectiveKind;
+  for (const auto& [transport, gathered] : {std::pair{Transport::nccl, 7000u}, {Transport::node, 0u}}) {
+    EXPECT_EQ(load_of({transport, 8}, Mesh(1, 8), Axis::shard, Kind::all_gather, 8000), (AxisLoad{gathered, 0}));
+    EXPECT_EQ(load_of({transport, 8}, Mesh(1, 8), Axis::shard, Kind::reduce_scatter, 8000), (AxisLoad{7000, 0}));
+  }
+}
+
+TEST(Topology, NcclBuffersByHand) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  const Topology t{Transport::nccl, 8};
+  EXPECT_EQ(transport_bytes(t, Mesh(1, 1), Axis::shard, 0), 0u);
+  EXPECT_EQ(transport_bytes(t, Mesh(1, 2), Axis::shard, 0), 24 * (10 + 2) * mib);
+  EXPECT_EQ(transport_bytes(t, Mesh(1, 8), Axis::shard, 0), 24 * 2 * (10 + 2) * mib);
+  EXPECT_EQ(transport_bytes(t, Mesh(1, 64), Axis::shard, 0), 24 * ((10 + 2) + (10 + 10)) * mib);
+  EXPECT_EQ(transport_bytes(t, Mesh(8, 8), Axis::replicate, 0), 24 * 2 * (10 + 10) * mib);
+}
+
 TEST(Topology, StagingIsBounded) {
   const Topology mpi{Transport::mpi, 1};
   EXPECT_EQ(staging_bytes(mpi, Mesh(1, 1), Axis::shard, 0, 1 << 20), 0U);

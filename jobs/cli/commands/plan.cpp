@@ -8,6 +8,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/device_limits.hpp"
+#include "runtime/plan/network.hpp"
 
 namespace tessera::jobs {
 
@@ -16,11 +17,12 @@ namespace {
 struct Row {
   std::string name, mesh;
   plan::Costs costs;
+  plan::NetworkLoad load;
   bool chosen = false;
 };
 
 Row row_of(const plan::RunPlan& plan, bool chosen) {
-  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, chosen};
+  return {plan.spec.strategy.name, plan.spec.strategy.mesh.str(), plan.costs, plan::network_load(plan), chosen};
 }
 
 std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
@@ -53,21 +55,27 @@ void print_table(const std::vector<Row>& rows) {
       line += strfmt("%12s", human_bytes(static_cast<double>(row.costs.memory[c])).c_str());
     log::info(line + strfmt("%12s", human_bytes(static_cast<double>(row.costs.total)).c_str()));
   }
-  log::info(
-      "bytes a rank sends in a step (shard axis: in node, across nodes; replicate axis: in node, across nodes), and "
-      "its "
-      "collectives");
+  log::info("bytes sent in a step: by the busiest rank, and by a node to other nodes");
+  log::info(strfmt("  %-20s %-26s%24s%24s%12s", "", "", "over the shard axis", "over the replicate axis", ""));
+  log::info(strfmt("  %-20s %-26s%12s%12s%12s%12s%12s", "strategy", "mesh", "rank", "node uplink", "rank",
+                   "node uplink", "collectives"));
   for (const Row& row : rows) {
-    const TrafficCount &shard = row.costs.shard_axis, &replicate = row.costs.replicate_axis;
-    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%8llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
-                     bytes_or_dash(shard.within_node).c_str(), bytes_or_dash(shard.across_nodes).c_str(),
-                     bytes_or_dash(replicate.within_node).c_str(), bytes_or_dash(replicate.across_nodes).c_str(),
-                     static_cast<unsigned long long>(shard.collectives + replicate.collectives)));
+    const AxisLoad &shard = row.load.shard_axis, &replicate = row.load.replicate_axis;
+    log::info(strfmt(
+        "%c %-20s %-26s%12s%12s%12s%12s%12llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
+        bytes_or_dash(shard.busiest_rank).c_str(), bytes_or_dash(shard.node_uplink).c_str(),
+        bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
+        static_cast<unsigned long long>(row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives)));
   }
 }
 
-nlohmann::ordered_json traffic_json(const TrafficCount& count) {
-  return {{"within_node", count.within_node}, {"across_nodes", count.across_nodes}, {"collectives", count.collectives}};
+/// within_node, across_nodes: of the first rank.
+nlohmann::ordered_json traffic_json(const TrafficCount& count, const AxisLoad& load) {
+  return {{"within_node", count.within_node},
+          {"across_nodes", count.across_nodes},
+          {"busiest_rank", load.busiest_rank},
+          {"node_uplink", load.node_uplink},
+          {"collectives", count.collectives}};
 }
 
 nlohmann::ordered_json row_json(const Row& row) {
@@ -78,43 +86,31 @@ nlohmann::ordered_json row_json(const Row& row) {
   for (int c = 0; c < plan::num_categories; ++c)
     json["memory"][plan::name_of(static_cast<plan::Category>(c))] = row.costs.memory[c];
   json["memory"]["total"] = row.costs.total;
-  json["shard_axis"] = traffic_json(row.costs.shard_axis);
-  json["replicate_axis"] = traffic_json(row.costs.replicate_axis);
+  json["shard_axis"] = traffic_json(row.costs.shard_axis, row.load.shard_axis);
+  json["replicate_axis"] = traffic_json(row.costs.replicate_axis, row.load.replicate_axis);
   json["flops_per_step"] = row.costs.flops_per_step;
   json["recompute_flops_per_step"] = row.costs.recompute_flops_per_step;
   return json;
 }
 
 void explain() {
-  for (const char* line :
-       {"how the figures are made",
-        "  The layout, the schedules and the arena are those of the run itself; bytes are those of this rank (the "
-        "first) of "
-        "the mesh.",
-        "  params       fp32 master shard, and the gathered units: one slot for each in flight (prefetch + 1) where "
-        "parameters "
-        "are",
-        "               sharded and travel, all of them where they do not; over shared memory a rank is charged its "
-        "own "
-        "interval;",
-        "               with --mixed_precision what is gathered has two bytes an element, and lies beside the master",
-        "  grads        reduced shards (partial sums over micro-batches), and full gradients: of units in flight, or "
-        "resident",
-        "  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element",
-        "  activations  what each module keeps for backward, times its modules; with --gradient_checkpointing full the "
-        "inputs "
-        "of the",
-        "               blocks and one block's activations",
-        "  buffers      activations between modules, workspaces, ids and targets",
-        "  comm         staging of the transport",
-        "  bytes sent   of each gather and reduce in the schedule: (S-1)/S of the unit's padded bytes by messages; "
-        "over shared "
-        "memory",
-        "               a gather sends nothing and a reduction reads its peers' parts",
-        "  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its "
-        "mask)"}) {
-    log::info(line);
-  }
+  log::info(R"(how the figures are made
+  Layout, schedules and arena are those of the run. Memory is that of rank 0.
+  params       the fp32 master shard, and gathered units: all of them where parameters are not sharded, else prefetch + 1
+               buffers. In shared memory a rank is charged its own part. With --mixed_precision a gathered unit has two
+               bytes an element and does not share memory with the master.
+  grads        reduced shards (gradient accumulators), and full gradients: of the units in flight, or of all
+  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element
+  activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
+               activations of one block
+  buffers      activations between modules, workspaces, token ids and targets
+  comm         staging and scratch of the transport. NCCL's buffers are an estimate: 24 channels, per neighbour 10 MiB to
+               receive, and to send 2 MiB within the node or 10 MiB to another node
+  bytes sent   by the gathers and reductions of the schedule. rank: by the busiest rank, to its own node and to others.
+               node uplink: by all ranks of a node to other nodes, which is what its network cards carry. Of a buffer
+               gathered over S ranks, L of them on each node, (S-1)/S leaves each node by a ring (NCCL), (S-L)/S by the
+               two-level transport (node), L(S-L)/S by mpi. Within a node that shares memory a gather sends nothing.
+  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask))");
 }
 
 /// What of it lies where, and the time that a step takes at least.

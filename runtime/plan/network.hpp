@@ -1,0 +1,21 @@
+#pragma once
+// Bytes that the collectives of a step send: by one rank, by the busiest rank, and by a node to other nodes.
+
+#include "runtime/plan/plan.hpp"
+
+namespace tessera::plan {
+
+struct StepTraffic {
+  TrafficCount shard_axis, replicate_axis;
+};
+
+/// What `rank` sends in one pass through plan.main(): a training step, or a pass of inference.
+[[nodiscard]] StepTraffic step_traffic(const RunPlan& plan, int rank);
+
+/// The same as loads of the network (see AxisLoad), over all ranks of the mesh.
+struct NetworkLoad {
+  AxisLoad shard_axis, replicate_axis;
+};
+[[nodiscard]] NetworkLoad network_load(const RunPlan& plan);
+
+}  // namespace tessera::plan

@@ -1,0 +1,85 @@
+// The network load of a training step on 64 ranks, 8 to a node, against sums made here from the model's bytes.
+
+#include <gtest/gtest.h>
+
+#include "runtime/plan/network.hpp"
+#include "runtime/shard/manager.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr const char* config =
+    R"({"model_type": "gpt2", "n_layer": 5, "n_embd": 24, "n_head": 3, "vocab_size": 37, "n_positions": 16, "n_ctx": 16,
+  "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
+
+plan::RunPlan plan_of(const char* strategy, const Topology& topology, int world) {
+  static const models::Model model = models::make(config, "test");
+  plan::RunSpec spec;
+  spec.model = &model;
+  spec.strategy = shard::make_strategy(strategy, world, 0, topology.ranks_per_node);
+  spec.topology = topology;
+  spec.batch = {.global_batch = 2 * world, .micro_batch = 1, .world = world, .accumulation = 2};
+  spec.tokens = 16;
+  return plan::make_plan(spec);
+}
+
+struct Bytes {
+  std::uint64_t gathered = 0, reduced = 0, counters = 0;  // whole buffers, fp32; one rank's counters of the norm
+};
+Bytes bytes_of(const plan::RunPlan& plan, Axis axis) {
+  Bytes sum;
+  for (const auto& instruction : plan.train.list) {
+    if (instruction.op == shard::Op::norm)
+      sum.counters += 8 * shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), 0);
+    if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
+    auto& to = instruction.op == shard::Op::gather ? sum.gathered : sum.reduced;
+    to += 4 * static_cast<std::uint64_t>(plan.layout.padded_numel(instruction.unit));
+  }
+  return sum;
+}
+
+TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheWholeBuffer) {
+  const plan::RunPlan ring = plan_of("3", {Transport::nccl, 8}, 64), levels = plan_of("3", {Transport::node, 8}, 64);
+  const Bytes b = bytes_of(ring, Axis::shard);
+  ASSERT_GT(b.gathered, 0u);
+  ASSERT_GT(b.reduced, 0u);
+  const AxisLoad on_ring = plan::network_load(ring).shard_axis, on_levels = plan::network_load(levels).shard_axis;
+  EXPECT_EQ(on_ring.node_uplink, (b.gathered + b.reduced) / 64 * 63 + b.counters);
+  EXPECT_EQ(on_ring.busiest_rank, on_ring.node_uplink);
+  EXPECT_EQ(on_levels.node_uplink, (b.gathered + b.reduced) / 64 * 56 + 7 * b.counters);
+  // What the first rank sends says nothing of the ring's uplinks: its neighbour is on its node.
+  EXPECT_EQ(ring.costs.shard_axis.across_nodes, 0u);
+  EXPECT_EQ(plan::network_load(ring).replicate_axis, AxisLoad{});
+}
+
+TEST(PlanNetwork, HybridShardSendsItsReplicatedShardsAlone) {
+  for (const Transport transport : {Transport::nccl, Transport::node}) {
+    const plan::RunPlan plan = plan_of("hybridshard", {transport, 8}, 64);
+    const Bytes shard = bytes_of(plan, Axis::shard), replicate = bytes_of(plan, Axis::replicate);
+    const plan::NetworkLoad load = plan::network_load(plan);
+    EXPECT_EQ(load.shard_axis.node_uplink, 0u);
+    // 8 groups of 8: each sends 7/8 of its eighth of the buffer, twice. Counters: 7 messages each, or one on the ring.
+    const std::uint64_t counters = (transport == Transport::nccl ? 8 : 56) * replicate.counters;
+    EXPECT_EQ(load.replicate_axis.node_uplink, 2 * shard.reduced / 8 * 7 + counters);
+    EXPECT_EQ(load.replicate_axis.busiest_rank * 8, load.replicate_axis.node_uplink);
+  }
+}
+
+TEST(PlanNetwork, OneNodeHasNoUplink) {
+  for (const Transport transport : {Transport::nccl, Transport::node, Transport::mpi})
+    EXPECT_EQ(plan::network_load(plan_of("3", {transport, 8}, 8)).shard_axis.node_uplink, 0u);
+}
+
+TEST(PlanNetwork, NcclBuffersAreOnTheDevice) {
+  const plan::RunPlan plan = plan_of("hybridshard", {Transport::nccl, 8}, 64);
+  std::size_t bytes = 0;
+  for (const ArenaSlot& slot : plan.slots)
+    if (slot.placement == Placement::transport && slot.memory == Memory::device) bytes += slot.bytes;
+  const Topology& topology = plan.spec.topology;
+  EXPECT_EQ(bytes, transport_bytes(topology, Mesh(8, 8), Axis::shard, 0) +
+                       transport_bytes(topology, Mesh(8, 8), Axis::replicate, 0));
+  EXPECT_GT(bytes, std::size_t{1} << 30);
+}
+
+}  // namespace
+}  // namespace tessera::test
