@@ -1,6 +1,6 @@
-# Sourced by jobs/quickstart and jobs/test, run from nowhere: what the build needs, and how Debian calls it.
+# Sourced by jobs/quickstart and jobs/test: what the build needs, and Debian's package names for it.
 
-# require NAME ...: sees to it that each is there; installs by apt as root, otherwise prints the one line to run and exits 2.
+# require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
   local missing=() name
   for name in "$@"; do
@@ -19,7 +19,7 @@ require() {
   if ! { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}"; } \
       >"$log" 2>&1; then
     cat "$log" >&2
-    echo "error: the packages could not be installed; the line was: $line" >&2
+    echo "error: the packages could not be installed; the command was: $line" >&2
     exit 1
   fi
   rm -f "$log"
@@ -38,7 +38,7 @@ present() {
     options) header boost/program_options.hpp ;;
     json) header nlohmann/json.hpp ;;
     gtest) header gtest/gtest.h && header gmock/gmock.h ;;
-    *) echo "error: jobs/dependencies.sh knows no '$1'" >&2; exit 1 ;;
+    *) echo "error: jobs/dependencies.sh: unknown dependency '$1'" >&2; exit 1 ;;
   esac
 }
 
@@ -60,7 +60,7 @@ package_of() {
 
 header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
-# What Open MPI wants to hear when root starts it, or when there are fewer cores than ranks. Only root needs the first.
+# Allows Open MPI to run as root, and with more ranks than cores.
 mpi_environment() {
   if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

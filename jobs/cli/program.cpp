@@ -1,5 +1,5 @@
-// Dispatch, and what becomes of errors. Three kinds: refused before MPI starts, the same on every rank (rank 0 speaks
-// and all leave with the code), and met by one rank alone (World::abort).
+// Runs a command and prints errors, each once. An error is found before MPI starts (by every process), by all ranks
+// (rank 0 prints it, all exit with its code), or by one rank alone (World::abort).
 #include "jobs/cli/program.hpp"
 
 #include <chrono>
@@ -26,9 +26,9 @@ bool under_mpi_launcher() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullpt
 
 int code_of(const Error& error) { return static_cast<int>(error.code()); }
 
-/// An error that every process has found for itself before MPI: one of them says it. Under a launcher that kills all
-/// when the first one leaves, the silent ones wait for the one that speaks.
-int refuse_everywhere(const Error& error) {
+/// For an error that every process finds before MPI starts: rank 0 prints it. The others wait, because some launchers
+/// kill all processes when the first one exits.
+int print_on_rank_0(const Error& error) {
   if (launcher_environment().rank == 0) {
     log::error(error.line());
   } else {
@@ -37,20 +37,20 @@ int refuse_everywhere(const Error& error) {
   return code_of(error);
 }
 
-/// The same, met in parsing under mpirun: MPI is started just to leave together.
-int refuse_together(const Error& error) {
-  if (!under_mpi_launcher()) return refuse_everywhere(error);
+/// For an error on the command line: under mpirun it starts MPI, so that all ranks exit after rank 0 has printed.
+int exit_on_all_ranks(const Error& error) {
+  if (!under_mpi_launcher()) return print_on_rank_0(error);
   try {
     WorldOptions options;
     options.comm = WorldOptions::Comm::mpi;
     const std::unique_ptr<World> world = bootstrap(options);
     if (world->rank() == 0) log::error(error.line());
     world->barrier();
-  } catch (const Error&) { return refuse_everywhere(error); }
+  } catch (const Error&) { return print_on_rank_0(error); }
   return code_of(error);
 }
 
-bool answer_question(const Invocation& invocation) {
+bool print_information(const Invocation& invocation) {
   const Options& options = invocation.options;
   std::string text;
   if (options.flag("help") || options.flag("help_all"))
@@ -64,9 +64,9 @@ bool answer_question(const Invocation& invocation) {
   return true;
 }
 
-int with_world(const Call& call, World& world) {
+int run_with_world(const Call& call, World& world) {
   try {
-    (void)kernels::isa();  // a build for one instruction set says here that this CPU lacks it
+    (void)kernels::isa();  // throws if the build needs an instruction set that this CPU lacks
     if (call.invocation.command == "train") return train_command(call, world);
     if (call.invocation.command == "generate") return generate_command(call, world);
     if (call.invocation.command == "eval") return eval_command(call, world);
@@ -81,16 +81,16 @@ int with_world(const Call& call, World& world) {
     world.barrier();
     return code_of(error);
   } catch (const std::bad_alloc&) {
-    world.abort(Error(ExitCode::does_not_fit, "memory ran out", "rank " + std::to_string(world.rank()),
-                      "Lower per_device_train_batch_size or shard more; tessera plan shows what fits"));
+    world.abort(Error(ExitCode::does_not_fit, "out of memory", "rank " + std::to_string(world.rank()),
+                      "Lower per_device_train_batch_size or shard more; tessera plan prints what fits"));
   } catch (const std::exception& failure) {
     world.abort(Error(ExitCode::internal, failure.what(), "rank " + std::to_string(world.rank()),
-                      "This is a bug of tessera: please report it"));
+                      "This is a bug in tessera: please report it"));
   }
   return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
 }
 
-int start_world(const Call& call) {
+int start_and_run(const Call& call) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options = world_options(call.options());
@@ -99,18 +99,18 @@ int start_world(const Call& call) {
       options.shared_bytes =
           shared_bytes(call.options(), launcher_environment().size, launcher_environment().local_size);
     world = bootstrap(options);
-  } catch (const Error& error) { return refuse_everywhere(error); }
+  } catch (const Error& error) { return print_on_rank_0(error); }
   log::set_rank(world->rank(), world->size(), world->host());
   log::set_quiet(call.options().flag("quiet"));
-  return with_world(call, *world);
+  return run_with_world(call, *world);
 }
 
 int dispatch(const Call& call) {
   const std::string& command = call.invocation.command;
   if (command == "train") install_preemption_handlers();  // before MPI: a request may come while the job starts
-  for (const char* with_peers : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
-    if (command == with_peers) return start_world(call);
-  // The rest needs no peers: under a launcher one process does it.
+  for (const char* needs_mpi : {"train", "generate", "eval", "bench", "doctor", "convert", "checkpoint", "tokenize"})
+    if (command == needs_mpi) return start_and_run(call);
+  // The other commands need one process: under a launcher, rank 0.
   if (launcher_environment().rank != 0) return static_cast<int>(ExitCode::ok);
   log::set_quiet(call.options().flag("quiet"));
   try {
@@ -122,10 +122,10 @@ int dispatch(const Call& call) {
     log::error(error.line());
     return code_of(error);
   } catch (const std::bad_alloc&) {
-    log::error("memory ran out");
+    log::error("out of memory");
     return static_cast<int>(ExitCode::does_not_fit);
   } catch (const std::exception& failure) {
-    log::error(std::string(failure.what()) + ". This is a bug of tessera: please report it");
+    log::error(std::string(failure.what()) + ". This is a bug in tessera: please report it");
     return static_cast<int>(ExitCode::internal);
   }
 }
@@ -135,19 +135,19 @@ int dispatch(const Call& call) {
 int run_program(const std::vector<std::string>& arguments, char** environment) {
   const auto started = std::chrono::steady_clock::now();
   ignore_file_size_signal();
-  log::set_rank(launcher_environment().rank, launcher_environment().size, "this node");  // until MPI knows better
+  log::set_rank(launcher_environment().rank, launcher_environment().size, "this node");  // until MPI starts
   Invocation invocation;
   try {
     invocation = parse_command_line(arguments, environment);
-    if (answer_question(invocation)) return static_cast<int>(ExitCode::ok);
+    if (print_information(invocation)) return static_cast<int>(ExitCode::ok);
     if (invocation.command.empty()) {
       if (arguments.empty()) {
         if (launcher_environment().rank == 0) std::fputs(help_text(nullptr, false).c_str(), stderr);
         return static_cast<int>(ExitCode::usage);
       }
-      throw Error(ExitCode::usage, "no command is given", "command line", "Commands: " + command_names());
+      throw Error(ExitCode::usage, "no command", "command line", "Commands: " + command_names());
     }
-  } catch (const Error& error) { return refuse_together(error); }
+  } catch (const Error& error) { return exit_on_all_ranks(error); }
   std::vector<std::string> line{"tessera"};
   line.insert(line.end(), arguments.begin(), arguments.end());
   return dispatch({invocation, line, started});

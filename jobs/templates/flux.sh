@@ -1,5 +1,5 @@
 #!/bin/bash
-# tessera under Flux.
+# Runs tessera under Flux.
 #   flux batch jobs/templates/flux.sh config.yaml [RUN]
 #flux: --job-name=tessera
 #flux: --nodes=4
@@ -18,8 +18,8 @@ flux run -N "$nodes" -n "$ranks" -c "$cores" -o cpu-affinity=per-task -o pmi=pmi
   tessera train "$config" --output_dir "out/$run" --time_limit 3h50m \
   --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
-# 75: stopped in time with a checkpoint.
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),
+# 75: stopped before the time limit, with a checkpoint.
 echo "tessera ended with $rc"
 [ "$rc" -eq 75 ] && flux --parent batch "$0" "$config" "$run"
 exit "$rc"

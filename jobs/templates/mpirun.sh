@@ -1,5 +1,5 @@
 #!/bin/bash
-# tessera under plain Open MPI, on this machine or over the hosts of a hostfile.
+# Runs tessera under plain Open MPI, on this machine or over the hosts of a hostfile.
 #   RANKS=8 CORES=4 HOSTFILE=hosts jobs/templates/mpirun.sh config.yaml [--options]
 set -u
 config=${1:-config.yaml}
@@ -7,15 +7,15 @@ config=${1:-config.yaml}
 ranks=${RANKS:-2}
 cores=${CORES:-1}
 
-# A rank is bound to `cores` cores of its own and computes with as many threads. On a machine with fewer cores than
-# RANKS x CORES this refuses to start: lower one of the two.
+# Each rank is bound to CORES cores and computes with as many threads. mpirun refuses to start on a machine with fewer
+# cores than RANKS x CORES: lower one of the two.
 args=(-n "$ranks" --map-by "slot:PE=$cores" --bind-to core -x OMP_PROC_BIND=close -x OMP_PLACES=cores)
 [ -n "${HOSTFILE:-}" ] && args+=(--hostfile "$HOSTFILE")
 
-# odls_base_sigkill_timeout stays at its 1 s: when one rank dies, the others follow at once.
+# Leave odls_base_sigkill_timeout at 1 s: when one rank dies, mpirun then ends the others at once.
 mpirun "${args[@]}" tessera train "$config" "$@"
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
-# 75: stopped in time with a checkpoint. Start it again with --resume_from_checkpoint auto.
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),
+# 75: stopped before the time limit, with a checkpoint: continue with --resume_from_checkpoint auto.
 echo "tessera ended with $rc"
 exit "$rc"

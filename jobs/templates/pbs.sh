@@ -1,5 +1,5 @@
 #!/bin/bash
-# tessera under PBS Pro / OpenPBS.
+# Runs tessera under PBS Pro / OpenPBS.
 #   qsub -v CONFIG=config.yaml,RUN=first,SCRIPT=$PWD/jobs/templates/pbs.sh jobs/templates/pbs.sh
 #PBS -N tessera
 #PBS -l select=4:ncpus=64:mpiprocs=8:ompthreads=8
@@ -10,18 +10,18 @@ set -u
 cd "$PBS_O_WORKDIR" || exit 3
 config=${CONFIG:-config.yaml}
 run=${RUN:-tessera}
-limit=3h50m # below the walltime: then a checkpoint is saved, and the exit code is 75
+limit=3h50m # below the walltime: the run saves a checkpoint and exits with 75
 ranks=$(wc -l < "$PBS_NODEFILE")
 cores=8
 
-# An Open MPI that was built with PBS support finds the nodes itself; the hostfile serves the others.
+# Open MPI built with PBS support finds the nodes by itself; other builds need the hostfile.
 mpiexec -n "$ranks" --hostfile "$PBS_NODEFILE" --map-by "slot:PE=$cores" --bind-to core \
   -x OMP_PROC_BIND=close -x OMP_PLACES=cores \
   tessera train "$config" --output_dir "out/$run" --time_limit "$limit" \
   --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
-# 75: stopped in time with a checkpoint.
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),
+# 75: stopped before the time limit, with a checkpoint.
 echo "tessera ended with $rc"
 [ "$rc" -eq 75 ] && [ -n "${SCRIPT:-}" ] && qsub -v "CONFIG=$config,RUN=$run,SCRIPT=$SCRIPT" "$SCRIPT"
 exit "$rc"

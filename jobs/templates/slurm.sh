@@ -1,5 +1,5 @@
 #!/bin/bash
-# tessera under Slurm: one rank per NUMA domain or socket is a good start, its cores as threads.
+# Runs tessera under Slurm. Start with one rank per NUMA domain or socket, and its cores as threads.
 #   sbatch jobs/templates/slurm.sh config.yaml
 #SBATCH --job-name=tessera
 #SBATCH --nodes=4
@@ -13,19 +13,19 @@
 set -u
 config=${1:-config.yaml}
 
-# Since Slurm 22.05 srun does not inherit --cpus-per-task; tessera takes its threads from the mask that srun sets.
+# Since Slurm 22.05 srun does not inherit --cpus-per-task. tessera takes its threads from the CPU mask that srun sets.
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 export OMP_PROC_BIND=close OMP_PLACES=cores
 
-# Five minutes before the end the step gets SIGUSR1: it saves a checkpoint and ends with 75. The job's number stays when it is
-# requeued, so that it finds its checkpoints again.
-# --kill-on-bad-exit: when one rank fails, none of the others is left behind.
+# Five minutes before the time limit Slurm sends SIGUSR1: tessera saves a checkpoint and exits with 75. A requeued job
+# keeps its id, and so its output directory, where it finds the checkpoint. --kill-on-bad-exit ends all ranks when one
+# fails.
 srun --mpi=pmix --cpu-bind=cores --kill-on-bad-exit=1 \
   tessera train "$config" --output_dir "out/$SLURM_JOB_NAME-$SLURM_JOB_ID" \
   --save_steps 500 --save_total_limit 3 --resume_from_checkpoint auto
 rc=$?
-# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (worth another try),
-# 75: stopped in time with a checkpoint.
+# 2: configuration, 3: data or file system, 4: does not fit, 5: diverged, 6: communication (try again),
+# 75: stopped before the time limit, with a checkpoint.
 echo "tessera ended with $rc"
 [ "$rc" -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit "$rc"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "jobs/cli/options/unsupported.hpp"
 #include "tests/jobs/parse.hpp"
 
 namespace tessera::jobs {
@@ -25,7 +26,7 @@ std::string error_line(const std::vector<std::string>& arguments, ExitCode code,
 Options options_of_yaml(const std::string& text) {
   Options options;
   options.read_tree(io::parse_yaml(text, "conf.yaml"), "conf.yaml");
-  options.resolve_strategy();
+  options.resolve();
   return options;
 }
 
@@ -91,12 +92,12 @@ TEST(Parse, ValuesAreChecked) {
   EXPECT_THAT(error_line({"train", "--max_length", "0"}), HasSubstr("at least 1"));
   EXPECT_THAT(error_line({"train", "--learning_rate", "fast"}), HasSubstr("a number"));
   EXPECT_THAT(error_line({"train", "--learning_rate", "nan"}), HasSubstr("a number"));
-  EXPECT_THAT(error_line({"train", "--comm", "tcp"}), HasSubstr("auto, mpi, node"));
+  EXPECT_THAT(error_line({"train", "--comm", "tcp"}), HasSubstr("--comm tcp: expected auto, mpi, node or nccl [command line]"));
   EXPECT_THAT(error_line({"train", "--from_scratch=maybe"}), HasSubstr("true or false"));
   EXPECT_THAT(error_line({"train", "--profile_steps", "9:3"}), HasSubstr("A:B"));
-  EXPECT_THAT(error_line({"train", "--max_length"}), HasSubstr("needs a value"));
+  EXPECT_THAT(error_line({"train", "--max_length"}), HasSubstr("expected an integer of at least 1"));
   EXPECT_THAT(error_line({"train", "--shard_group_size", "0"}), HasSubstr("shard_group_size"));
-  EXPECT_THAT(error_line({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("depth"));
+  EXPECT_THAT(error_line({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("number of units"));
 }
 
 TEST(Parse, FsdpWordsOfPrefetch) {
@@ -137,22 +138,60 @@ TEST(Values, Integers) {
   EXPECT_EQ(parse_integer("99999999999999999999"), std::nullopt);
 }
 
-// Every option that is not built is refused by its name, for any value but those that ask for nothing.
-TEST(NotBuilt, EachIsRefusedByName) {
-  int refused = 0;
-  for (const OptionSpec& spec : option_table()) {
-    if (spec.status != Status::not_built) continue;
-    const std::string value =
-        spec.type == Type::flag ? (std::string(spec.fine).find("true") == 0 ? "false" : "true") : "77";
-    const std::string line = error_line({"train", std::string("--") + spec.name + "=" + value});
-    EXPECT_THAT(line, HasSubstr(spec.name));
-    EXPECT_THAT(line, HasSubstr("not built yet"));
-    ++refused;
-    for (const std::string& fine : split_words(spec.fine, '|')) {
-      EXPECT_NO_THROW((void)parsed({"train", std::string("--") + spec.name + "=" + fine})) << spec.name << " " << fine;
+// Naming an option that is not built is an error that says so and what to use instead, wherever it is named. A value that
+// asks for nothing that is missing is accepted.
+TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
+  for (const UnsupportedOption& option : unsupported_options()) {
+    for (const std::string& name : split_words(option.names, ' ')) {
+      std::string variable = "TESSERA_" + name + "=77";
+      for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      for (const std::string& line :
+           {error_line({"train", "--" + name + "=77"}), error_line({"train", "--" + name, "77", "--seed", "1"}),
+            error_line({"train"}, ExitCode::usage, {variable}), error_line_of_yaml(name + ": 77\n")}) {
+        EXPECT_THAT(line, HasSubstr("not built yet")) << name;
+        EXPECT_THAT(line, HasSubstr(option.message)) << name;
+      }
+      for (const std::string& value : split_words(option.accepted, '|')) {
+        EXPECT_NO_THROW((void)parsed({"train", "--" + name + "=" + value})) << name << " " << value;
+        EXPECT_NO_THROW((void)options_of_yaml(name + ": " + value + "\n")) << name << " " << value;
+      }
     }
   }
-  EXPECT_GT(refused, 40);
+  EXPECT_EQ(error_line({"train", "--stage", "dpo"}),
+            "--stage dpo: not built yet [command line]. Only training on plain text is built. Accepted: pt");
+  EXPECT_THAT(error_line({"train", "--use-rslora"}), HasSubstr("LoRA"));
+  EXPECT_THAT(error_line({"train", "--target_modules", "q_proj", "v_proj"}), HasSubstr("LoRA"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_LORA_RANK=8"}), HasSubstr("environment TESSERA_LORA_RANK"));
+  EXPECT_THAT(error_line_of_yaml("rope_scaling: {type: yarn}\n"), HasSubstr("config.json"));
+}
+
+TEST(Unsupported, KeysOfOtherTools) {
+  for (const char* yaml :
+       {"fsdp_config: {fsdp_offload_params: true}\n", "deepspeed_config: {offload_optimizer_device: cpu}\n",
+        "deepspeed_config: {offload_param_device: nvme}\n", "zero_optimization: {offload_optimizer: {device: cpu}}\n",
+        "zero_optimization: {offload_param: {device: cpu}}\n", "zero_optimization: {cpu_offload: true}\n",
+        "zero_optimization: {zero_quantized_weights: true}\n", "zero_optimization: {zero_hpz_partition_size: 8}\n",
+        "megatron_lm_config: {megatron_lm_tp_degree: 2}\n"})
+    EXPECT_THAT(error_line_of_yaml(yaml), HasSubstr("not built yet")) << yaml;
+  for (const char* yaml :
+       {"fsdp_config: {fsdp_offload_params: false}\n", "deepspeed_config: {offload_optimizer_device: none}\n",
+        "zero_optimization: {offload_param: {device: none}}\n", "zero_optimization: {zero_quantized_weights: false}\n",
+        "zero_optimization: {zero_hpz_partition_size: 1}\n", "megatron_lm_config: null\n"})
+    EXPECT_NO_THROW((void)options_of_yaml(yaml)) << yaml;
+}
+
+TEST(UseCpu, ChoosesTheBackend) {
+  const auto backend = [](const Options& options) { return options.text("backend"); };
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: true\n")), "cpu");
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: false\n")), "auto");
+  EXPECT_TRUE(options_of_yaml("use_cpu: false\n").without_effect.empty());
+  EXPECT_EQ(backend(options_of_yaml("use_cpu: false\nbackend: cpu\n")), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu"}).options), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu", "--backend", "auto"}).options), "cpu");
+  EXPECT_EQ(backend(parsed({"train", "--use_cpu", "false"}, {"TESSERA_BACKEND=cpu"}).options), "auto");
+  EXPECT_EQ(backend(parsed({"train", "--backend", "cuda"}, {"TESSERA_USE_CPU=true"}).options), "cuda");
+  EXPECT_EQ(parsed({"train", "--use_cpu"}).options.value("backend").source.text, "command line --use_cpu");
+  EXPECT_THAT(error_line({"train", "--use_cpu", "--backend", "cuda"}), HasSubstr("Keep one of the two"));
 }
 
 TEST(NoEffect, IsSaid) {

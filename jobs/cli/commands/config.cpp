@@ -29,7 +29,7 @@ int config_command(const Call& call) {
       log::info(strfmt("%-30s %-34s %s", spec.name, words.empty() ? "-" : words.c_str(), value.source.text.c_str()));
     }
   }
-  for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.verdict);
+  for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.outcome);
   for (const std::string& text : options.without_effect) log::info(text);
   return static_cast<int>(ExitCode::ok);
 }

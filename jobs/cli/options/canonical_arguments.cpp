@@ -1,7 +1,8 @@
-// argv to canonical tokens, before Boost.Program_options sees them.
+// Rewrites arguments to one form, which Boost.Program_options then reads.
 #include <filesystem>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
 
@@ -16,7 +17,8 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
     for (const CommandSpec& command : command_table()) {
       if ((elsewhere->commands & command.bit) != 0) takers += (takers.empty() ? "" : ", ") + std::string(command.name);
     }
-    throw Error(ExitCode::usage, "this command does not take --" + name, "command line", "It belongs to: " + takers);
+    throw Error(ExitCode::usage, "this command has no option --" + name, "command line",
+                "Commands that have it: " + takers);
   }
   const std::string near = suggestion(name, option_names(commands));
   throw Error(ExitCode::usage, "unknown option --" + name, "command line", near.empty() ? "See --help-all" : near);
@@ -44,6 +46,8 @@ class ArgumentScanner {
     const std::size_t equals = token.find('=');
     const bool has_value = equals != std::string::npos;
     const std::string name = token.substr(2, has_value ? equals - 2 : std::string::npos);
+    if (const UnsupportedOption* option = find_unsupported(name))
+      return unsupported(*option, has_value ? token.substr(equals + 1) : "");
     const OptionSpec* spec = find_option(name);
     bool negated = false;
     if (spec == nullptr && (name.rfind("no-", 0) == 0 || name.rfind("no_", 0) == 0)) {
@@ -61,33 +65,41 @@ class ArgumentScanner {
     else following(head, *spec, name);
   }
 
+  /// Drops the option if its value asks for nothing that is missing. Throws Error (usage) otherwise.
+  void unsupported(const UnsupportedOption& option, std::string value) {
+    if (value.empty()) {
+      const bool alone = next_ == arguments_.size() || looks_like_option(arguments_[next_]);
+      value = alone ? "true" : arguments_[next_++];
+    }
+    check_unsupported(option, split_list(value), "command line");
+  }
+
   void values(const std::string& head, const OptionSpec& spec, const std::string& text) {
     if (text.empty())
-      throw Error(ExitCode::usage, std::string("--") + spec.name + " is empty", "command line",
-                  "Give it a value, or leave it out");
+      throw Error(ExitCode::usage, std::string("--") + spec.name + ": expected a value", "command line",
+                  "Leave the option out to keep the default");
     if (spec.type != Type::list) {
       out_.push_back(head + text);
       return;
     }
-    for (const std::string& word : split_words(text, ',')) out_.push_back(head + word);
+    for (const std::string& value : split_words(text, ',')) out_.push_back(head + value);
   }
 
-  /// A word that is a boolean belongs to the flag; anything else does not. Where only files may
-  /// follow, other words are refused.
+  /// A flag takes the next argument only if that is a boolean. Where operands can only be files, any other text that is
+  /// not a file's name is an error.
   void flag(const std::string& head, const std::string& name) {
     if (next_ == arguments_.size() || looks_like_option(arguments_[next_])) {
       out_.push_back(head + "true");
       return;
     }
-    const std::string& word = arguments_[next_];
+    const std::string& text = arguments_[next_];
     std::error_code ignored;
-    if (parse_flag(word)) {
-      out_.push_back(head + word);
+    if (parse_flag(text)) {
+      out_.push_back(head + text);
       ++next_;
-    } else if ((commands_ & (for_train | for_plan)) != 0 && word.find_first_of("./-") == std::string::npos &&
-               !std::filesystem::exists(word, ignored)) {
-      throw Error(ExitCode::usage, "--" + name + " \"" + word + "\" is not true or false", "command line",
-                  "See --help-all");
+    } else if ((commands_ & (for_train | for_plan)) != 0 && text.find_first_of("./-") == std::string::npos &&
+               !std::filesystem::exists(text, ignored)) {
+      throw Error(ExitCode::usage, "--" + name + " " + text + ": expected true or false", "command line");
     } else {
       out_.push_back(head + "true");
     }
@@ -99,16 +111,16 @@ class ArgumentScanner {
       values(head, spec, arguments_[next_++]);
       if (spec.type != Type::list) break;
     }
-    if (out_.size() == before) {
-      // Options that are words in one tool and switches in another may stand alone.
-      const std::string canonical = spec.name;
-      if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") out_.push_back(head + "true");
-      else
-        throw Error(ExitCode::usage, "--" + name + " needs a value", "command line",
-                    "Give it " + (spec.words[0] != '\0'        ? std::string(spec.words)
-                                  : spec.type == Type::integer ? std::string("an integer")
-                                                               : "a " + std::string(name_of(spec.type))));
+    if (out_.size() != before) return;
+    // These two are flags in some tools and take a value in others.
+    const std::string canonical = spec.name;
+    if (canonical == "gradient_checkpointing" || canonical == "forward_prefetch") {
+      out_.push_back(head + "true");
+      return;
     }
+    std::string expected = expected_value(spec, "");
+    if (expected.empty()) expected = spec.values[0] != '\0' ? spec.values : "a value";
+    throw Error(ExitCode::usage, "--" + name + ": expected " + expected, "command line");
   }
 
   const std::vector<std::string>& arguments_;

@@ -1,5 +1,5 @@
 #pragma once
-// What the keys of accelerate and DeepSpeed files mean here. Data, and one walker.
+// Reads configuration files: options by name, and the keys of accelerate and DeepSpeed.
 
 #include <span>
 #include <string>
@@ -9,47 +9,46 @@
 
 namespace tessera::jobs {
 
-/// What becomes of a external_keys key.
+/// What is done with a key of another tool's file.
 enum class KeyAction : unsigned char {
-  same,        // sets option `target` to the same value
-  strategy,    // claims a strategy
-  if_enabled,  // nothing if false, none or 0; else sets `target` (an option that is not built refuses it by name)
+  set,         // sets option `target` to the same value
+  if_enabled,  // sets option `target` unless the value is false, none or 0; `target` may be an unsupported option
   ignored,     // `target` says why
-  block,       // a map: its keys are in block `target`
-  special,     // code in blocks.cpp
+  block,       // the key's value is a map, with the keys of block `target`
+  custom,      // see ConfigFileReader::custom
 };
 
 struct ExternalKeySpec {
   const char* block;  // "accelerate", "fsdp_config", "deepspeed", "zero_optimization", …
   const char* key;
-  KeyAction fate;
+  KeyAction action;
   const char* target;
 };
 
-/// All external_keys keys known.
+/// All known keys (external_config.cpp).
 [[nodiscard]] std::span<const ExternalKeySpec> external_key_table();
 
-/// Walks a configuration tree into `options`.
+/// Reads the tree of a configuration file into `options`.
 class ConfigFileReader {
  public:
-  ConfigFileReader(Options& options, std::string path, int layer)
-      : options_(options), path_(std::move(path)), layer_(layer) {}
-  /// The top level: our options, accelerate's and DeepSpeed's keys, and their blocks.
+  ConfigFileReader(Options& options, std::string path, int precedence)
+      : options_(options), path_(std::move(path)), precedence_(precedence) {}
+  /// Reads the top level: options, and the keys and blocks of accelerate and DeepSpeed.
   void read_top(const io::ConfigNode& root);
 
  private:
   void read_block(const std::string& block, const io::ConfigNode& node, const std::string& prefix);
   void read_env(const io::ConfigNode& node);
-  void external_keys(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key);
-  void special(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key);
+  void apply(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key);
+  void custom(const ExternalKeySpec& spec, const io::ConfigNode& node, const std::string& key);
   void option(const std::string& name, const io::ConfigNode& node, const std::string& key);
-  void note(const io::ConfigNode& node, const std::string& key, const std::string& verdict);
+  void note(const io::ConfigNode& node, const std::string& key, const std::string& outcome);
   [[nodiscard]] Source source(const io::ConfigNode& node) const;
   [[nodiscard]] std::string scalar(const io::ConfigNode& node, const std::string& key) const;
 
   Options& options_;
   std::string path_;
-  int layer_;
+  int precedence_;
 };
 
 }  // namespace tessera::jobs

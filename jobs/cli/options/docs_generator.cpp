@@ -1,4 +1,4 @@
-// docs/cli.md, the man page and the completions.
+// Generates docs/cli.md, the man page and the shell completions.
 #include "jobs/cli/options/docs_generator.hpp"
 #include "runtime/base/error.hpp"
 
@@ -17,50 +17,37 @@ std::string escape(const std::string& text, const char* special, char with) {
 
 std::string cell(const std::string& text) { return escape(text, "|", '\\'); }
 
-std::string default_words(const OptionSpec& spec) {
+std::string default_text(const OptionSpec& spec) {
   return spec.default_value[0] != '\0' ? std::string("`") + spec.default_value + "`" : "";
 }
 
-std::string values_words(const OptionSpec& spec) { return spec.words[0] != '\0' ? spec.words : name_of(spec.type); }
+std::string value_text(const OptionSpec& spec) { return spec.values[0] != '\0' ? spec.values : name_of(spec.type); }
 
 const char* exit_codes[][2] = {
     {"0", "done"},
-    {"1", "internal error: a bug of ours"},
+    {"1", "internal error: a bug of tessera"},
     {"2", "usage or configuration"},
     {"3", "data, model file or file system"},
     {"4", "does not fit (plan), or out of memory"},
     {"5", "training diverged: a loss or gradient is not finite"},
     {"6", "communication failure or timeout"},
-    {"75", "stopped early with a good checkpoint: start again with --resume_from_checkpoint auto"},
+    {"75", "stopped early after saving a checkpoint: continue with --resume_from_checkpoint auto"},
     {"128+n", "signal n"}};
 
 std::string markdown_group(const std::string& group) {
-  std::string out =
-      "\n### " + group +
-      "\n\n| option | values | default | what it does | aliases; matching names |\n|---|---|---|---|---|\n";
+  std::string out = "\n### " + group +
+                    "\n\n| option | values | default | what it does | aliases; equivalents |\n|---|---|---|---|---|\n";
   for (const OptionSpec& spec : option_table()) {
     if (group != spec.group) continue;
     std::string help = spec.help;
-    if (spec.status == Status::not_built && spec.fine[0] != '\0')
-      help += std::string(" (accepted: `") + spec.fine + "`)";
     std::string other;
     for (const std::string& alias : split_words(spec.aliases, ' '))
       other += (other.empty() ? "`" : ", `") + alias + "`";
-    if (spec.matches[0] != '\0') other += (other.empty() ? "" : "; ") + std::string(spec.matches);
-    out += "| `--" + std::string(spec.name) + "` | " + cell(values_words(spec)) + " | " + cell(default_words(spec)) +
+    if (spec.equivalents[0] != '\0') other += (other.empty() ? "" : "; ") + std::string(spec.equivalents);
+    out += "| `--" + std::string(spec.name) + "` | " + cell(value_text(spec)) + " | " + cell(default_text(spec)) +
            " | " + cell(help) + " | " + cell(other) + " |\n";
   }
   return out;
-}
-
-std::vector<std::string> groups() {
-  std::vector<std::string> result;
-  for (const OptionSpec& spec : option_table()) {
-    bool known = false;
-    for (const std::string& group : result) known = known || group == spec.group;
-    if (!known) result.emplace_back(spec.group);
-  }
-  return result;
 }
 
 std::string roff(const std::string& text) {
@@ -72,56 +59,63 @@ std::string roff(const std::string& text) {
 }  // namespace
 
 std::string markdown() {
-  std::string out =
-      "# The command line\n\nMade from the option table by `tessera --help-markdown`; a test holds the two equal.\n\n"
-      "    tessera <command> [CONFIG.yaml|json ...] [--options]\n\n| command | operands | what it does "
-      "|\n|---|---|---|\n";
+  std::string out = R"(# The command line
+
+Generated from the option table by `tessera --help-markdown`; a test compares the two.
+
+    tessera <command> [CONFIG.yaml|json ...] [--options]
+
+| command | operands | what it does |
+|---|---|---|
+)";
   for (const CommandSpec& command : command_table()) {
     out += "| `" + std::string(command.name) + "` | " + cell(command.operands) + " | " + cell(command.help) + " |\n";
   }
-  out +=
-      "\n## Spelling\n\n"
-      "`_` and `-` are the same in names; `--x=v` and `--x v`; booleans as `--x`, `--x true|True|1|yes|on`, `--no-x`; "
-      "lists by "
-      "spaces or\n"
-      "commas; sizes `5GB` (decimal), `512MiB`; times `90s`, `1h30m`. Names are never guessed from a prefix; an "
-      "unknown one "
-      "ends with\n"
-      "exit code 2, the nearest names, and where it stands.\n\n"
-      "## Layers\n\nLater wins: defaults < `--preset` < configuration files, left to right < `TESSERA_*` environment < "
-      "command "
-      "line.\n"
-      "`tessera config show` prints every value with its source; `args.json` in the output directory keeps the same.\n"
-      "A configuration file holds flat names as below, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and "
-      "`zero_optimization:`; files of\n"
-      "accelerate and DeepSpeed work as they are, and each of their keys is listed as mapped or ignored. `\"auto\"` "
-      "leaves the "
-      "default.\n\n"
-      "## What a run prints and writes\n\n"
-      "A step line: `step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 68.2% | mem "
-      "1.23GiB/40% "
-      "|\n"
-      "data 0.1% comm 2.4% | 00:02:31<00:18:30`. `mfu` is model FLOP/s (6 N_matmul + 12 L H T per token; packed: with "
-      "each "
-      "document's own length as T) as a share of the sgemm speed\n"
-      "that all ranks together reached at start; `mem` is the largest rank's memory (PSS) and its share of what a rank "
-      "may "
-      "use; `data` and `comm` are the\n"
-      "shares of the time that computation waited for data and for communication; then elapsed `<` remaining. The loss "
-      "is that "
-      "of the\n"
-      "step itself, not a mean since the last line.\n\n"
-      "The output directory holds `args.json`, `run.json`, `logging.jsonl`, `STATUS` (one word: `running`, "
-      "`completed`, "
-      "`preempted`, `failed`; a run whose\n"
-      "processes were all killed leaves `running`), `config.json` and `model.safetensors` at the end, "
-      "`checkpoint-<step>/` "
-      "with `--save_steps` ([checkpoints.md](checkpoints.md)), and `trace/` with `--profile_steps`.\n"
-      "Warnings have numbers: [warnings.md](warnings.md).\n\n"
-      "## Exit codes\n\n| code | meaning |\n|---|---|\n";
+  out += R"(
+## Spelling
+
+`_` and `-` are the same in names. A value follows as `--x=v` or `--x v`. A flag is `--x`, `--x true|True|1|yes|on` or
+`--no-x`. A list is separated by spaces or commas. Sizes are `5GB` (decimal) or `512MiB`, times `90s` or `1h30m`. A
+prefix of a name is not accepted for it. An unknown name exits with code 2; the error shows the nearest names, and the
+file and line.
+
+## Precedence
+
+A later source overrides an earlier one: defaults < `--preset` < configuration files, left to right < `TESSERA_*`
+environment variables < command line. `tessera config show` prints every value with its source; `args.json` in the
+output directory stores the same.
+
+A configuration file contains options by name, and the blocks `env:`, `fsdp_config:`, `deepspeed:` and
+`zero_optimization:`. Files of accelerate and DeepSpeed work as they are; `tessera config show` lists each of their keys
+as mapped or ignored. `"auto"` leaves the default.
+
+Options of other tools that are not built yet are not listed here. Naming one is an error that says what to use instead.
+
+## What a run prints and writes
+
+A step line is:
+
+    step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 68.2% | mem 1.23GiB/40% |
+    data 0.1% comm 2.4% | 00:02:31<00:18:30
+
+`loss` is the loss of this step, not a mean since the last line. `mfu` is model FLOP/s as a share of the peak that the
+run prints at start. A token takes 6 N_matmul + 12 L H T FLOPs; with packing, T is the length of its document. `mem` is
+the memory of the largest rank (PSS) and its share of what a rank may use. `data` and `comm` are the shares of the time
+in which computation waited for data and for communication. The times are elapsed `<` remaining.
+
+The output directory contains `args.json`, `run.json`, `logging.jsonl`, `STATUS`, at the end `config.json` and
+`model.safetensors`, with `--save_steps` also `checkpoint-<step>/` ([checkpoints.md](checkpoints.md)), and with
+`--profile_steps` also `trace/`. `STATUS` is `running`, `completed`, `preempted` or `failed`; it stays `running` if all
+processes of the run were killed. Warnings have numbers: [warnings.md](warnings.md).
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+)";
   for (const auto& row : exit_codes) out += std::string("| ") + row[0] + " | " + row[1] + " |\n";
   out += "\n## Options\n";
-  for (const std::string& group : groups()) out += markdown_group(group);
+  for (const std::string& group : option_groups()) out += markdown_group(group);
   return out;
 }
 
@@ -134,14 +128,14 @@ std::string man_page(const std::string& version) {
   for (const CommandSpec& command : command_table()) {
     out += ".TP\n.B " + roff(command.name) + " " + roff(command.operands) + "\n" + roff(command.help) + "\n";
   }
-  for (const std::string& group : groups()) {
+  for (const std::string& group : option_groups()) {
     std::string title = group;
     for (char& c : title) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
     out += ".SH " + roff(title) + "\n";
     for (const OptionSpec& spec : option_table()) {
       if (group != spec.group) continue;
       out += ".TP\n\\fB\\-\\-" + roff(spec.name) + "\\fR " +
-             (spec.type == Type::flag ? "" : "\\fI" + roff(values_words(spec)) + "\\fR") + "\n" + roff(spec.help);
+             (spec.type == Type::flag ? "" : "\\fI" + roff(value_text(spec)) + "\\fR") + "\n" + roff(spec.help);
       if (spec.default_value[0] != '\0') out += " (default " + roff(spec.default_value) + ")";
       out += "\n";
     }
@@ -166,7 +160,7 @@ std::string bash_script() {
   for (const OptionSpec& spec : option_table()) {
     if (spec.type != Type::choice) continue;
     std::string words;
-    for (const std::string& word : split_words(spec.words, '|')) words += (words.empty() ? "" : " ") + word;
+    for (const std::string& word : split_words(spec.values, '|')) words += (words.empty() ? "" : " ") + word;
     out += std::string("    --") + spec.name + ") words=\"" + words + "\" ;;\n";
   }
   out +=
@@ -222,7 +216,7 @@ std::string zsh_script() {
       if ((spec.commands & command.bit) == 0) continue;
       std::string action;
       if (spec.type == Type::choice) {
-        for (const std::string& word : split_words(spec.words, '|')) action += (action.empty() ? "" : " ") + word;
+        for (const std::string& word : split_words(spec.values, '|')) action += (action.empty() ? "" : " ") + word;
         action = ":value:(" + action + ")";
       } else if (spec.type != Type::flag) {
         action = ":value:_files";
@@ -246,7 +240,7 @@ std::string fish_script() {
     for (const CommandSpec& command : command_table()) {
       if ((spec.commands & command.bit) != 0) commands += std::string(" ") + command.name;
     }
-    for (const std::string& word : split_words(spec.words, '|')) words += (words.empty() ? "" : " ") + word;
+    for (const std::string& word : split_words(spec.values, '|')) words += (words.empty() ? "" : " ") + word;
     out += "complete -c tessera -n '__fish_seen_subcommand_from" + commands + "' -l " + spec.name + " -d " +
            quote(spec.help);
     if (spec.type == Type::choice) out += " -x -a " + quote(words);

@@ -1,5 +1,5 @@
 #pragma once
-// Words made from the option table: help, the man page, docs/cli.md, completions, the JSON schema. Pure.
+// Texts generated from the option table: help, the man page, docs/cli.md, shell completions, the JSON schema.
 
 #include <string>
 
@@ -7,13 +7,13 @@
 
 namespace tessera::jobs {
 
-/// Of the program if `command` is null; `all`: every option with type, default, aliases and matching names.
+/// Help of a command, or of the program if `command` is null; `all`: with types, defaults, aliases and equivalents.
 [[nodiscard]] std::string help_text(const CommandSpec* command, bool all);
 /// docs/cli.md.
 [[nodiscard]] std::string markdown();
 /// man page tessera(1), roff.
 [[nodiscard]] std::string man_page(const std::string& version);
-/// JSON schema (draft 2020-12) of a configuration file of flat names.
+/// JSON schema (draft 2020-12) of a configuration file.
 [[nodiscard]] std::string json_schema();
 /// "bash", "zsh" or "fish"; throws Error (usage) for another shell.
 [[nodiscard]] std::string completion_script(const std::string& shell);

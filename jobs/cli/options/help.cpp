@@ -1,4 +1,5 @@
 // Help and the JSON schema.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/options/docs_generator.hpp"
@@ -9,9 +10,9 @@ namespace tessera::jobs {
 
 namespace {
 
-std::string value_words(const OptionSpec& spec) {
+std::string value_text(const OptionSpec& spec) {
   if (spec.type == Type::flag) return "";
-  if (spec.words[0] != '\0') return std::string(" ") + spec.words;
+  if (spec.values[0] != '\0') return std::string(" ") + spec.values;
   return std::string(" <") + name_of(spec.type) + ">";
 }
 
@@ -34,36 +35,31 @@ std::string details(const OptionSpec& spec) {
   for (const std::string& alias : split_words(spec.aliases, ' '))
     aliases += (aliases.empty() ? "" : ", ") + ("--" + alias);
   if (!aliases.empty()) text += "; also " + aliases;
-  if (spec.matches[0] != '\0') text += std::string("; matches ") + spec.matches;
-  if (spec.status == Status::not_built) {
-    text += "; NOT BUILT YET";
-    if (spec.fine[0] != '\0') text += std::string(", accepts ") + spec.fine;
-  }
+  if (spec.equivalents[0] != '\0') text += std::string("; equivalent: ") + spec.equivalents;
   if (spec.status == Status::no_effect) text += "; accepted without effect";
   return text;
 }
 
+std::string option_text(const OptionSpec& spec, bool all) {
+  const std::string head = std::string("  --") + spec.name + value_text(spec);
+  std::string help = spec.help;
+  const bool shown = spec.type != Type::flag || std::string(spec.default_value) == "true";
+  if (!all && spec.default_value[0] != '\0' && shown) help += std::string(" [") + spec.default_value + "]";
+  std::string body = wrap(help, 36, 120);
+  if (head.size() < 34) body.replace(0, head.size(), head);
+  else body = head + "\n" + body;
+  return all ? body + wrap("(" + details(spec) + ")", 36, 120) : body;
+}
+
 std::string options_text(unsigned commands, bool all) {
-  std::string out, group;
-  for (const OptionSpec& spec : option_table()) {
-    if ((spec.commands & commands) == 0 || (!all && spec.status != Status::built)) continue;
-    if (group != spec.group) {
-      group = spec.group;
-      out += "\n" + group + "\n";
+  std::string out;
+  for (const std::string& group : option_groups()) {
+    std::string options;
+    for (const OptionSpec& spec : option_table()) {
+      const bool listed = (spec.commands & commands) != 0 && (all || spec.status == Status::built);
+      if (group == spec.group && listed) options += option_text(spec, all);
     }
-    const std::string head = std::string("  --") + spec.name + value_words(spec);
-    std::string help = spec.help;
-    if (!all && spec.default_value[0] != '\0' && spec.type != Type::flag)
-      help += std::string(" [") + spec.default_value + "]";
-    if (!all && spec.type == Type::flag && std::string(spec.default_value) == "true") help += " [true]";
-    if (head.size() < 34) {
-      std::string body = wrap(help, 36, 120);
-      body.replace(0, head.size(), head);
-      out += body;
-    } else {
-      out += head + "\n" + wrap(help, 36, 120);
-    }
-    if (all) out += wrap("(" + details(spec) + ")", 36, 120);
+    if (!options.empty()) out += "\n" + group + "\n" + options;
   }
   return out;
 }
@@ -78,15 +74,15 @@ std::string help_text(const CommandSpec* command, bool all) {
         "ranks.\n\nCommands\n";
     for (const CommandSpec& entry : command_table()) out += strfmt("  %-12s %s\n", entry.name, entry.help);
     out +=
-        "\ntessera <command> --help lists a command's options, --help-all everything about them; --version says what "
-        "this "
-        "is.\n";
+        "\ntessera <command> --help lists the command's options, --help-all also their types, aliases and "
+        "equivalents.\n";
     return all ? out + options_text(for_all, true) : out;
   }
   out = std::string("tessera ") + command->name +
         (command->operands[0] != '\0' ? std::string(" ") + command->operands : "") + " [--options]\n\n" +
         command->help + "\n";
-  if (!all) out += "'-' and '_' are the same in names; --help-all adds types, aliases and what is not built yet.\n";
+  if (!all)
+    out += "'-' and '_' are the same in names; --help-all adds types, aliases and equivalents in other tools.\n";
   return out + options_text(command->bit, all);
 }
 
@@ -101,24 +97,21 @@ std::string json_schema() {
       case Type::real: entry["type"] = "number"; break;
       case Type::repeated_text:
       case Type::list: entry["type"] = "array", entry["items"] = {{"type", "string"}}; break;
-      case Type::choice: entry["enum"] = split_words(spec.words, '|'); break;
+      case Type::choice: entry["enum"] = split_words(spec.values, '|'); break;
       case Type::size:
       case Type::duration:
       case Type::range:
       case Type::text: entry["type"] = {"string", "number"}; break;
     }
     entry["description"] = spec.help;
-    if (spec.least > -1e300) entry["minimum"] = spec.least;
-    if (spec.most < 1e300) entry["maximum"] = spec.most;
+    if (std::isfinite(spec.min)) entry["minimum"] = spec.min;
+    if (std::isfinite(spec.max)) entry["maximum"] = spec.max;
     if (spec.default_value[0] != '\0') entry["default"] = spec.default_value;
-    if (spec.status == Status::not_built)
-      entry["$comment"] =
-          std::string("not built yet") + (spec.fine[0] != '\0' ? std::string("; accepts ") + spec.fine : "");
     properties[spec.name] = std::move(entry);
   }
   nlohmann::ordered_json schema;
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
-  schema["title"] = "tessera configuration, flat names";
+  schema["title"] = "tessera configuration: options by name";
   schema["type"] = "object";
   schema["properties"] = std::move(properties);
   return schema.dump(2) + "\n";

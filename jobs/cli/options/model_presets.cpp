@@ -1,9 +1,9 @@
-// Configs of the built-in shapes: sizes and keys as the released config.json files have them.
+// Configs of the built-in models: sizes and keys are those of the released config.json files.
 #include "jobs/cli/options/model_presets.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "jobs/cli/options/table.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
@@ -55,14 +55,14 @@ constexpr DecoderPreset decoder_presets[] = {
     {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6, 1e-6},
     {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5}};
 
-std::string config_of(const Gpt2Preset& shape) {
+std::string config_of(const Gpt2Preset& preset) {
   return strfmt(
       "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": %d, "
       "\"n_head\": %d, "
       "\"vocab_size\": %d, \"n_positions\": %d, \"n_inner\": null, \"activation_function\": \"gelu_new\", "
       "\"layer_norm_epsilon\": 1e-05, \"initializer_range\": 0.02, \"tie_word_embeddings\": true, "
       "\"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, \"resid_pdrop\": 0.0}\n",
-      shape.layers, shape.hidden, shape.heads, shape.vocab, shape.positions);
+      preset.layers, preset.hidden, preset.heads, preset.vocab, preset.positions);
 }
 
 const char* architecture(const std::string& family) {
@@ -72,12 +72,12 @@ const char* architecture(const std::string& family) {
   return family == "mixtral" ? "MixtralForCausalLM" : "Qwen3MoeForCausalLM";
 }
 
-/// What only this family's files say.
-void add_family_keys(const DecoderPreset& shape, Json& json) {
-  const std::string family = shape.family;
+/// Keys that only this family's config.json has.
+void add_family_keys(const DecoderPreset& preset, Json& json) {
+  const std::string family = preset.family;
   if (family == "llama")
     json["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", shape.tied ? 32.0 : 8.0},
+                            {"factor", preset.tied ? 32.0 : 8.0},
                             {"low_freq_factor", 1.0},
                             {"high_freq_factor", 4.0},
                             {"original_max_position_embeddings", 8192}};
@@ -92,30 +92,29 @@ void add_family_keys(const DecoderPreset& shape, Json& json) {
   }
 }
 
-std::string config_of(const DecoderPreset& shape) {
+std::string config_of(const DecoderPreset& preset) {
   Json json;
-  json["architectures"] = {architecture(shape.family)};
-  json["model_type"] = shape.family;
-  json["vocab_size"] = shape.vocab, json["max_position_embeddings"] = shape.positions;
-  json["hidden_size"] = shape.hidden, json["intermediate_size"] = shape.inner, json["num_hidden_layers"] = shape.layers;
-  json["num_attention_heads"] = shape.heads, json["num_key_value_heads"] = shape.kv_heads,
-  json["head_dim"] = shape.head_dim;
-  json["hidden_act"] = "silu", json["rms_norm_eps"] = shape.eps, json["initializer_range"] = 0.02;
-  json["rope_theta"] = shape.theta, json["tie_word_embeddings"] = shape.tied, json["attention_dropout"] = 0.0;
-  add_family_keys(shape, json);
+  json["architectures"] = {architecture(preset.family)};
+  json["model_type"] = preset.family;
+  json["vocab_size"] = preset.vocab, json["max_position_embeddings"] = preset.positions;
+  json["hidden_size"] = preset.hidden, json["intermediate_size"] = preset.inner,
+  json["num_hidden_layers"] = preset.layers;
+  json["num_attention_heads"] = preset.heads, json["num_key_value_heads"] = preset.kv_heads,
+  json["head_dim"] = preset.head_dim;
+  json["hidden_act"] = "silu", json["rms_norm_eps"] = preset.eps, json["initializer_range"] = 0.02;
+  json["rope_theta"] = preset.theta, json["tie_word_embeddings"] = preset.tied, json["attention_dropout"] = 0.0;
+  add_family_keys(preset, json);
   return json.dump() + "\n";
 }
 
 }  // namespace
 
-std::string model_preset_config(const std::string& word) {
-  for (const Gpt2Preset& shape : gpt2_presets)
-    if (word == shape.name) return config_of(shape);
-  for (const DecoderPreset& shape : decoder_presets)
-    if (word == shape.name) return config_of(shape);
-  std::string known = model_preset_names;
-  std::replace(known.begin(), known.end(), '|', ' ');
-  throw Error(ExitCode::usage, "no built-in shape \"" + word + "\"", "--shape", "Shapes: " + known);
+std::string model_preset_config(const std::string& name) {
+  for (const Gpt2Preset& preset : gpt2_presets)
+    if (name == preset.name) return config_of(preset);
+  for (const DecoderPreset& preset : decoder_presets)
+    if (name == preset.name) return config_of(preset);
+  throw Error(ExitCode::usage, "--shape " + name + ": expected " + alternatives(model_preset_names), "command line");
 }
 
 }  // namespace tessera::jobs

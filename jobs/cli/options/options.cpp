@@ -1,4 +1,4 @@
-// The store of values: types, layers, what stands for what.
+// Storage of option values: types, precedence, and values that are spelled in several ways.
 #include "jobs/cli/options/options.hpp"
 
 #include <unistd.h>
@@ -6,57 +6,45 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "jobs/cli/options/unsupported.hpp"
+
 namespace tessera::jobs {
 
 namespace {
 
-[[noreturn]] void not_built(const OptionSpec& spec, const std::string& item, const Source& source) {
-  std::string to_do = std::string(spec.help);
-  if (spec.fine[0] != '\0') {
-    std::string words;
-    for (const std::string& word : split_words(spec.fine, '|')) {
-      words += (words.empty() ? "" : " or ") + word;
-      if (word == "false") break;  // the rest are other words for it
-    }
-    to_do += "; leave it out, or set it to " + words;
-  } else {
-    to_do += "; leave it out";
-  }
-  throw Error(ExitCode::usage, "--" + std::string(spec.name) + " " + item + " is not built yet", source.text, to_do);
+[[noreturn]] void wrong_value(const OptionSpec& spec, const std::string& item, const std::string& expected,
+                              const Source& source) {
+  throw Error(ExitCode::usage, "--" + std::string(spec.name) + " " + item + ": expected " + expected, source.text);
 }
 
-/// Words that stand for another spelling of the same value.
-std::string standard_word(const OptionSpec& spec, const std::string& item, const Source& source) {
+/// The one spelling in which the program reads a value.
+std::string canonical_value(const OptionSpec& spec, const std::string& item, const Source& source) {
   const std::string name = spec.name, word = canonical_spelling(item);
   if (name == "gradient_checkpointing") {
-    if (word == "selective")
-      throw Error(ExitCode::usage, "--gradient_checkpointing selective is not built yet", source.text,
-                  "Use none or full");
     if (const auto on = parse_flag(word)) return *on ? "full" : "none";
     return word;
   }
   if (name == "forward_prefetch" || name == "backward_prefetch") {
-    const bool backward = name == "backward_prefetch";  // the only one that BACKWARD_PRE and its like speak of
+    const bool backward = name == "backward_prefetch";  // FSDP's BACKWARD_PRE etc. are about backward only
     if (word == "true" || (backward && word == "backward_pre")) return "1";
     if (word == "false" || word == "none" || (backward && (word == "backward_post" || word == "no_prefetch")))
       return "0";
     const auto depth = parse_integer(word);
-    if (!depth || *depth < 0 || *depth > 1000) {
-      throw Error(ExitCode::usage, "--" + name + " \"" + item + "\" is neither a depth nor one of FSDP's words",
-                  source.text, std::string("Give it ") + spec.words);
-    }
+    if (!depth || *depth < 0 || *depth > 1000)
+      wrong_value(spec, item,
+                  std::string("a number of units (0 to 1000), ") +
+                      (backward ? "BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH" : "true or false"),
+                  source);
     return std::to_string(*depth);
   }
   if (name == "shard_group_size" && word != "node") {
     const auto size = parse_integer(word);
-    if (!size || *size < 1)
-      throw Error(ExitCode::usage, "--shard_group_size \"" + item + "\" is neither node nor a number of ranks",
-                  source.text, "Give it node, or N of at least 1");
+    if (!size || *size < 1) wrong_value(spec, item, "node or a number of ranks, at least 1", source);
     return std::to_string(*size);
   }
   if (spec.type == Type::flag) return *parse_flag(item) ? "true" : "false";
   if (spec.type == Type::choice) {
-    for (const std::string& choice : split_words(spec.words, '|')) {
+    for (const std::string& choice : split_words(spec.values, '|')) {
       if (canonical_spelling(choice) == word) return choice;
     }
   }
@@ -79,7 +67,7 @@ const Value& Options::value(const char* name) const {
   return found->second;
 }
 
-bool Options::given(const char* name) const { return value(name).source.layer > layer::default_value; }
+bool Options::given(const char* name) const { return value(name).source.precedence > precedence::default_value; }
 
 std::string Options::text(const char* name) const {
   const Value& found = value(name);
@@ -123,67 +111,49 @@ Error Options::refuse(const char* name, const std::string& what, const std::stri
 
 void Options::check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source) {
   for (const std::string& item : items) {
-    const std::string expected = value_error(spec, item);
-    const std::vector<std::string> fine = split_words(spec.fine, '|');
-    const bool asks_nothing = std::find(fine.begin(), fine.end(), canonical_spelling(item)) != fine.end();
-    if (spec.status == Status::not_built && !asks_nothing) not_built(spec, item, source);
-    if (expected.empty() || (spec.status == Status::not_built && asks_nothing)) continue;
-    throw Error(ExitCode::usage, "--" + std::string(spec.name) + " \"" + item + "\" is not " + expected, source.text,
-                std::string("See --help-all"));
+    const std::string expected = expected_value(spec, item);
+    if (!expected.empty()) wrong_value(spec, item, expected, source);
   }
 }
 
 void Options::assign(const std::string& name, std::vector<std::string> items, const Source& source) {
+  if (const UnsupportedOption* unsupported = find_unsupported(name))
+    return check_unsupported(*unsupported, items, source.text);
   const OptionSpec* spec = find_option(name);
   if (spec == nullptr) {
     const std::string near = suggestion(name, option_names());
     throw Error(ExitCode::usage, "unknown option " + name, source.text, near.empty() ? "See --help-all" : near);
   }
   const bool many = spec->type == Type::list || spec->type == Type::repeated_text;
-  if (!many && items.size() != 1) {
-    throw Error(ExitCode::usage,
-                "--" + std::string(spec->name) + " takes one value, not " + std::to_string(items.size()), source.text,
-                "Give it one");
-  }
-  if (many && items.empty()) {
-    throw Error(ExitCode::usage, "--" + std::string(spec->name) + " is an empty list", source.text,
-                "Give it values, or leave it out");
-  }
-  if (!items.empty() && !many && expand(*spec, items.front(), source)) return;
+  if (many ? items.empty() : items.size() != 1)
+    throw Error(
+        ExitCode::usage,
+        strfmt("--%s: expected %s, got %zu", spec->name, many ? "at least one value" : "one value", items.size()),
+        source.text);
+  if (!many && assign_strategy(*spec, items.front(), source)) return;
   check(*spec, items, source);
   Value& slot = values_.find(spec->name)->second;
-  if (source.layer < slot.source.layer) return;
-  for (std::string& item : items) {
-    if (spec->status != Status::not_built) item = standard_word(*spec, item, source);
-  }
-  if (spec->status == Status::no_effect && items.front() != spec->default_value) {
-    without_effect.push_back("--" + std::string(spec->name) + " has no effect: " + spec->help + " [" + source.text +
-                             "]");
-  }
-  slot.items = std::move(items);
-  slot.source = source;
+  if (source.precedence < slot.source.precedence) return;
+  for (std::string& item : items) item = canonical_value(*spec, item, source);
+  if (spec->status == Status::no_effect && items.front() != spec->default_value)
+    without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
+  slot = {std::move(items), source};
 }
 
 void Options::read_environment(char** environment) {
-  // Variables of the floors below, which are no options.
-  static constexpr const char* others[] = {"TESSERA_ISA"};
+  static constexpr const char* not_options[] = {"TESSERA_ISA"};
   for (char** entry = environment == nullptr ? ::environ : environment; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || text.rfind("TESSERA_", 0) != 0 || text.rfind("TESSERA_TEST_", 0) == 0) continue;
     const std::string variable = text.substr(0, equals);
-    if (std::find(std::begin(others), std::end(others), variable) != std::end(others)) continue;
+    if (std::find(std::begin(not_options), std::end(not_options), variable) != std::end(not_options)) continue;
     const std::string name = canonical_spelling(variable.substr(8));
-    const Source source{layer::environment, "environment " + variable};
+    const Source source{precedence::environment, "environment " + variable};
     const OptionSpec* spec = find_option(name);
-    const std::string words = text.substr(equals + 1);
-    std::vector<std::string> items{words};
-    if (spec != nullptr && spec->type == Type::list) {
-      items.clear();
-      for (const std::string& part : split_words(words, ' ')) {
-        for (std::string& item : split_words(part, ',')) items.push_back(std::move(item));
-      }
-    }
+    const std::string value = text.substr(equals + 1);
+    std::vector<std::string> items{value};
+    if (spec != nullptr && spec->type == Type::list) items = split_list(value);
     assign(name, std::move(items), source);
   }
 }

@@ -1,9 +1,9 @@
-// The command line as a whole: command, operands, layers in their order. Boost.Program_options reads the canonical
-// tokens.
+// Parses the command line: the command, its operands, and all sources of options in order of precedence.
 #include <boost/program_options.hpp>
 #include <filesystem>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
 
@@ -11,14 +11,9 @@ namespace po = boost::program_options;
 
 namespace {
 
-/// Commands of other tools, or of later versions, by what to use today.
 std::string command_hint(const std::string& word) {
-  if (word == "export") return "Use convert --to hf";
-  if (word == "merge_lora" || word == "report" || word == "template") {
-    return "It is not built yet. Commands: " + command_names();
-  }
-  if (word == "pt") return "Use train: it trains on plain text";
-  if (word == "sft" || word == "rlhf" || word == "dpo") return "Only training on plain text is built yet: train";
+  const std::string instead = unsupported_command(word);
+  if (!instead.empty()) return instead;
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
   const std::string near = suggestion(word, names);
@@ -34,7 +29,7 @@ po::options_description description() {
   return result;
 }
 
-/// Name → values, in order of the names' first mention, and operands.
+/// Values by option name; operands under "operand".
 po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
   const po::options_description known = description();
   po::positional_options_description operands;
@@ -47,16 +42,16 @@ po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
   return map;
 }
 
-bool takes_word_operand(const std::string& command) {
+bool takes_subcommand(const std::string& command) {
   return command == "bench" || command == "config" || command == "completion" || command == "checkpoint";
 }
 
-/// Operands are files to look at, not configurations to read.
+/// True if operands are files to work on, not configuration files.
 bool takes_path_operands(const std::string& command) { return command == "inspect" || command == "checkpoint"; }
 
 void take_operands(Invocation& result, const std::vector<std::string>& operands) {
   std::size_t next = 0;
-  if (takes_word_operand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
+  if (takes_subcommand(result.command) && next < operands.size()) result.operands.push_back(operands[next++]);
   if (takes_path_operands(result.command)) {
     result.operands.insert(result.operands.end(), operands.begin() + static_cast<std::ptrdiff_t>(next), operands.end());
     return;
@@ -69,8 +64,8 @@ void take_operands(Invocation& result, const std::vector<std::string>& operands)
   for (; next < operands.size(); ++next) {
     std::error_code ignored;
     if (!std::filesystem::exists(operands[next], ignored)) {
-      throw Error(ExitCode::data, "there is no configuration file " + operands[next], "command line",
-                  "Name a YAML or JSON file; options begin with --");
+      throw Error(ExitCode::data, "no configuration file " + operands[next], "command line",
+                  "Give a YAML or JSON file; options begin with --");
     }
     result.options.read_file(operands[next]);
   }
@@ -94,12 +89,12 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
   const std::vector<std::string> operands =
       map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
   const auto given = [&map](const char* name) { return map.count(name) != 0; };
-  // Questions about the program itself read no file and no environment.
+  // These print and exit: they read no file and no environment.
   if (given("help") || given("help_all") || given("version") || given("man") || given("schema") ||
       given("help_markdown")) {
     for (const auto& [name, value] : map) {
       if (name != "operand")
-        result.options.assign(name, value.as<std::vector<std::string>>(), {layer::command_line, "command line"});
+        result.options.assign(name, value.as<std::vector<std::string>>(), {precedence::command_line, "command line"});
     }
     return result;
   }
@@ -110,10 +105,10 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     std::vector<std::string> items = value.as<std::vector<std::string>>();
     const OptionSpec* spec = find_option(name);
     if (spec->type != Type::list && spec->type != Type::repeated_text)
-      items.erase(items.begin(), items.end() - 1);  // the last one counts
-    result.options.assign(name, std::move(items), {layer::command_line, "command line"});
+      items.erase(items.begin(), items.end() - 1);  // the last one wins
+    result.options.assign(name, std::move(items), {precedence::command_line, "command line"});
   }
-  result.options.resolve_strategy();
+  result.options.resolve();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Spelling: canonical names, look-up, and which names are near a wrong one.
+// Names of options and commands: look-up, spelling, and suggestions for a wrong one.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -34,6 +34,20 @@ std::vector<std::string> split_words(std::string_view words, char separator) {
   return result;
 }
 
+std::vector<std::string> split_list(std::string_view text) {
+  std::string spaced(text);
+  std::replace(spaced.begin(), spaced.end(), ',', ' ');
+  return split_words(spaced, ' ');
+}
+
+std::string alternatives(std::string_view values) {
+  const std::vector<std::string> words = split_words(values, '|');
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
 std::string canonical_spelling(std::string_view name) {
   std::string result(name);
   for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -42,7 +56,7 @@ std::string canonical_spelling(std::string_view name) {
 
 namespace {
 
-/// Names keep their case but for '-': "--Model" is unknown, as users of other tools expect.
+/// Names are case-sensitive, as in other tools: "--Model" is unknown.
 std::string dashes_as_underscores(std::string_view name) {
   std::string result(name);
   std::replace(result.begin(), result.end(), '-', '_');
@@ -81,12 +95,20 @@ const OptionSpec* find_option(std::string_view name) {
   return found == index.end() ? nullptr : found->second;
 }
 
+std::vector<std::string> option_groups() {
+  std::vector<std::string> groups;
+  for (const OptionSpec& spec : option_table()) {
+    if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) groups.emplace_back(spec.group);
+  }
+  return groups;
+}
+
 std::vector<std::string> nearest(const std::string& word, const std::vector<std::string>& names) {
   const std::string wanted = canonical_spelling(word);
   std::vector<std::pair<double, std::string>> scored;
   for (const std::string& name : names) {
     double score = static_cast<double>(edit_distance(wanted, name));
-    // A word inside a longer name, or the reverse, is near whatever its length.
+    // A name that contains the other is near, whatever its length.
     const bool inside = wanted.size() >= 3 && (name.find(wanted) != std::string::npos ||
                                                (name.size() >= 3 && wanted.find(name) != std::string::npos));
     if (inside) score = std::min(score, 2.5);
@@ -120,25 +142,22 @@ std::vector<std::string> option_names(unsigned commands) {
 
 std::span<const CommandSpec> command_table() {
   static const CommandSpec commands[] = {
-      {"train", for_train, "[CONFIG.yaml|json ...]", "train a model, alone or under mpirun / srun"},
+      {"train", for_train, "[CONFIG.yaml|json ...]", "train a model"},
       {"plan", for_plan, "[CONFIG.yaml|json ...]", "memory, traffic and FLOPs of a run, without running it"},
-      {"generate", for_generate, "[CONFIG.yaml|json ...]",
-       "continue prompts with a model, alone or under mpirun (also: infer)"},
-      {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a data set"},
+      {"generate", for_generate, "[CONFIG.yaml|json ...]", "continue prompts with a model (also: infer)"},
+      {"eval", for_eval, "[CONFIG.yaml|json ...]", "loss, perplexity and accuracy of a model on a dataset"},
       {"convert", for_convert, "[CONFIG.yaml|json ...]",
-       "a checkpoint into a model directory of Hugging Face's form, or back, alone or under mpirun; never takes more "
-       "than 256 "
-       "MiB of a rank"},
+       "convert a checkpoint to a Hugging Face model directory, or back; at most 256 MiB of memory per rank"},
       {"inspect", for_inspect, "PATH ...",
-       "what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
+       "print what is in a checkpoint, an HDF5 or safetensors file, an index, or a token file"},
       {"checkpoint", for_checkpoint, "verify PATH ... | diff A B",
-       "read a checkpoint through against its checksums, or compare two, alone or under mpirun"},
+       "verify a checkpoint's checksums, or compare two checkpoints"},
       {"bench", for_bench, "gemm|collectives|step|io|convert|generate|tokenizer [CONFIG.yaml|json ...]",
-       "measure this machine, and a training step or generation against it"},
-      {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "text files to a token file, alone or under mpirun / srun"},
-      {"doctor", for_doctor, "", "what this program was built with and what it finds on this machine"},
-      {"config", for_config, "show|check [CONFIG.yaml|json ...]", "every option's value and where it comes from"},
-      {"completion", for_completion, "bash|zsh|fish", "a completion script for the shell"},
+       "measure this machine, and a training step or generation on it"},
+      {"tokenize", for_tokenize, "[CONFIG.yaml|json ...]", "convert text files to a token file"},
+      {"doctor", for_doctor, "", "print what the program was built with and what it finds on this machine"},
+      {"config", for_config, "show|check [CONFIG.yaml|json ...]", "print every option's value and its source"},
+      {"completion", for_completion, "bash|zsh|fish", "print a completion script for the shell"},
   };
   return commands;
 }

@@ -1,12 +1,15 @@
-// The words for a sharding strategy, of every tool, become claims on one option; the highest layer's claims must agree.
+// Options that stand for others: every tool's name for a sharding strategy is a request for sharding_strategy, and
+// use_cpu chooses the backend. Requests of the same source must agree; a source of higher precedence overrides the
+// others.
 #include <map>
 
 #include "jobs/cli/options/options.hpp"
+#include "jobs/cli/options/unsupported.hpp"
 
 namespace tessera::jobs {
 
-std::string canonical_strategy(const std::string& word) {
-  static const std::map<std::string, std::string> words = {
+std::string canonical_strategy(const std::string& name) {
+  static const std::map<std::string, std::string> names = {
       {"zero0", "zero0"},
       {"no_shard", "zero0"},
       {"ddp", "zero0"},
@@ -22,13 +25,13 @@ std::string canonical_strategy(const std::string& word) {
       {"hybrid_shard", "hybrid_shard"},
       {"hybrid_shard_zero2", "hybrid_shard_zero2"},
   };
-  const auto found = words.find(canonical_spelling(word));
-  return found == words.end() ? "" : found->second;
+  const auto found = names.find(canonical_spelling(name));
+  return found == names.end() ? "" : found->second;
 }
 
 namespace {
 
-/// True if two claims can hold together; `joined` is then the more specific one.
+/// True if two requests do not contradict each other; `joined` is then the more specific one.
 bool compatible(const std::string& a, const std::string& b, std::string& joined) {
   static constexpr const char* pairs[][2] = {{"hybrid_shard", "zero3"}, {"hybrid_shard_zero2", "zero2"}};
   if (a == b) return joined = a, true;
@@ -40,71 +43,89 @@ bool compatible(const std::string& a, const std::string& b, std::string& joined)
 
 }  // namespace
 
-void Options::claim(const std::string& option, const std::string& given_word, const Source& source) {
-  std::string word = canonical_strategy(given_word);
-  if (word.empty()) {
+void Options::request_strategy(const std::string& option, const std::string& name, const Source& source) {
+  std::string strategy = canonical_strategy(name);
+  if (strategy.empty()) {
     static const std::vector<std::string> names = {
         "zero0",         "zero1",      "zero2",        "zero3", "ddp",    "no_shard",          "fsdp2",
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
-    const std::string near = suggestion(given_word, names);
-    throw Error(ExitCode::usage, option + " \"" + given_word + "\" is not a sharding strategy", source.text,
-                near.empty()
-                    ? "Strategies: zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2, or FSDP's words"
-                    : near);
+    throw Error(ExitCode::usage,
+                option + " " + name +
+                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one",
+                source.text, suggestion(name, names));
   }
-  claims_.push_back({std::move(word), option, source});
+  strategy_requests_.push_back({std::move(strategy), option, source});
 }
 
-bool Options::expand(const OptionSpec& spec, const std::string& word, const Source& source) {
-  const std::string name = spec.name, option = "--" + name, lower = canonical_spelling(word);
+bool Options::assign_strategy(const OptionSpec& spec, const std::string& value, const Source& source) {
+  const std::string name = spec.name, option = "--" + name, lower = canonical_spelling(value);
   const bool stands_for_strategy = name == "preset" || name == "zero_stage" || name == "sharding_strategy" ||
                                    name == "fsdp" || name == "parallel_strategy" || name == "deepspeed";
   if (!stands_for_strategy) return false;
   Value& slot = values_.find(name)->second;
-  if (source.layer >= slot.source.layer && name != "sharding_strategy") slot = {{word}, source};
+  if (source.precedence >= slot.source.precedence && name != "sharding_strategy") slot = {{value}, source};
   if (name == "zero_stage") {
-    check(spec, {word}, source);
-    claim(option, "zero" + word, source);
+    check(spec, {value}, source);
+    request_strategy(option, "zero" + value, source);
   } else if (name == "preset") {
-    check(spec, {word}, source);
-    claim(option, word, {layer::preset, "preset " + word + ", " + source.text});
-  } else if (name == "deepspeed" && word.size() > 5 && lower.rfind(".json") == word.size() - 5) {
-    read_file(word);
+    check(spec, {value}, source);
+    request_strategy(option, value, {precedence::preset, "preset " + value + ", " + source.text});
+  } else if (name == "deepspeed" && value.size() > 5 && lower.rfind(".json") == value.size() - 5) {
+    read_file(value);
   } else if (lower.find("offload") != std::string::npos) {
-    throw Error(ExitCode::usage, option + " " + word + " is not built yet: offload", source.text, "Leave offload out");
+    throw Error(ExitCode::usage, option + " " + value + ": offload is not built yet", source.text,
+                find_unsupported("offload_params")->message);
   } else if (name == "fsdp") {
-    // Hugging Face's form is "full_shard auto_wrap": wrapping is by block in any case.
+    // Hugging Face writes "full_shard auto_wrap"; units are transformer blocks with and without auto_wrap.
     for (const std::string& part : split_words(lower, ' ')) {
-      if (part != "auto_wrap") claim(option, part, source);
+      if (part != "auto_wrap") request_strategy(option, part, source);
     }
   } else {
-    if (name == "sharding_strategy") check(spec, {word}, source);
-    claim(option, word, source);
+    if (name == "sharding_strategy") check(spec, {value}, source);
+    request_strategy(option, value, source);
   }
   return true;
 }
 
 void Options::resolve_strategy() {
-  const Claim* winner = nullptr;
-  std::string word;
-  for (const Claim& claim : claims_) {
-    if (winner == nullptr || claim.source.layer > winner->source.layer) {
-      winner = &claim;
-      word = claim.word;
+  const StrategyRequest* winner = nullptr;
+  std::string strategy;
+  for (const StrategyRequest& request : strategy_requests_) {
+    if (winner == nullptr || request.source.precedence > winner->source.precedence) {
+      winner = &request;
+      strategy = request.strategy;
       continue;
     }
-    if (claim.source.layer < winner->source.layer) continue;
+    if (request.source.precedence < winner->source.precedence) continue;
     std::string joined;
-    if (!compatible(word, claim.word, joined)) {
+    if (!compatible(strategy, request.strategy, joined)) {
       throw Error(ExitCode::usage,
-                  winner->option + " asks for " + word + ", but " + claim.option + " for " + claim.word,
-                  winner->source.text + "; " + claim.source.text, "Keep one of the two");
+                  winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
+                  winner->source.text + "; " + request.source.text, "Keep one of the two");
     }
-    word = joined;
+    strategy = joined;
   }
   if (winner == nullptr) return;
-  values_.find("sharding_strategy")->second = {{word},
-                                               {winner->source.layer, winner->source.text + " " + winner->option}};
+  values_.find("sharding_strategy")->second = {{strategy},
+                                               {winner->source.precedence, winner->source.text + " " + winner->option}};
+}
+
+/// accelerate's use_cpu: true is --backend cpu. False is --backend auto, unless the same source names a backend.
+void Options::resolve_backend() {
+  if (!given("use_cpu")) return;
+  const Source& asked = value("use_cpu").source;
+  Value& backend = values_.find("backend")->second;
+  if (asked.precedence < backend.source.precedence) return;
+  const bool cpu = flag("use_cpu"), same_source = asked.precedence == backend.source.precedence;
+  if (same_source && cpu && text("backend") == "cuda")
+    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", asked.text + "; " + backend.source.text,
+                "Keep one of the two");
+  if (cpu || !same_source) backend = {{cpu ? "cpu" : "auto"}, {asked.precedence, asked.text + " --use_cpu"}};
+}
+
+void Options::resolve() {
+  resolve_strategy();
+  resolve_backend();
 }
 
 }  // namespace tessera::jobs

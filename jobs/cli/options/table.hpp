@@ -1,6 +1,6 @@
 #pragma once
-// The one table of options. Parsing, help, man page, completion, docs/cli.md, the JSON schema and args.json come from
-// it; nothing else spells an option's name as a fact.
+// The option table. Parsing, help, the man page, completion, docs/cli.md, the JSON schema and args.json are all made
+// from it.
 
 #include <limits>
 #include <span>
@@ -14,23 +14,22 @@ enum class Type : unsigned char {
   flag,           // --x, --x true|True|1|yes|on, --no-x
   integer,        // 64 bits
   real,           // double
-  text,           // anything
-  repeated_text,  // any number of them: the option is given again for each
-  choice,         // one of `words`
-  list,           // words by spaces or commas
+  text,           // any text
+  repeated_text,  // any text; the option is repeated for more
+  choice,         // one of `values`
+  list,           // texts separated by blanks or commas
   size,           // bytes: 512MiB, 5GB, 4096
   duration,       // seconds: 90, 90s, 1h30m
-  range,          // steps A:B, both included, 1-based
+  range,          // steps A:B, both included, counted from 1
 };
 [[nodiscard]] const char* name_of(Type type);
 
 enum class Status : unsigned char {
   built,
-  not_built,  // refused by name, but for the values in `fine`
-  no_effect,  // accepted for habit's sake; says once that it changes nothing
+  no_effect,  // accepted because other tools have it; changes nothing, and a warning says so
 };
 
-/// Commands that take an option; a set of bits.
+/// The commands that take an option: a set of bits.
 enum CommandBit : unsigned {
   for_train = 1,
   for_plan = 2,
@@ -52,27 +51,32 @@ inline constexpr unsigned for_files = for_convert | for_inspect | for_checkpoint
 inline constexpr unsigned for_all = for_computing | for_tokenize | for_doctor | for_completion | for_files;
 
 struct OptionSpec {
-  const char* name;          // canonical: lower case, '_'
+  const char* name;          // lower case, with '_'
   const char* aliases = "";  // separated by blanks
   Type type = Type::text;
-  const char* default_value = "";  // default, as text; "": none
-  const char* words = "";          // choice: "a|b|c"; else what help shows for the value
+  const char* default_value = "";  // as text; "": none
+  const char* values = "";         // choice: "a|b|c"; otherwise what help shows for the value
   const char* group = "";
   const char* help = "";
-  const char* matches = "";  // the word of ms-swift, accelerate/FSDP or DeepSpeed that means the same
+  const char* equivalents = "";  // the same option in ms-swift, accelerate, FSDP or DeepSpeed
   unsigned commands = for_runs;
   Status status = Status::built;
-  const char* fine = "";  // not_built: values that ask for nothing that is missing, "no|none"
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
 };
 
-/// All options, by group in the order of help.
+/// All options, in the order of help. Options that are not built are in unsupported.hpp.
 [[nodiscard]] std::span<const OptionSpec> option_table();
-/// The option of that name or alias ('-' = '_'); null if there is none.
+/// The groups of the table, in the order of help.
+[[nodiscard]] std::vector<std::string> option_groups();
+/// The option with that name or alias ('-' is '_'); null if there is none.
 [[nodiscard]] const OptionSpec* find_option(std::string_view name);
-/// "a|b|c" or "a b c" as words.
+/// Splits "a|b|c" or "a b c"; empty parts are dropped.
 [[nodiscard]] std::vector<std::string> split_words(std::string_view words, char separator);
+/// Splits a list value at blanks and commas.
+[[nodiscard]] std::vector<std::string> split_list(std::string_view text);
+/// "a|b|c" as "a, b or c".
+[[nodiscard]] std::string alternatives(std::string_view values);
 /// Lower case, '-' as '_'.
 [[nodiscard]] std::string canonical_spelling(std::string_view name);
 
@@ -87,7 +91,7 @@ struct CommandSpec {
 [[nodiscard]] std::string command_names();
 [[nodiscard]] const CommandSpec* find_command(std::string_view name);
 
-/// Up to three of `names` that look most like `word` (edit distance), nearest first; none that is nothing like it.
+/// Up to three of `names` nearest to `word` by edit distance, nearest first; none if all are far from it.
 [[nodiscard]] std::vector<std::string> nearest(const std::string& word, const std::vector<std::string>& names);
 /// "Did you mean a, b or c?", or "" if nothing is near.
 [[nodiscard]] std::string suggestion(const std::string& word, const std::vector<std::string>& names);

@@ -1,32 +1,37 @@
-// Rows of the option table for the commands that work on files: convert, inspect, checkpoint.
+// Part of the option table: the commands that work on files, which are convert, inspect and checkpoint.
 #include "jobs/cli/options/table_parts.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-// rows read better than columns of fields.
+// One option per paragraph reads better than one field per line.
 // clang-format off
 
 const OptionSpec file_table[] = {
-    {.name = "in", .aliases = "input", .words = "DIR", .group = "Convert",
-     .help = "what to convert: a checkpoint (or a run's directory: its newest), or a model directory in Hugging Face's form", .commands = for_convert},
-    {.name = "out", .aliases = "output", .words = "DIR|FILE.bin", .group = "Convert",
-     .help = "where to write: convert, a directory that must not exist; tokenize, a token file", .commands = for_convert | for_tokenize},
-    {.name = "from", .type = Type::choice, .default_value = "auto", .words = "auto|native|hf", .group = "Convert",
-     .help = "form of the input; auto: what it looks like", .commands = for_convert},
-    {.name = "to", .type = Type::choice, .words = "hf|native", .group = "Convert",
-     .help = "form of the output: safetensors with config and tokenizer, or a checkpoint of the model alone", .commands = for_convert},
-    {.name = "dtype", .type = Type::choice, .words = "fp32|bf16|fp16|float32|bfloat16|float16", .group = "Convert",
-     .help = "type of the output's floating tensors, rounded to nearest even [what the input stores]", .matches = "HF torch_dtype",
+    {.name = "in", .aliases = "input", .values = "DIR", .group = "Convert",
+     .help = "input: a checkpoint, a run's directory (its newest checkpoint), or a Hugging Face model directory",
      .commands = for_convert},
+    {.name = "out", .aliases = "output", .values = "DIR|FILE.bin", .group = "Convert",
+     .help = "output: convert, a directory that does not exist; tokenize, a token file",
+     .commands = for_convert | for_tokenize},
+    {.name = "from", .type = Type::choice, .default_value = "auto", .values = "auto|native|hf", .group = "Convert",
+     .help = "format of the input; auto: detected", .commands = for_convert},
+    {.name = "to", .type = Type::choice, .values = "hf|native", .group = "Convert",
+     .help = "format of the output: safetensors with config and tokenizer, or a checkpoint without optimizer state",
+     .commands = for_convert},
+    {.name = "dtype", .type = Type::choice, .values = "fp32|bf16|fp16|float32|bfloat16|float16", .group = "Convert",
+     .help = "dtype of the output's floating-point tensors, rounded to nearest even [that of the input]",
+     .equivalents = "HF torch_dtype", .commands = for_convert},
     {.name = "verify", .type = Type::flag, .default_value = "false", .group = "Convert",
-     .help = "read input and output again before the output gets its name, and compare every element (exit 3 if one differs)", .commands = for_convert},
+     .help = "before the output gets its final name, read input and output again and compare every element (exit 3 if "
+             "one differs)",
+     .commands = for_convert},
     {.name = "force", .type = Type::flag, .default_value = "false", .group = "Convert",
-     .help = "an output that exists is moved to OUT.old once the new one is whole", .commands = for_convert},
+     .help = "rename an existing output to OUT.old once the new one is complete", .commands = for_convert},
     {.name = "stats", .type = Type::flag, .default_value = "false", .group = "Inspect",
      .help = "read every element: minimum, maximum, mean, NaNs and infinities", .commands = for_inspect},
-    {.name = "grep", .words = "REGEX", .group = "Inspect", .help = "only tensors whose name has a match (ECMAScript)",
+    {.name = "grep", .values = "REGEX", .group = "Inspect", .help = "only tensors whose name matches (ECMAScript)",
      .commands = for_inspect | for_checkpoint},
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Parts of the table's rows: internal to the table.
+// Parts of the option table that have a source file of their own; table.cpp joins them.
 
 #include <span>
 
@@ -7,11 +7,8 @@
 
 namespace tessera::jobs {
 
-/// Options of convert, inspect and checkpoint.
 [[nodiscard]] std::span<const OptionSpec> file_options();
-/// Types that a run computes and reduces in.
 [[nodiscard]] std::span<const OptionSpec> precision_options();
-/// Options that are refused by name, or accepted without effect.
 [[nodiscard]] std::span<const OptionSpec> no_effect_options();
 
 }  // namespace tessera::jobs

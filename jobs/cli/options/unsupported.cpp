@@ -1,117 +1,109 @@
-// Rows of the option table that users' habits bring along: not built (refused by name, but for values that ask for
-// nothing that is missing), or without effect here (accepted, and said).
-#include "jobs/cli/options/table_parts.hpp"
+// The table of options that are not built.
+#include "jobs/cli/options/unsupported.hpp"
+
+#include <algorithm>
+
+#include "jobs/cli/options/table.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
 
 namespace {
 
-// rows read better than columns of fields.
-// clang-format off
-
-constexpr Status refused = Status::not_built;
-constexpr Status accepted = Status::no_effect;
-constexpr const char* off_words = "false|none|no|0";
-
-const OptionSpec no_effect_table[] = {
-    // Without effect.
-    {.name = "reduce_bucket_size", .type = Type::size, .group = "Accepted without effect", .help = "the unit is the bucket",
-     .matches = "DeepSpeed reduce_bucket_size", .status = accepted},
-    {.name = "prefetch_bucket_size", .type = Type::size, .group = "Accepted without effect",
-     .help = "the unit is the bucket; see forward_prefetch", .matches = "DeepSpeed stage3_prefetch_bucket_size",
-     .status = accepted},
-    {.name = "optim", .type = Type::choice, .default_value = "adamw", .words = "adamw|adamw_torch|adamw_torch_fused",
-     .group = "Accepted without effect", .help = "AdamW is the optimizer", .matches = "HF --optim", .status = accepted},
-    {.name = "check_nan", .type = Type::flag, .default_value = "true", .group = "Accepted without effect",
-     .help = "non-finite losses and gradients always end the run (exit 5)", .status = accepted},
-    {.name = "color", .type = Type::choice, .default_value = "never", .words = "auto|always|never",
-     .group = "Accepted without effect", .help = "lines are plain", .status = accepted},
-    {.name = "progress", .type = Type::choice, .default_value = "lines", .words = "lines|bar|none",
-     .group = "Accepted without effect", .help = "progress is lines; --quiet for none", .status = accepted},
-    {.name = "use_cpu", .type = Type::flag, .default_value = "true", .group = "Accepted without effect",
-     .help = "this build computes on the CPU", .matches = "accelerate use_cpu", .status = accepted},
-    {.name = "report_to", .type = Type::list, .default_value = "jsonl", .words = "jsonl ...", .group = "Not built yet",
-     .help = "logging.jsonl is always written; tensorboard, csv, html are not built", .matches = "HF --report_to",
-     .status = refused, .fine = "jsonl|none"},
-
-    // Model and data.
-    {.name = "model_type", .words = "FAMILY", .group = "Not built yet", .help = "the config names its family",
-     .status = refused, .fine = "gpt2|llama|qwen2|qwen3|qwen3_moe|mixtral"},
-    {.name = "torch_dtype", .group = "Not built yet", .help = "parameters are float32",
-     .status = refused, .fine = "float32|fp32|auto"},
-    {.name = "init_scheme", .group = "Not built yet", .help = "initialisation is the family's", .status = refused,
-     .fine = "default"},
-    {.name = "attn_impl", .group = "Not built yet", .help = "attention is tiled (flash-style)", .status = refused,
-     .fine = "auto|flash"},
-    {.name = "rope_scaling", .group = "Not built yet", .help = "rotary positions", .status = refused, .fine = "none"},
-    {.name = "max_model_len", .type = Type::integer, .group = "Not built yet", .help = "longer positions than the model's",
-     .status = refused},
-    {.name = "columns", .group = "Not built yet", .help = "renaming of columns", .status = refused},
-    {.name = "truncation_strategy", .group = "Not built yet", .help = "a document longer than a sample is split over several",
-     .status = refused, .fine = "split"},
-    {.name = "template", .group = "Not built yet", .help = "chat templates", .status = refused, .fine = "none"},
-    {.name = "system", .group = "Not built yet", .help = "system prompt", .status = refused},
-    {.name = "loss_scale", .group = "Not built yet", .help = "every token counts", .status = refused,
-     .fine = "default|all"},
-    {.name = "dataset_num_proc", .type = Type::integer, .group = "Not built yet", .help = "parallel preprocessing",
-     .status = refused, .fine = "1"},
-    {.name = "streaming", .type = Type::flag, .default_value = "false", .group = "Not built yet", .help = "streamed data",
-     .status = refused, .fine = off_words},
-    {.name = "strict", .type = Type::flag, .default_value = "true", .group = "Not built yet",
-     .help = "bad data always ends the run", .status = refused, .fine = "true"},
-
-    // Parallel.
-    {.name = "offload_params", .aliases = "offload_param", .words = "none|cpu|disk", .group = "Not built yet",
-     .help = "parameters in host memory or on disk", .matches = "accelerate fsdp_offload_params; DeepSpeed offload_param",
-     .status = refused, .fine = off_words},
-    {.name = "offload_optimizer", .words = "none|cpu|disk", .group = "Not built yet",
-     .help = "optimizer state in host memory or on disk", .matches = "DeepSpeed offload_optimizer", .status = refused,
-     .fine = off_words},
-
-    // Tuning and alignment.
-    {.name = "stage", .default_value = "pt", .words = "pt|sft|dpo|kto|rm", .group = "Not built yet",
-     .help = "training is on plain text (pt)", .status = refused, .fine = "pt"},
-    {.name = "tuner_type", .aliases = "train_type", .default_value = "full", .words = "full|lora", .group = "Not built yet",
-     .help = "every parameter is trained (full)", .matches = "ms-swift --tuner_type", .status = refused, .fine = "full"},
-    {.name = "lora_rank", .type = Type::integer, .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "lora_alpha", .type = Type::real, .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "lora_dropout", .type = Type::real, .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "target_modules", .type = Type::list, .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "target_regex", .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "modules_to_save", .type = Type::list, .group = "Not built yet", .help = "LoRA", .status = refused},
-    {.name = "use_rslora", .type = Type::flag, .group = "Not built yet", .help = "LoRA", .status = refused,
-     .fine = off_words},
-    {.name = "lorap_lr_ratio", .type = Type::real, .group = "Not built yet", .help = "LoRA+", .status = refused},
-    {.name = "adapters", .type = Type::list, .group = "Not built yet", .help = "adapters to load", .status = refused},
-    {.name = "freeze_parameters", .type = Type::list, .group = "Not built yet", .help = "frozen parameters",
-     .status = refused},
-    {.name = "rlhf_type", .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "beta", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "loss_type", .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "label_smoothing", .type = Type::real, .group = "Not built yet", .help = "smoothed targets", .status = refused,
-     .fine = "0|0.0"},
-    {.name = "rpo_alpha", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "ref_model", .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "precompute_ref_log_probs", .type = Type::flag, .group = "Not built yet", .help = "alignment",
-     .status = refused, .fine = off_words},
-    {.name = "desirable_weight", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "undesirable_weight", .type = Type::real, .group = "Not built yet", .help = "alignment", .status = refused},
-    {.name = "center_rewards_coefficient", .type = Type::real, .group = "Not built yet", .help = "alignment",
-     .status = refused},
-
-    // Run.
-    {.name = "log_level", .words = "info", .group = "Not built yet", .help = "levels of logging; see quiet",
-     .status = refused, .fine = "info"},
-    {.name = "log_ranks", .type = Type::list, .group = "Not built yet", .help = "logs of other ranks", .status = refused,
-     .fine = "0"},
-    {.name = "profile_memory", .type = Type::flag, .default_value = "false", .group = "Not built yet", .help = "memory over time",
-     .status = refused, .fine = off_words},
-};
-
-// clang-format on
+constexpr const char* off = "false|none|no|off|0";
+constexpr const char* lora = "LoRA is missing: all parameters are trained";
+constexpr const char* preferences = "Preference training is missing: tessera train trains on plain text";
+constexpr const char* chat = "Chat templates are missing: write the finished text to the data file";
 
 }  // namespace
 
-std::span<const OptionSpec> no_effect_options() { return no_effect_table; }
+const std::vector<UnsupportedOption>& unsupported_options() {
+  // One option per line.
+  // clang-format off
+  static const std::vector<UnsupportedOption> options = {
+      // Model and data.
+      {"report_to", "jsonl|none", "Every run writes logging.jsonl"},
+      {"model_type", "gpt2|llama|qwen2|qwen3|qwen3_moe|mixtral", "The family is that of config.json"},
+      {"torch_dtype", "float32|fp32|auto", "Parameters are fp32: use --mixed_precision bf16 to compute in bf16"},
+      {"init_scheme", "default", "Each model family has its own initialization"},
+      {"attn_impl", "auto|flash", "Attention is always tiled (flash attention): on GPUs, use --attention"},
+      {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
+      {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
+      {"columns", "", "Name the column \"text\" in the .jsonl file"},
+      {"truncation_strategy", "split", "A document longer than a sample is split over several"},
+      {"template", "none", chat},
+      {"system", "", chat},
+      {"loss_scale", "default|all", "Every token has the same weight in the loss; fp16: use --initial_scale_power"},
+      {"dataset_num_proc", "1", "Tokenize in parallel with mpirun and tessera tokenize"},
+      {"streaming", off, "Write a token file with tessera tokenize: it is not loaded into memory"},
+      {"strict", "true", "An invalid record always ends the run: remove it from the data"},
+      // Parallelism.
+      {"offload_params offload_param", off, "Shard parameters over more ranks: use --zero_stage 3"},
+      {"offload_optimizer", off, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
+      {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
+      {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
+      {"zero_quantized_weights", off, "Quantized communication is missing: use --mixed_precision bf16"},
+      {"zero_quantized_gradients", off, "Quantized communication is missing: use --reduce_dtype bf16"},
+      // Fine-tuning.
+      {"stage", "pt", "Only training on plain text is built"},
+      {"tuner_type train_type", "full", lora},
+      {"lora_rank", "", lora},
+      {"lora_alpha", "", lora},
+      {"lora_dropout", "", lora},
+      {"target_modules", "", lora},
+      {"target_regex", "", lora},
+      {"modules_to_save", "", lora},
+      {"use_rslora", off, lora},
+      {"lorap_lr_ratio", "", lora},
+      {"adapters", "", "Adapters are missing: give the full model with --model"},
+      {"freeze_parameters", "", "All parameters are trained"},
+      {"rlhf_type", "", preferences},
+      {"beta", "", preferences},
+      {"loss_type", "", preferences},
+      {"label_smoothing", "0|0.0", "Targets are not smoothed"},
+      {"rpo_alpha", "", preferences},
+      {"ref_model", "", preferences},
+      {"precompute_ref_log_probs", off, preferences},
+      {"desirable_weight", "", preferences},
+      {"undesirable_weight", "", preferences},
+      {"center_rewards_coefficient", "", preferences},
+      // Logging.
+      {"log_level", "info", "Use --quiet to print warnings and errors only"},
+      {"log_ranks", "0", "Rank 0 prints for all: use --profile_steps for a trace of each rank"},
+      {"profile_memory", off, "Use tessera plan for a rank's memory; each step line has the memory in use"},
+  };
+  // clang-format on
+  return options;
+}
+
+const UnsupportedOption* find_unsupported(std::string_view name) {
+  std::string wanted(name);
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  for (const UnsupportedOption& option : unsupported_options()) {
+    for (const std::string& known : split_words(option.names, ' '))
+      if (known == wanted) return &option;
+  }
+  return nullptr;
+}
+
+void check_unsupported(const UnsupportedOption& option, const std::vector<std::string>& values,
+                       const std::string& where) {
+  const std::vector<std::string> accepted = split_words(option.accepted, '|');
+  for (const std::string& value : values) {
+    if (std::find(accepted.begin(), accepted.end(), canonical_spelling(value)) != accepted.end()) continue;
+    throw Error(ExitCode::usage, "--" + split_words(option.names, ' ').front() + " " + value + ": not built yet", where,
+                option.message + (accepted.empty() ? std::string() : ". Accepted: " + alternatives(option.accepted)));
+  }
+}
+
+std::string unsupported_command(std::string_view command) {
+  if (command == "export") return "Use tessera convert --to hf";
+  if (command == "pt") return "Use tessera train: it trains on plain text";
+  if (command == "sft" || command == "rlhf" || command == "dpo")
+    return "Not built yet: tessera train trains on plain text only";
+  if (command == "merge_lora" || command == "report" || command == "template")
+    return "Not built yet. Commands: " + command_names();
+  return "";
+}
 
 }  // namespace tessera::jobs

@@ -1,4 +1,4 @@
-// Text to values and back.
+// Option values from text, and figures as text.
 #include "jobs/cli/options/values.hpp"
 
 #include <algorithm>
@@ -35,9 +35,8 @@ std::string bound(double value) {
 
 std::string expected(const OptionSpec& spec, const char* what) {
   std::string text = what;
-  if (std::isfinite(spec.least)) text += " of at least " + bound(spec.least);
-  if (std::isfinite(spec.most))
-    text += (std::isfinite(spec.least) ? " and at most " : " of at most ") + bound(spec.most);
+  if (std::isfinite(spec.min)) text += " of at least " + bound(spec.min);
+  if (std::isfinite(spec.max)) text += (std::isfinite(spec.min) ? " and at most " : " of at most ") + bound(spec.max);
   return text;
 }
 
@@ -136,33 +135,29 @@ std::optional<StepRange> parse_range(const std::string& text) {
   return StepRange{*first, *last};
 }
 
-std::string value_error(const OptionSpec& spec, const std::string& text) {
+std::string expected_value(const OptionSpec& spec, const std::string& text) {
   switch (spec.type) {
     case Type::flag: return parse_flag(text) ? "" : "true or false";
     case Type::integer: {
       const auto value = parse_integer(text);
-      const bool good = value && static_cast<double>(*value) >= spec.least && static_cast<double>(*value) <= spec.most;
+      const bool good = value && static_cast<double>(*value) >= spec.min && static_cast<double>(*value) <= spec.max;
       return good ? "" : expected(spec, "an integer");
     }
     case Type::real: {
       const auto value = parse_real(text);
-      return value && *value >= spec.least && *value <= spec.most ? "" : expected(spec, "a number");
+      return value && *value >= spec.min && *value <= spec.max ? "" : expected(spec, "a number");
     }
     case Type::size: return parse_size(text) ? "" : "a size such as 512MiB or 5GB";
     case Type::duration: {
       const auto value = parse_duration(text);
-      return value && *value >= (std::isfinite(spec.least) ? spec.least : 0.0) ? ""
-                                                                               : "a time above 0 such as 90s or 1h30m";
+      return value && *value >= (std::isfinite(spec.min) ? spec.min : 0.0) ? "" : "a time above 0 such as 90s or 1h30m";
     }
     case Type::range: return parse_range(text) ? "" : "steps A:B with 1 <= A <= B";
     case Type::choice: {
-      for (const std::string& word : split_words(spec.words, '|')) {
-        if (canonical_spelling(word) == canonical_spelling(text)) return "";
+      for (const std::string& choice : split_words(spec.values, '|')) {
+        if (canonical_spelling(choice) == canonical_spelling(text)) return "";
       }
-      std::string words = spec.words;
-      std::string spaced;
-      for (const char c : words) spaced += c == '|' ? std::string(", ") : std::string(1, c);
-      return "one of " + spaced;
+      return alternatives(spec.values);
     }
     case Type::repeated_text:
     case Type::text:

@@ -1,6 +1,5 @@
 #pragma once
-// Text to values: flags, numbers, sizes, times, ranges. Strict: the whole text, or an Error
-// (usage) that says what was expected.
+// Parses option values: flags, numbers, sizes, times, ranges. The whole text must be the value.
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +9,7 @@
 
 namespace tessera::jobs {
 
-/// true|True|1|yes|on and their opposites, any case; nothing for other words.
+/// true, 1, yes, on and false, 0, no, off, in any case; nothing for other texts.
 [[nodiscard]] std::optional<bool> parse_flag(const std::string& text);
 /// Decimal, or with an exponent or a suffix k, m, g that makes a whole number (1e3, 4k).
 [[nodiscard]] std::optional<std::int64_t> parse_integer(const std::string& text);
@@ -25,8 +24,8 @@ struct StepRange {
 };
 [[nodiscard]] std::optional<StepRange> parse_range(const std::string& text);
 
-/// "" if `text` is a value of the option; else what was expected ("an integer, at least 1").
-[[nodiscard]] std::string value_error(const OptionSpec& spec, const std::string& text);
+/// "" if `text` is a value of the option; otherwise what is expected: "an integer, at least 1".
+[[nodiscard]] std::string expected_value(const OptionSpec& spec, const std::string& text);
 
 /// "16.0 MiB"; parameters and tokens: "18.2k", "70.6B"; FLOPs: "3.1G", "41.0P"; "00:02:31".
 [[nodiscard]] std::string human_bytes(double bytes);

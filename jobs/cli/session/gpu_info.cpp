@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "jobs/cli/options/values.hpp"
+#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/library.hpp"
 #include "runtime/base/error.hpp"
@@ -43,7 +44,8 @@ std::string found(Library& library, const std::string& version) {
 Facts gpu_info() {
   Facts facts;
   if constexpr (cuda_built) {
-    facts.emplace_back("cuda", "built in with toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
+    facts.emplace_back(
+        "cuda", std::string(cuda_status) + "; toolkit " + cuda::toolkit() + ", code for " + cuda::architectures());
     add_devices(facts, cuda::survey());
     facts.emplace_back("cublasLt", found(cuda::Library::cublaslt(), cuda::cublaslt_version()));
     facts.emplace_back("cudnn", found(cuda::Library::cudnn(), cuda::cudnn_version()));

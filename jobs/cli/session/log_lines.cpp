@@ -119,8 +119,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          static_cast<long long>(start.length.samples), human_flops(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ExternalKey& key : *start.external_keys) {
-    if (key.verdict.rfind("ignored", 0) != 0 && shown < 8)
-      lines.push_back("config    " + key.where + " " + key.key + ": " + key.verdict), ++shown;
+    if (key.outcome.rfind("ignored", 0) != 0 && shown < 8)
+      lines.push_back("config    " + key.where + " " + key.key + ": " + key.outcome), ++shown;
   }
   if (start.external_keys->size() > shown) {
     lines.push_back(strfmt("config    %zu more keys of other tools: tessera config show lists them",

@@ -20,7 +20,7 @@ std::string compute_word(const Options& options) {
     if (!options.given(name) || (!names_a_type && !options.flag(name))) continue;
     std::string said = names_a_type ? options.text(name) : name;
     if (said == "fp32") said = "no";
-    const int above = from == nullptr ? 1 : options.value(name).source.layer - options.value(from).source.layer;
+    const int above = from == nullptr ? 1 : options.value(name).source.precedence - options.value(from).source.precedence;
     if (above == 0 && said != word)
       throw Error(ExitCode::usage, strfmt("--%s asks for %s, but --%s for %s", name, said.c_str(), from, word.c_str()),
                   options.value(name).source.text + "; " + options.value(from).source.text, "Keep one of the two");
@@ -51,7 +51,7 @@ Precision precision_of(const Options& options) {
 std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   if (precision_of(options).compute != DType::f16) {
     for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
-      if (options.given(name) && options.value(name).source.layer == layer::command_line)
+      if (options.given(name) && options.value(name).source.precedence == precedence::command_line)
         throw options.refuse(name, strfmt("--%s is for --mixed_precision fp16, which needs its losses scaled", name),
                              "Drop it");
     return std::nullopt;

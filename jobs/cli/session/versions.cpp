@@ -62,8 +62,8 @@ std::string version_text() {
   return std::string("tessera ") + program_version() + "\ncommit    " + program_commit() + "\ncompiler  " + compiler() +
          "\nMPI       " + mpi_version() + "\nBLAS      " + kernels::blas_version() +
          (blas_library().empty() ? "" : " (" + blas_library() + ")") + "\nISA       " +
-         kernels::name_of(kernels::isa()) + "\nbuilt in  CPU, HDF5; " +
-         (cuda_built ? "CUDA, on which nothing trains yet" : "not CUDA") + "\n";
+         kernels::name_of(kernels::isa()) + "\nbackends  CPU; CUDA " + (cuda_built ? cuda_status : "not built in") +
+         "\nHDF5      built in\n";
 }
 
 }  // namespace tessera::jobs

@@ -18,6 +18,8 @@ namespace tessera::jobs {
 [[nodiscard]] bool blas_is_serial();
 /// One line: "tessera 0.1.0 (24e3a75) | Open MPI 4.1.4 | OpenBLAS … | avx512".
 [[nodiscard]] std::string version_line();
+/// How far CUDA, where it is built in, has been tried.
+inline constexpr const char* cuda_status = "built in, never run on a device";
 /// What `--version` prints.
 [[nodiscard]] std::string version_text();
 
