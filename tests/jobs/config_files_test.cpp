@@ -189,7 +189,8 @@ TEST(Strategies, EveryWordAndItsContradictions) {
   EXPECT_THAT(line, HasSubstr("zero3"));
   EXPECT_THAT(error_line({"train", "--deepspeed", "zero3_offload"}), HasSubstr("offload"));
   EXPECT_THAT(error_line({"train", "--fsdp", "half_shard"}), HasSubstr("expected zero0"));
-  EXPECT_THAT(error_line({"train", "--zero_stage", "4"}), HasSubstr("--zero_stage 4: expected 0, 1, 2 or 3 [command line]"));
+  EXPECT_THAT(error_line({"train", "--zero_stage", "4"}),
+              HasSubstr("--zero_stage 4: expected 0, 1, 2 or 3 [command line]"));
 }
 
 TEST(Env, SetsVariablesThatAreNotSet) {

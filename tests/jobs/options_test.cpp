@@ -92,7 +92,8 @@ TEST(Parse, ValuesAreChecked) {
   EXPECT_THAT(error_line({"train", "--max_length", "0"}), HasSubstr("at least 1"));
   EXPECT_THAT(error_line({"train", "--learning_rate", "fast"}), HasSubstr("a number"));
   EXPECT_THAT(error_line({"train", "--learning_rate", "nan"}), HasSubstr("a number"));
-  EXPECT_THAT(error_line({"train", "--comm", "tcp"}), HasSubstr("--comm tcp: expected auto, mpi, node or nccl [command line]"));
+  EXPECT_THAT(error_line({"train", "--comm", "tcp"}),
+              HasSubstr("--comm tcp: expected auto, mpi, node or nccl [command line]"));
   EXPECT_THAT(error_line({"train", "--from_scratch=maybe"}), HasSubstr("true or false"));
   EXPECT_THAT(error_line({"train", "--profile_steps", "9:3"}), HasSubstr("A:B"));
   EXPECT_THAT(error_line({"train", "--max_length"}), HasSubstr("expected an integer of at least 1"));
@@ -138,8 +139,8 @@ TEST(Values, Integers) {
   EXPECT_EQ(parse_integer("99999999999999999999"), std::nullopt);
 }
 
-// Naming an option that is not built is an error that says so and what to use instead, wherever it is named. A value that
-// asks for nothing that is missing is accepted.
+// Naming an option that is not built is an error that says so and what to use instead, wherever it is named. A value
+// that asks for nothing that is missing is accepted.
 TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
   for (const UnsupportedOption& option : unsupported_options()) {
     for (const std::string& name : split_words(option.names, ' ')) {
@@ -161,7 +162,8 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
             "--stage dpo: not built yet [command line]. Only training on plain text is built. Accepted: pt");
   EXPECT_THAT(error_line({"train", "--use-rslora"}), HasSubstr("LoRA"));
   EXPECT_THAT(error_line({"train", "--target_modules", "q_proj", "v_proj"}), HasSubstr("LoRA"));
-  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_LORA_RANK=8"}), HasSubstr("environment TESSERA_LORA_RANK"));
+  EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_LORA_RANK=8"}),
+              HasSubstr("environment TESSERA_LORA_RANK"));
   EXPECT_THAT(error_line_of_yaml("rope_scaling: {type: yarn}\n"), HasSubstr("config.json"));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Helpers of the option tests: a command line without the machine's environment.
+// Helpers of the option tests: parse a command line without the process's environment variables.
 
 #include <string>
 #include <vector>
@@ -16,11 +16,11 @@ inline Invocation parsed(std::vector<std::string> arguments, std::vector<std::st
   return parse_command_line(arguments, pointers.data());
 }
 
-/// The error line of a command line that must be refused with `code`; "" and a failure if it is not.
+/// The error line of a command line that must fail with `code`; if it does not, a test failure and "".
 std::string error_line(const std::vector<std::string>& arguments, ExitCode code = ExitCode::usage,
                        const std::vector<std::string>& environment = {});
 
-/// Options of a configuration file's text alone.
+/// The options that the text of a configuration file sets, and the error line of a text that must fail.
 Options options_of_yaml(const std::string& text);
 std::string error_line_of_yaml(const std::string& text);
 

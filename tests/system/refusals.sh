@@ -84,8 +84,8 @@ full() {
   refuse 3 nowhere.txt 2 train $base --val_dataset nowhere.txt
   refuse 3 '[--val_dataset]' 2 train $base --val_dataset short.txt
   refuse 3 'no configuration file nowhere.yaml' 2 train nowhere.yaml $base
-  refuse 2 '"maybe" is not true or false' 2 train $base --dataset_shuffle maybe
-  refuse 2 "FSDP's words" 2 train $base --forward_prefetch BACKWARD_PRE
+  refuse 2 'dataset_shuffle maybe: expected true or false' 2 train $base --dataset_shuffle maybe
+  refuse 2 'expected a number of units' 2 train $base --forward_prefetch BACKWARD_PRE
   refuse 2 'no rank 2' 2 train $base --profile_steps 1:1 --profile_ranks 2
 }
 

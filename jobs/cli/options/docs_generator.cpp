@@ -1,5 +1,8 @@
 // Generates docs/cli.md, the man page and the shell completions.
 #include "jobs/cli/options/docs_generator.hpp"
+
+#include <algorithm>
+
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {
@@ -114,7 +117,7 @@ processes of the run were killed. Warnings have numbers: [warnings.md](warnings.
 |---|---|
 )";
   for (const auto& row : exit_codes) out += std::string("| ") + row[0] + " | " + row[1] + " |\n";
-  out += "\n## Options\n";
+  out += "\n## Options\n\nText in brackets is the default of an option whose default depends on the run.\n";
   for (const std::string& group : option_groups()) out += markdown_group(group);
   return out;
 }
@@ -147,48 +150,60 @@ std::string man_page(const std::string& version) {
 
 namespace {
 
+/// "a|b|c" as "a b c".
+std::string spaced(std::string values) {
+  std::replace(values.begin(), values.end(), '|', ' ');
+  return values;
+}
+
 std::string bash_script() {
-  std::string out =
-      "# bash completion for tessera; source it, or put it into /etc/bash_completion.d\n_tessera() {\n"
-      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n  COMPREPLY=()\n"
-      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    words=\"";
+  std::string out = R"(# bash completion for tessera; source it, or copy it to /etc/bash_completion.d
+_tessera() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words=")";
   for (const CommandSpec& command : command_table()) out += std::string(command.name) + " ";
-  out +=
-      "--help --version\"\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    return\n  fi\n  case "
-      "$prev "
-      "in\n";
+  out += R"(--help --version"
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    return
+  fi
+  case $prev in
+)";
   for (const OptionSpec& spec : option_table()) {
-    if (spec.type != Type::choice) continue;
-    std::string words;
-    for (const std::string& word : split_words(spec.values, '|')) words += (words.empty() ? "" : " ") + word;
-    out += std::string("    --") + spec.name + ") words=\"" + words + "\" ;;\n";
+    if (spec.type == Type::choice) out += strfmt("    --%s) words=\"%s\" ;;\n", spec.name, spaced(spec.values).c_str());
   }
-  out +=
-      "  esac\n  if [ -n \"$words\" ]; then\n    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    "
-      "return\n  "
-      "fi\n"
-      "  if [[ $cur != --* ]]; then\n    case ${COMP_WORDS[1]} in\n"
-      "      bench) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"gemm collectives step io "
-      "convert "
-      "generate\" -- \"$cur\") "
-      ";;\n"
-      "      checkpoint) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"verify diff\" -- \"$cur\") "
-      ";;\n"
-      "      config) [ \"$COMP_CWORD\" -eq 2 ] && mapfile -t COMPREPLY < <(compgen -W \"show check\" -- \"$cur\") ;;\n"
-      "      completion) mapfile -t COMPREPLY < <(compgen -W \"bash zsh fish\" -- \"$cur\") ;;\n"
-      "    esac\n    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    return\n  fi\n"
-      "  case ${COMP_WORDS[1]} in\n";
+  out += R"(  esac
+  if [ -z "$words" ] && [[ $cur != --* ]] && [ "$COMP_CWORD" -eq 2 ]; then
+    case ${COMP_WORDS[1]} in
+      bench) words="gemm collectives step io convert generate tokenizer" ;;
+      checkpoint) words="verify diff" ;;
+      config) words="show check" ;;
+      completion) words="bash zsh fish" ;;
+    esac
+  fi
+  if [ -n "$words" ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    return
+  fi
+  if [[ $cur != --* ]]; then
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    return
+  fi
+  case ${COMP_WORDS[1]} in
+)";
   for (const CommandSpec& command : command_table()) {
-    out += std::string("    ") + command.name + ") words=\"";
-    std::string words;
+    std::string names;
     for (const OptionSpec& spec : option_table()) {
-      if ((spec.commands & command.bit) != 0) words += (words.empty() ? "--" : " --") + std::string(spec.name);
+      if ((spec.commands & command.bit) != 0) names += (names.empty() ? "--" : " --") + std::string(spec.name);
     }
-    out += words + "\" ;;\n";
+    out += strfmt("    %s) words=\"%s\" ;;\n", command.name, names.c_str());
   }
-  return out +
-         "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o filenames -F _tessera "
-         "tessera\n";
+  return out + R"(  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -o filenames -F _tessera tessera
+)";
 }
 
 std::string quoted_for_zsh(const std::string& text) {
@@ -202,25 +217,28 @@ std::string quoted_for_zsh(const std::string& text) {
 }
 
 std::string zsh_script() {
-  std::string out =
-      "#compdef tessera\n# zsh completion for tessera; put it into a directory of $fpath as _tessera\n_tessera() {\n  "
-      "local -a "
-      "commands options\n  commands=(\n";
+  std::string out = R"(#compdef tessera
+# zsh completion for tessera; copy it to a directory of $fpath as _tessera
+_tessera() {
+  local -a commands options
+  commands=(
+)";
   for (const CommandSpec& command : command_table())
     out += std::string("    '") + command.name + ":" + quoted_for_zsh(command.help) + "'\n";
-  out +=
-      "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  case ${words[2]} in\n";
+  out += R"(  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  case ${words[2]} in
+)";
   for (const CommandSpec& command : command_table()) {
     out += std::string("    ") + command.name + ")\n      options=(\n";
     for (const OptionSpec& spec : option_table()) {
       if ((spec.commands & command.bit) == 0) continue;
       std::string action;
-      if (spec.type == Type::choice) {
-        for (const std::string& word : split_words(spec.values, '|')) action += (action.empty() ? "" : " ") + word;
-        action = ":value:(" + action + ")";
-      } else if (spec.type != Type::flag) {
-        action = ":value:_files";
-      }
+      if (spec.type == Type::choice) action = ":value:(" + spaced(spec.values) + ")";
+      else if (spec.type != Type::flag) action = ":value:_files";
       out += std::string("        '--") + spec.name + "[" + quoted_for_zsh(spec.help) + "]" + action + "'\n";
     }
     out += "      ) ;;\n";
@@ -229,21 +247,20 @@ std::string zsh_script() {
 }
 
 std::string fish_script() {
-  std::string out = "# fish completion for tessera; put it into ~/.config/fish/completions/tessera.fish\n";
+  std::string out = "# fish completion for tessera; copy it to ~/.config/fish/completions/tessera.fish\n";
   const auto quote = [](const std::string& text) { return "'" + escape(text, "'\\", '\\') + "'"; };
   for (const CommandSpec& command : command_table()) {
     out += std::string("complete -c tessera -n __fish_use_subcommand -f -a ") + command.name + " -d " +
            quote(command.help) + "\n";
   }
   for (const OptionSpec& spec : option_table()) {
-    std::string commands, words;
+    std::string commands;
     for (const CommandSpec& command : command_table()) {
       if ((spec.commands & command.bit) != 0) commands += std::string(" ") + command.name;
     }
-    for (const std::string& word : split_words(spec.values, '|')) words += (words.empty() ? "" : " ") + word;
     out += "complete -c tessera -n '__fish_seen_subcommand_from" + commands + "' -l " + spec.name + " -d " +
            quote(spec.help);
-    if (spec.type == Type::choice) out += " -x -a " + quote(words);
+    if (spec.type == Type::choice) out += " -x -a " + quote(spaced(spec.values));
     else if (spec.type != Type::flag) out += " -r";
     out += "\n";
   }
@@ -256,7 +273,7 @@ std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_script();
   if (shell == "zsh") return zsh_script();
   if (shell == "fish") return fish_script();
-  throw Error(ExitCode::usage, "no completion for \"" + shell + "\"", "command line", "Shells: bash, zsh, fish");
+  throw Error(ExitCode::usage, "completion " + shell + ": expected bash, zsh or fish", "command line");
 }
 
 }  // namespace tessera::jobs

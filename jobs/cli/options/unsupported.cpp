@@ -100,9 +100,9 @@ std::string unsupported_command(std::string_view command) {
   if (command == "export") return "Use tessera convert --to hf";
   if (command == "pt") return "Use tessera train: it trains on plain text";
   if (command == "sft" || command == "rlhf" || command == "dpo")
-    return "Not built yet: tessera train trains on plain text only";
+    return std::string(command) + " is not built yet: tessera train trains on plain text";
   if (command == "merge_lora" || command == "report" || command == "template")
-    return "Not built yet. Commands: " + command_names();
+    return std::string(command) + " is not built yet. Commands: " + command_names();
   return "";
 }
 
