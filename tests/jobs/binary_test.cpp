@@ -1,4 +1,4 @@
-// The binary as a user meets it, where no MPI is needed: exit codes, one error line, nothing on the other stream.
+// The program as a user runs it, where it needs no MPI: exit codes, one line for an error, information and plans.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@ struct Outcome {
   std::string out;
 };
 
-/// Runs the program with its two streams as one.
+/// Runs the program with stderr joined to stdout.
 Outcome run(const std::string& arguments) {
   Outcome outcome;
   FILE* pipe = ::popen(("unset TESSERA_SEED; " TESSERA_BINARY " " + arguments + " 2>&1").c_str(), "r");
@@ -29,7 +29,7 @@ Outcome run(const std::string& arguments) {
   return outcome;
 }
 
-void expect_refusal(const std::string& arguments, int code, const std::string& words) {
+void expect_error(const std::string& arguments, int code, const std::string& words) {
   const Outcome outcome = run(arguments);
   EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.rfind("error: ", 0), 0u) << outcome.out;
@@ -37,31 +37,32 @@ void expect_refusal(const std::string& arguments, int code, const std::string& w
   EXPECT_THAT(outcome.out, HasSubstr(words));
 }
 
-TEST(Binary, RefusesWithOneLineAndTheCode) {
-  expect_refusal("trian", 2, "train");
-  expect_refusal("plan --modle x", 2, "model");
-  expect_refusal("plan", 2, "--model");
-  expect_refusal("plan --model /nowhere/at-all", 3, "/nowhere/at-all");
-  expect_refusal("plan --shape small --max_length 5000", 2, "5000");
-  expect_refusal("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
-  expect_refusal("plan --shape small --world_size 3 --reproducible", 2, "power of two");
-  expect_refusal("plan --shape small --mixed_precision fp8", 2, "mixed_precision");
-  expect_refusal("plan --shape small --reduce_dtype bf16", 2, "computes in fp32");
-  expect_refusal("plan --shape small --mixed_precision bf16 --reduce_dtype fp16", 2, "computes in bf16");
-  expect_refusal("plan --shape small --bf16 --fp16", 2, "Keep one of the two");
-  expect_refusal("plan --shape small --bf16 --mixed_precision no", 2, "Keep one of the two");
-  expect_refusal("plan /nowhere/conf.yaml", 3, "conf.yaml");
-  expect_refusal("completion tcsh", 2, "bash");
-  expect_refusal("config", 2, "show");
+TEST(Binary, PrintsOneErrorLineAndExitsWithTheCode) {
+  expect_error("trian", 2, "train");
+  expect_error("plan --modle x", 2, "model");
+  expect_error("plan", 2, "--model");
+  expect_error("plan --model /nowhere/at-all", 3, "/nowhere/at-all");
+  expect_error("plan --shape small --max_length 5000", 2, "5000");
+  expect_error("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
+  expect_error("plan --shape small --world_size 3 --reproducible", 2, "power of two");
+  expect_error("plan --shape small --mixed_precision fp8", 2, "mixed_precision");
+  expect_error("plan --shape small --reduce_dtype bf16", 2, "computes in fp32");
+  expect_error("plan --shape small --mixed_precision bf16 --reduce_dtype fp16", 2, "computes in bf16");
+  expect_error("plan --shape small --bf16 --fp16", 2, "Keep one of the two");
+  expect_error("plan --shape small --bf16 --mixed_precision no", 2, "Keep one of the two");
+  expect_error("plan /nowhere/conf.yaml", 3, "conf.yaml");
+  expect_error("completion tcsh", 2, "bash");
+  expect_error("config", 2, "show");
 }
 
-TEST(Binary, AnswersQuestions) {
+TEST(Binary, PrintsInformation) {
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("--help").code, 0);
   EXPECT_THAT(run("train --help").out, HasSubstr("--learning_rate"));
   const Outcome version = run("-V");
   EXPECT_EQ(version.code, 0);
-  for (const char* word : {"tessera ", "commit", "MPI", "BLAS"}) EXPECT_THAT(version.out, HasSubstr(word));
+  for (const char* word : {"tessera ", "commit", "MPI", "BLAS", "backends", "HDF5"})
+    EXPECT_THAT(version.out, HasSubstr(word));
   std::ifstream page(TESSERA_SOURCE_DIR "/docs/cli.md");
   std::ostringstream text;
   text << page.rdbuf();

@@ -1,4 +1,4 @@
-// Layers and their order, sources, and the words of accelerate and DeepSpeed.
+// Configuration files: precedence, sources, and the keys of accelerate and DeepSpeed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class Files : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::temp_directory_path() / ("tessera-layers-" + std::to_string(::getpid()));
+    directory_ = std::filesystem::temp_directory_path() / ("tessera-config-files-" + std::to_string(::getpid()));
     std::filesystem::create_directories(directory_);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
@@ -29,9 +29,9 @@ class Files : public testing::Test {
   }
   std::filesystem::path directory_;
 };
-using Layers = Files;
+using Precedence = Files;
 
-TEST_F(Layers, LaterWinsAndEveryValueKnowsItsSource) {
+TEST_F(Precedence, LaterSourcesWin) {
   const std::string one = file("one.yaml", "seed: 1\nmax_length: 11\nlearning_rate: 1e-3\nglobal_batch_size: 6\n");
   const std::string two = file("two.json", "{\"seed\": 2, \"max_length\": 22, \"learning_rate\": 0.002}");
   const Options options =
@@ -50,14 +50,14 @@ TEST_F(Layers, LaterWinsAndEveryValueKnowsItsSource) {
   EXPECT_EQ(json["from_scratch"]["value"], false);
 }
 
-TEST_F(Layers, PresetLiesBelowFiles) {
+TEST_F(Precedence, FilesOverrideThePreset) {
   const std::string conf = file("conf.yaml", "zero_stage: 1\n");
   EXPECT_EQ(parsed({"train", "--preset", "zero3", conf}).options.text("sharding_strategy"), "zero1");
   EXPECT_EQ(parsed({"train", "--preset", "hybrid"}).options.text("sharding_strategy"), "hybrid_shard");
   EXPECT_EQ(parsed({"train", "--zero_stage", "2", conf}).options.text("sharding_strategy"), "zero2");
 }
 
-TEST_F(Layers, UnknownKeysAndVariablesAreRefusedWithTheirPlace) {
+TEST_F(Precedence, UnknownKeysAndVariablesAreErrors) {
   const std::string conf = file("conf.yaml", "seed: 1\nmax_lenght: 3\n");
   const std::string line = error_line({"train", conf});
   EXPECT_THAT(line, HasSubstr("max_lenght"));
@@ -68,7 +68,7 @@ TEST_F(Layers, UnknownKeysAndVariablesAreRefusedWithTheirPlace) {
   EXPECT_THAT(error_line({"train", (directory_ / "nothing.yaml").string()}, ExitCode::data), HasSubstr("nothing.yaml"));
 }
 
-TEST_F(Layers, DeepSpeedFileOnTheCommandLine) {
+TEST_F(Precedence, DeepSpeedFileOnTheCommandLine) {
   const std::string ds =
       file("ds.json", R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 0.5,
     "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8, "offload_optimizer": {"device": "none"}},
@@ -89,7 +89,7 @@ TEST_F(Layers, DeepSpeedFileOnTheCommandLine) {
   EXPECT_TRUE(ignored);
 }
 
-TEST(Accelerate, AFileAsItsToolWritesIt) {
+TEST(Accelerate, GeneratedFile) {
   const Options options = options_of_yaml(
       "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: "
       "'no'\nenable_cpu_affinity: "
@@ -121,7 +121,7 @@ TEST(Accelerate, NumbersAndVersionTwo) {
       "zero3");
 }
 
-TEST(Accelerate, WhatIsNotBuiltIsRefusedThereToo) {
+TEST(Accelerate, UnsupportedValuesAreErrors) {
   EXPECT_THAT(error_line_of_yaml("mixed_precision: fp8\n"), HasSubstr("conf.yaml:1"));
   EXPECT_THAT(error_line_of_yaml("fsdp_config:\n  fsdp_offload_params: true\n"), HasSubstr("offload_params"));
   EXPECT_THAT(error_line_of_yaml("zero_optimization:\n  stage: 3\n  offload_optimizer: {device: cpu}\n"),
@@ -130,7 +130,7 @@ TEST(Accelerate, WhatIsNotBuiltIsRefusedThereToo) {
   EXPECT_THAT(error_line_of_yaml("deepspeed:\n  optimizer: {type: Lion}\n"), HasSubstr("Lion"));
 }
 
-TEST(Precision, InTheWordsOfEveryTool) {
+TEST(Precision, NamesOfEveryTool) {
   const auto types = [](const Options& options) { return precision_of(options).str(); };
   EXPECT_EQ(types(options_of_yaml("mixed_precision: bf16\n")), "bf16, reduced in fp32");
   EXPECT_EQ(types(options_of_yaml("bf16: true\n")), "bf16, reduced in fp32");
@@ -141,13 +141,13 @@ TEST(Precision, InTheWordsOfEveryTool) {
   EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "");
 }
 
-TEST(Precision, ALaterLayerWins) {
+TEST(Precision, LaterSourcesWin) {
   const Options options = parsed({"train", "--mixed_precision", "no"}, {"TESSERA_BF16=true"}).options;
   EXPECT_EQ(precision_of(options).compute, DType::f32);
   EXPECT_EQ(precision_of(parsed({"train", "--bf16", "false"}, {"TESSERA_BF16=true"}).options).compute, DType::f32);
 }
 
-TEST(Precision, LossScaleIsOfFp16Alone) {
+TEST(Precision, LossScaleIsForFp16Only) {
   EXPECT_FALSE(loss_scale_of(parsed({"train", "--bf16"}).options));
   const auto scale = loss_scale_of(
       options_of_yaml("fp16: {enabled: true, initial_scale_power: 12, loss_scale_window: 500, min_loss_scale: 4}\n"));
@@ -161,7 +161,7 @@ TEST(Precision, LossScaleIsOfFp16Alone) {
     EXPECT_THROW((void)loss_scale_of(parsed(arguments).options), Error) << arguments.back();
 }
 
-TEST(Blocks, UnknownKeysInsideAreRefused) {
+TEST(Blocks, UnknownKeysAreErrors) {
   const std::string line = error_line_of_yaml("zero_optimization:\n  stge: 3\n");
   EXPECT_THAT(line, HasSubstr("zero_optimization.stge"));
   EXPECT_THAT(line, HasSubstr("conf.yaml:2"));
@@ -170,7 +170,7 @@ TEST(Blocks, UnknownKeysInsideAreRefused) {
   EXPECT_THAT(error_line_of_yaml("seed: {a: 1}\n"), HasSubstr("seed"));
 }
 
-TEST(Strategies, EveryWordAndItsContradictions) {
+TEST(Strategies, EveryNameAndContradictions) {
   const auto strategy = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "train");
     return parsed(arguments).options.text("sharding_strategy");

@@ -1,5 +1,4 @@
-// What is made from the table is held equal to it: names frozen in a file, help, completions, man page, docs/cli.md,
-// schema.
+// Help, completions, the man page, docs/cli.md and the schema list the options of the table; names stay the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +37,7 @@ TEST(Table, NamesAreFrozen) {
   EXPECT_EQ(names, read(std::string(TESSERA_TEST_DATA) + "/option_names.txt"));
 }
 
-TEST(Table, IsSound) {
+TEST(Table, IsConsistent) {
   std::set<std::string> seen;
   for (const OptionSpec& spec : option_table()) {
     EXPECT_TRUE(seen.insert(spec.name).second) << spec.name;

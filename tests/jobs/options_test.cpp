@@ -1,4 +1,4 @@
-// Spelling and types: what a command line may look like, and what is refused.
+// Command lines: spelling, types of values, unknown and unsupported options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ std::string error_line(const std::vector<std::string>& arguments, ExitCode code,
     EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(code)) << error.line();
     return error.line();
   }
-  ADD_FAILURE() << "not refused";
+  ADD_FAILURE() << "no error";
   return "";
 }
 
@@ -37,18 +37,18 @@ std::string error_line_of_yaml(const std::string& text) {
     EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(ExitCode::usage)) << error.line();
     return error.line();
   }
-  ADD_FAILURE() << "not refused: " << text;
+  ADD_FAILURE() << "no error: " << text;
   return "";
 }
 
 namespace {
 
-TEST(Normalise, DashesAliasesAndEquals) {
+TEST(CanonicalArguments, DashesAliasesAndEquals) {
   EXPECT_THAT(canonical_arguments({"--micro-batch-size", "4", "--lr=1e-4", "--seq_len=128"}, for_train),
               ElementsAre("--per_device_train_batch_size=4", "--learning_rate=1e-4", "--max_length=128"));
 }
 
-TEST(Normalise, BooleansTakeAWordOnlyIfItIsOne) {
+TEST(CanonicalArguments, FlagsTakeOnlyABoolean) {
   EXPECT_THAT(canonical_arguments({"--from_scratch", "conf.yaml"}, for_train),
               ElementsAre("--from_scratch=true", "conf.yaml"));
   EXPECT_THAT(canonical_arguments({"--from-scratch", "True", "--dataset_shuffle", "no"}, for_train),
@@ -57,12 +57,12 @@ TEST(Normalise, BooleansTakeAWordOnlyIfItIsOne) {
               ElementsAre("--from_scratch=false", "--add_version=false", "--packing=1"));
 }
 
-TEST(Normalise, ListsBySpacesAndCommas) {
+TEST(CanonicalArguments, ListsAtSpacesAndCommas) {
   EXPECT_THAT(canonical_arguments({"--dataset", "a.txt", "b.txt,c.txt", "--seed", "-1"}, for_train),
               ElementsAre("--dataset=a.txt", "--dataset=b.txt", "--dataset=c.txt", "--seed=-1"));
 }
 
-TEST(Parse, NamesAreNotGuessedFromPrefixes) {
+TEST(Parse, PrefixesOfNamesAreUnknown) {
   EXPECT_THAT(error_line({"train", "--learning", "1e-4"}), HasSubstr("unknown option --learning"));
   EXPECT_EQ(parsed({"train", "--lr", "1e-4"}).options.real("learning_rate"), 1e-4);
 }
@@ -101,7 +101,7 @@ TEST(Parse, ValuesAreChecked) {
   EXPECT_THAT(error_line({"train", "--forward_prefetch", "BACKWARD"}), HasSubstr("number of units"));
 }
 
-TEST(Parse, FsdpWordsOfPrefetch) {
+TEST(Parse, FsdpNamesOfPrefetch) {
   const Options options =
       parsed({"train", "--forward_prefetch", "true", "--backward_prefetch", "BACKWARD_POST"}).options;
   EXPECT_EQ(options.integer("forward_prefetch"), 1);
@@ -110,7 +110,7 @@ TEST(Parse, FsdpWordsOfPrefetch) {
   EXPECT_EQ(parsed({"train", "--gradient_checkpointing", "false"}).options.text("gradient_checkpointing"), "none");
 }
 
-TEST(Parse, TheLastOfARepeatedOptionCounts) {
+TEST(Parse, TheLastOfARepeatedOptionWins) {
   EXPECT_EQ(parsed({"train", "--seed", "1", "--seed", "2"}).options.integer("seed"), 2);
 }
 
@@ -196,7 +196,7 @@ TEST(UseCpu, ChoosesTheBackend) {
   EXPECT_THAT(error_line({"train", "--use_cpu", "--backend", "cuda"}), HasSubstr("Keep one of the two"));
 }
 
-TEST(NoEffect, IsSaid) {
+TEST(NoEffect, IsReported) {
   const Options options = parsed({"train", "--reduce_bucket_size", "5e8"}).options;
   ASSERT_EQ(options.without_effect.size(), 1u);
   EXPECT_THAT(options.without_effect[0], HasSubstr("reduce_bucket_size has no effect"));

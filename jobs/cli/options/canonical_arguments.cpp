@@ -10,7 +10,7 @@ namespace {
 
 bool looks_like_option(const std::string& token) { return token.size() > 2 && token[0] == '-' && token[1] == '-'; }
 
-[[noreturn]] void unknown(const std::string& name, unsigned commands) {
+[[noreturn]] void unknown(const std::string& dashes, const std::string& name, unsigned commands) {
   const OptionSpec* elsewhere = find_option(name);
   if (elsewhere != nullptr) {
     std::string takers;
@@ -21,7 +21,8 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
                 "Commands that have it: " + takers);
   }
   const std::string near = suggestion(name, option_names(commands));
-  throw Error(ExitCode::usage, "unknown option --" + name, "command line", near.empty() ? "See --help-all" : near);
+  throw Error(ExitCode::usage, "unknown option " + dashes + name, "command line",
+              near.empty() ? "See --help-all" : near);
 }
 
 class ArgumentScanner {
@@ -35,7 +36,7 @@ class ArgumentScanner {
       if (token == "-h") out_.emplace_back("--help=true");
       else if (token == "-V") out_.emplace_back("--version=true");
       else if (looks_like_option(token)) option(token);
-      else if (token.size() > 1 && token[0] == '-' && token != "--") unknown(token.substr(1), commands_);
+      else if (token.size() > 1 && token[0] == '-' && token != "--") unknown("-", token.substr(1), commands_);
       else out_.push_back(token);
     }
     return std::move(out_);
@@ -55,7 +56,7 @@ class ArgumentScanner {
       negated = spec != nullptr && spec->type == Type::flag;
       if (!negated) spec = nullptr;
     }
-    if (spec == nullptr || (spec->commands & commands_) == 0) unknown(name, commands_);
+    if (spec == nullptr || (spec->commands & commands_) == 0) unknown("--", name, commands_);
     if (negated && has_value)
       throw Error(ExitCode::usage, "--" + name + " takes no value", "command line", "Write --" + name);
     const std::string head = std::string("--") + spec->name + "=";
