@@ -6,8 +6,8 @@
 
 namespace tessera::comm {
 
-BaseCommunicator::BaseCommunicator(CommunicatorInfo place, Completion completion)
-    : info_(std::move(place)),
+BaseCommunicator::BaseCommunicator(CommunicatorInfo info, Completion completion)
+    : info_(std::move(info)),
       completion_(completion),
       node_(node_index_of(info_.node_members, info_.rank)),
       record_(&info_.watchdog->record(info_.index)),

@@ -24,7 +24,7 @@ enum class Completion : unsigned char { on_return, later };
 
 class BaseCommunicator : public Communicator {
  public:
-  explicit BaseCommunicator(CommunicatorInfo place, Completion completion = Completion::on_return);
+  explicit BaseCommunicator(CommunicatorInfo info, Completion completion = Completion::on_return);
 
   [[nodiscard]] int rank() const final { return info_.rank; }
   [[nodiscard]] int size() const final { return static_cast<int>(info_.members.size()); }
@@ -71,7 +71,7 @@ class BaseCommunicator : public Communicator {
   /// Completion::later: all up to this one have ended. Any thread.
   void completed(std::uint64_t sequence) { record_->left.store(sequence, std::memory_order_release); }
 
-  [[nodiscard]] const CommunicatorInfo& place() const { return info_; }
+  [[nodiscard]] const CommunicatorInfo& info() const { return info_; }
   [[nodiscard]] const NodeMembers& here() const { return info_.node_members[node_]; }
   [[nodiscard]] std::size_t node() const { return node_; }
 

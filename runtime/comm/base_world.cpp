@@ -23,21 +23,21 @@ int BaseWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1
 
 CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, Axis axis) {
   TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
-  CommunicatorInfo place;
-  place.watchdog = &watchdog();
-  place.index = watchdog().add_group({mesh, axis});
-  place.rank = mesh.coordinate(rank_, axis);
-  place.members = mesh.members(rank_, axis);
-  place.node_members = split_by_node(place.members, topology_.ranks_per_node);
-  return place;
+  CommunicatorInfo info;
+  info.watchdog = &watchdog();
+  info.index = watchdog().add_group({mesh, axis});
+  info.rank = mesh.coordinate(rank_, axis);
+  info.members = mesh.members(rank_, axis);
+  info.node_members = split_by_node(info.members, topology_.ranks_per_node);
+  return info;
 }
 
 std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, Axis axis) {
-  CommunicatorInfo place = new_info(mesh, axis);
+  CommunicatorInfo info = new_info(mesh, axis);
   if constexpr (nccl_built)
     if (topology_.transport == Transport::nccl)  // a group of its own carries the id
-      return nccl_communicator(std::move(place), device_, host_communicator(new_info(mesh, axis), false));
-  auto host = host_communicator(std::move(place), topology_.in_place(mesh, axis));
+      return nccl_communicator(std::move(info), device_, host_communicator(new_info(mesh, axis), false));
+  auto host = host_communicator(std::move(info), topology_.in_place(mesh, axis));
   if constexpr (cuda_built)
     if (device_.kind == Device::Kind::cuda)
       return staged(std::move(host), {.device = device_,
@@ -46,31 +46,31 @@ std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, Axis axi
   return host;
 }
 
-std::unique_ptr<Communicator> BaseWorld::host_communicator(CommunicatorInfo place, bool in_place) {
-  const auto node = node_index_of(place.node_members, place.rank);
-  const NodeMembers run = place.node_members[node];
+std::unique_ptr<Communicator> BaseWorld::host_communicator(CommunicatorInfo info, bool in_place) {
+  const auto node = node_index_of(info.node_members, info.rank);
+  const NodeMembers local = info.node_members[node];
   const bool shares =
       topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
-  const bool on_node = shares && (place.node_members.size() < place.members.size() || place.members.size() == 1);
-  const bool levels = on_node && place.node_members.size() > 1;
+  const bool on_node = shares && (info.node_members.size() < info.members.size() || info.members.size() == 1);
+  const bool two_levels = on_node && info.node_members.size() > 1;
   barrier();  // under the watchdog, which splits are not
   // Every rank takes part in both splits, whatever its own group needs.
-  const bool wired = (!on_node && place.members.size() > 1) || (levels && run.first == place.rank);
-  auto endpoint = split_endpoint(wired ? place.members.front() : -1, levels ? static_cast<int>(node) : place.rank);
-  auto shelf = split_shared_memory(on_node ? place.members[static_cast<std::size_t>(run.first)] : -1, place.rank);
-  if (levels) return two_level_communicator(std::move(place), std::move(shelf), std::move(endpoint));
-  if (!on_node) return message_communicator(std::move(place), std::move(endpoint));
-  return node_communicator(std::move(place), std::move(shelf), in_place ? Sharing::in_place : Sharing::copies);
+  const bool sends = (!on_node && info.members.size() > 1) || (two_levels && local.first == info.rank);
+  auto endpoint = split_endpoint(sends ? info.members.front() : -1, two_levels ? static_cast<int>(node) : info.rank);
+  auto memory = split_shared_memory(on_node ? info.members[static_cast<std::size_t>(local.first)] : -1, info.rank);
+  if (two_levels) return two_level_communicator(std::move(info), std::move(memory), std::move(endpoint));
+  if (!on_node) return message_communicator(std::move(info), std::move(endpoint));
+  return node_communicator(std::move(info), std::move(memory), in_place ? Sharing::in_place : Sharing::copies);
 }
 
 void BaseWorld::open_control() {
-  CommunicatorInfo place;
-  place.watchdog = &watchdog();
-  place.index = watchdog().add_group({Mesh(size_, 1), Axis::replicate});
-  place.rank = rank_;
-  place.members = Mesh(size_, 1).members(rank_, Axis::replicate);
-  place.node_members = split_by_node(place.members, topology_.ranks_per_node);
-  control_ = message_communicator(std::move(place), size_ > 1 ? split_endpoint(0, rank_) : nullptr);
+  CommunicatorInfo info;
+  info.watchdog = &watchdog();
+  info.index = watchdog().add_group({Mesh(size_, 1), Axis::replicate});
+  info.rank = rank_;
+  info.members = Mesh(size_, 1).members(rank_, Axis::replicate);
+  info.node_members = split_by_node(info.members, topology_.ranks_per_node);
+  control_ = message_communicator(std::move(info), size_ > 1 ? split_endpoint(0, rank_) : nullptr);
 }
 
 std::int64_t BaseWorld::sum(std::int64_t value) {

@@ -46,7 +46,7 @@ class BaseWorld : public World {
 
  private:
   [[nodiscard]] CommunicatorInfo new_info(const Mesh& mesh, Axis axis);
-  [[nodiscard]] std::unique_ptr<Communicator> host_communicator(CommunicatorInfo place, bool in_place);
+  [[nodiscard]] std::unique_ptr<Communicator> host_communicator(CommunicatorInfo info, bool in_place);
   std::unique_ptr<Communicator> control_;
 };
 

@@ -98,7 +98,7 @@ class Communicator {
   }
 
   /// Integer sums (any order gives the same bits).
-  virtual void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) = 0;
+  virtual void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) = 0;
 
   virtual void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) = 0;
   virtual void barrier(CollectiveLabel label) = 0;

@@ -34,9 +34,9 @@ class Delayed final : public Communicator {
     sleep(delay_.reduce_s, count * size_of(terms.dtype));
     inner_->all_reduce(label, terms, sums, count);
   }
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    sleep(delay_.norm_s, words.size_bytes());
-    inner_->all_reduce(label, words);
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    sleep(delay_.norm_s, counters.size_bytes());
+    inner_->all_reduce(label, counters);
   }
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
     inner_->broadcast(label, bytes, root);

@@ -31,16 +31,16 @@ void barrier(Endpoint& endpoint, BaseCommunicator& communicator, std::uint64_t t
 
 void broadcast(Endpoint& endpoint, BaseCommunicator& communicator, std::span<std::byte> bytes, int root,
                std::uint64_t tag, const std::vector<NodeMembers>* leaders) {
-  const int size = endpoint.size(), place = (endpoint.rank() - root + size) % size;
+  const int size = endpoint.size(), distance = (endpoint.rank() - root + size) % size;
   int step = 1;
-  while (step < size && !(place & step)) step *= 2;
-  if (place != 0) {
-    endpoint.receive(0, (place - step + root) % size, bytes.data(), bytes.size(), tag);
+  while (step < size && !(distance & step)) step *= 2;
+  if (distance != 0) {
+    endpoint.receive(0, (distance - step + root) % size, bytes.data(), bytes.size(), tag);
     finish(endpoint, 0, communicator);
   }
   for (step /= 2; step > 0; step /= 2) {
-    if (place + step >= size) continue;
-    const int to = (place + step + root) % size;
+    if (distance + step >= size) continue;
+    const int to = (distance + step + root) % size;
     endpoint.send(0, to, bytes.data(), bytes.size(), tag);
     communicator.count_sent(leaders ? (*leaders)[static_cast<std::size_t>(to)].first : to, bytes.size());
   }
@@ -59,20 +59,20 @@ class MessageCommunicator final : public BaseCommunicator {
   void set_staging(std::span<std::byte> staging) override { staging_ = staging; }
 
   using BaseCommunicator::all_reduce;
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    Issue issue(*this, label, words.size_bytes());
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    Issue issue(*this, label, counters.size_bytes());
     if (size() == 1) return;
-    const std::size_t count = words.size();
-    if (words_.size() < count * parts_.size()) words_.resize(count * parts_.size());
+    const std::size_t count = counters.size();
+    if (counters_.size() < count * parts_.size()) counters_.resize(count * parts_.size());
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      endpoint_->receive(0, peer, words_.data() + static_cast<std::size_t>(peer) * count, words.size_bytes(), tag());
-      endpoint_->send(0, peer, words.data(), words.size_bytes(), tag());
-      count_sent(peer, words.size_bytes());
+      endpoint_->receive(0, peer, counters_.data() + static_cast<std::size_t>(peer) * count, counters.size_bytes(), tag());
+      endpoint_->send(0, peer, counters.data(), counters.size_bytes(), tag());
+      count_sent(peer, counters.size_bytes());
     }
     finish(*endpoint_, 0, *this);
     for (std::size_t peer = 0; peer < parts_.size(); ++peer)
-      for (std::size_t k = 0; k < count && static_cast<int>(peer) != rank(); ++k) words[k] += words_[peer * count + k];
+      for (std::size_t k = 0; k < count && static_cast<int>(peer) != rank(); ++k) counters[k] += counters_[peer * count + k];
   }
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
@@ -147,13 +147,13 @@ class MessageCommunicator final : public BaseCommunicator {
   std::unique_ptr<Endpoint> endpoint_;
   std::span<std::byte> staging_;
   std::vector<const void*> parts_;
-  std::vector<std::int64_t> words_;
+  std::vector<std::int64_t> counters_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> message_communicator(CommunicatorInfo place, std::unique_ptr<Endpoint> endpoint) {
-  return std::make_unique<MessageCommunicator>(std::move(place), std::move(endpoint));
+std::unique_ptr<Communicator> message_communicator(CommunicatorInfo info, std::unique_ptr<Endpoint> endpoint) {
+  return std::make_unique<MessageCommunicator>(std::move(info), std::move(endpoint));
 }
 
 void send_to_root(Communicator& communicator, std::byte* data, std::size_t count, int from) {

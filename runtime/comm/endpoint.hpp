@@ -38,7 +38,7 @@ void broadcast(Endpoint& endpoint, BaseCommunicator& communicator, std::span<std
 
 /// The communicator that moves every byte by messages: transport mpi, and local with copies. `endpoint` may be null for
 /// one member.
-[[nodiscard]] std::unique_ptr<Communicator> message_communicator(CommunicatorInfo place,
+[[nodiscard]] std::unique_ptr<Communicator> message_communicator(CommunicatorInfo info,
                                                                  std::unique_ptr<Endpoint> endpoint);
 /// Of a endpoint communicator, collective: `count` bytes of member `from` arrive at member 0; the others only take
 /// note.

@@ -32,9 +32,9 @@ static std::size_t round_down(std::size_t bytes) { return std::max<std::size_t>(
 
 std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
   int members = 0, narrowest = node_members.front().count;
-  for (const auto& run : node_members) {
-    members += run.count;
-    narrowest = std::min(narrowest, run.count);
+  for (const auto& node : node_members) {
+    members += node.count;
+    narrowest = std::min(narrowest, node.count);
   }
   return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(members));
 }
@@ -42,11 +42,11 @@ std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
 std::size_t reduce_piece(const std::vector<NodeMembers>& node_members) {
   // A node of L holds, per byte of a piece: L·L own terms, L·widest on their way out, and L·(terms of the other nodes).
   int terms = 0, widest = 0, most = 0;
-  for (const auto& run : node_members) {
-    terms += run.terms();
-    widest = std::max(widest, run.count);
+  for (const auto& node : node_members) {
+    terms += node.terms();
+    widest = std::max(widest, node.count);
   }
-  for (const auto& run : node_members) most = std::max(most, run.count + widest + terms - run.terms());
+  for (const auto& node : node_members) most = std::max(most, node.count + widest + terms - node.terms());
   return round_down(two_level_scratch / static_cast<std::size_t>(most));
 }
 
@@ -106,9 +106,9 @@ TrafficCount two_level(const std::vector<comm::NodeMembers>& node_members, int m
   const auto here = comm::node_index_of(node_members, me);
   const auto local = static_cast<std::uint64_t>(node_members[here].count);
   std::uint64_t members = 0, terms = 0;
-  for (const auto& run : node_members) {
-    members += static_cast<std::uint64_t>(run.count);
-    terms += static_cast<std::uint64_t>(run.terms());
+  for (const auto& node : node_members) {
+    members += static_cast<std::uint64_t>(node.count);
+    terms += static_cast<std::uint64_t>(node.terms());
   }
   const auto own_terms = static_cast<std::uint64_t>(node_members[here].terms());
   const bool leader = node_members[here].first == me;
@@ -172,21 +172,21 @@ TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, 
   return whole;
 }
 
-TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t words) {
+TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t counters) {
   const auto members = mesh.members(rank, axis);
   const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
   const auto node_members = split_by_node(members, width);
-  const std::uint64_t bytes = words * sizeof(std::int64_t);
+  const std::uint64_t bytes = counters * sizeof(std::int64_t);
   TrafficCount count;
   if (topology.transport == Transport::nccl) {
     count = ring(members, me, width, bytes);
   } else if (!shared(topology) || node_members.size() == members.size()) {
     count = direct(members, me, width, bytes);
   } else {
-    const auto& run = node_members[comm::node_index_of(node_members, me)];
+    const auto& node = node_members[comm::node_index_of(node_members, me)];
     if (node_members.size() == 1) count.within_node = (members.size() - 1) * bytes;
-    else if (run.first == me)
-      count = {(static_cast<std::uint64_t>(run.count) - 1) * bytes, (node_members.size() - 1) * bytes, 0};
+    else if (node.first == me)
+      count = {(static_cast<std::uint64_t>(node.count) - 1) * bytes, (node_members.size() - 1) * bytes, 0};
     else count.within_node = bytes;
   }
   count.collectives = 1;

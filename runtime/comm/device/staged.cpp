@@ -88,9 +88,9 @@ class Staged final : public Communicator {
                chunk * sizeof(float));
   }
 
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    auto* const device = reinterpret_cast<std::byte*>(words.data());
-    through_host({device, words.size_bytes()}, [&](std::span<std::byte> host) {
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    auto* const device = reinterpret_cast<std::byte*>(counters.data());
+    through_host({device, counters.size_bytes()}, [&](std::span<std::byte> host) {
       inner_->all_reduce(label,
                          std::span(reinterpret_cast<std::int64_t*>(host.data()), host.size() / sizeof(std::int64_t)));
     });

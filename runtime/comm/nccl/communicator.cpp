@@ -69,8 +69,8 @@ class UnderWay {
 
 class NcclCommunicator final : public BaseCommunicator {
  public:
-  NcclCommunicator(CommunicatorInfo place, Device device, const NcclId& id)
-      : BaseCommunicator(std::move(place), Completion::later),
+  NcclCommunicator(CommunicatorInfo info, Device device, const NcclId& id)
+      : BaseCommunicator(std::move(info), Completion::later),
         device_(device),
         handle_(id, size(), rank(), device, [this] { poll(); }),
         under_way_(device),
@@ -89,11 +89,11 @@ class NcclCommunicator final : public BaseCommunicator {
   void run_on(StreamView stream) override { stream_ = stream; }
 
   using BaseCommunicator::all_reduce;
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    Issue issue(*this, label, words.size_bytes());
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    Issue issue(*this, label, counters.size_bytes());
     begin();
-    handle_.sum(words.data(), words.size(), stream_);
-    count_round(words.size_bytes());
+    handle_.sum(counters.data(), counters.size(), stream_);
+    count_round(counters.size_bytes());
     end(label.operation);
   }
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
@@ -152,7 +152,7 @@ class NcclCommunicator final : public BaseCommunicator {
   /// The watcher's thread.
   void look() {
     auto waiting_since = Watchdog::Clock::now();
-    const auto watchdog = place().watchdog;
+    const auto watchdog = info().watchdog;
     try {
       cuda::use(device_);
       while (!stopping_.load()) {
@@ -186,12 +186,12 @@ class NcclCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo place, Device device,
+std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo info, Device device,
                                                 std::unique_ptr<Communicator> host) {
   NcclId id{};
-  if (place.rank == 0) id = make_nccl_id();
+  if (info.rank == 0) id = make_nccl_id();
   host->broadcast({"nccl", "id", -1}, id, 0);
-  return std::make_unique<NcclCommunicator>(std::move(place), device, id);
+  return std::make_unique<NcclCommunicator>(std::move(info), device, id);
 }
 
 }  // namespace tessera::comm

@@ -23,7 +23,7 @@ namespace tessera::comm {
 /// order is its own); terms of two bytes are summed in their own type, rounded at each hop. A thread of its own looks
 /// at what is under way: it keeps the record of what has ended, names who is late, and frees this rank when the run has
 /// failed.
-[[nodiscard]] std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo place, Device device,
+[[nodiscard]] std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo info, Device device,
                                                               std::unique_ptr<Communicator> host);
 
 }  // namespace tessera::comm

@@ -122,8 +122,8 @@ void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count,
                       "ncclReduceScatter");
 }
 
-void NcclHandle::sum(std::int64_t* words, std::size_t count, StreamView stream) {
-  wait_until_taken_up(nccl().all_reduce(words, words, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
+void NcclHandle::sum(std::int64_t* counters, std::size_t count, StreamView stream) {
+  wait_until_taken_up(nccl().all_reduce(counters, counters, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
                       "ncclAllReduce");
 }
 

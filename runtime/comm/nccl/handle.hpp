@@ -37,7 +37,7 @@ class NcclHandle {
   void all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream);
   /// fp32, bf16 or f16: the sums, too.
   void reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream);
-  void sum(std::int64_t* words, std::size_t count, StreamView stream);
+  void sum(std::int64_t* counters, std::size_t count, StreamView stream);
   void broadcast(void* data, std::size_t bytes, int root, StreamView stream);
 
   /// Throws Error (communication) if NCCL has found out, since the last call, that something went wrong.

@@ -15,10 +15,10 @@ constexpr std::size_t block = 8192;  // numbers summed at a time: the partial su
 
 class NodeCommunicator final : public BaseCommunicator {
  public:
-  NodeCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> shelf, Sharing sharing)
+  NodeCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> memory, Sharing sharing)
       : BaseCommunicator(std::move(where)),
-        shelf_(std::move(shelf)),
-        group_(shelf_, node_scratch),
+        memory_(std::move(memory)),
+        group_(memory_, node_scratch),
         sharing_(sharing),
         parts_(static_cast<std::size_t>(size())) {}
 
@@ -30,7 +30,7 @@ class NodeCommunicator final : public BaseCommunicator {
     const std::size_t bytes = bytes_per_rank * parts_.size();
     Issue issue(*this, {"share", "", -1}, bytes);
     group_.barrier(*this, 0);  // under the watchdog, which an allocation is not
-    std::byte* base = bytes > 0 ? shelf_->allocate(bytes) : nullptr;
+    std::byte* base = bytes > 0 ? memory_->allocate(bytes) : nullptr;
     if (!base) return {};
     // Its owner touches a part first, so that it lies near the owner; then everybody may read it.
     std::memset(base + static_cast<std::size_t>(rank()) * bytes_per_rank, 0, bytes_per_rank);
@@ -40,11 +40,11 @@ class NodeCommunicator final : public BaseCommunicator {
   }
 
   using BaseCommunicator::all_reduce;
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    Issue issue(*this, label, words.size_bytes());
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    Issue issue(*this, label, counters.size_bytes());
     const std::size_t room = group_.scratch_bytes() / sizeof(std::int64_t);
-    for (std::size_t first = 0; first < words.size(); first += room) {
-      const auto piece = words.subspan(first, std::min(room, words.size() - first));
+    for (std::size_t first = 0; first < counters.size(); first += room) {
+      const auto piece = counters.subspan(first, std::min(room, counters.size() - first));
       std::memcpy(group_.scratch(rank()), piece.data(), piece.size_bytes());
       group_.barrier(*this, 2 * first);
       for (int peer = 0; peer < size(); ++peer) {
@@ -89,16 +89,16 @@ class NodeCommunicator final : public BaseCommunicator {
         return {static_cast<std::int64_t>(i), first - regions_[i].base};
     return {};
   }
-  std::byte* at(SharedAddress spot) const { return regions_[static_cast<std::size_t>(spot.region)].base + spot.offset; }
+  std::byte* at(SharedAddress address) const { return regions_[static_cast<std::size_t>(address.region)].base + address.offset; }
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     // Where the result is a whole region that every member names, only its owners write.
-    const SharedAddress spot = find(full, chunk * parts_.size());
+    const SharedAddress address = find(full, chunk * parts_.size());
     const bool whole_region =
-        spot && spot.offset == 0 && regions_[static_cast<std::size_t>(spot.region)].bytes == chunk * parts_.size();
+        address && address.offset == 0 && regions_[static_cast<std::size_t>(address.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
-    group_.publish(find(own, chunk), whole_region ? spot : SharedAddress{});
+    group_.publish(find(own, chunk), whole_region ? address : SharedAddress{});
     group_.barrier(*this, 0);
     bool in_place = true, readable = true;
     for (int peer = 0; peer < size(); ++peer) {
@@ -167,7 +167,7 @@ class NodeCommunicator final : public BaseCommunicator {
     }
   }
 
-  std::shared_ptr<SharedMemory> shelf_;
+  std::shared_ptr<SharedMemory> memory_;
   NodeGroup group_;
   Sharing sharing_;
   std::vector<Region> regions_;
@@ -176,9 +176,9 @@ class NodeCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> node_communicator(CommunicatorInfo place, std::shared_ptr<SharedMemory> shelf,
+std::unique_ptr<Communicator> node_communicator(CommunicatorInfo info, std::shared_ptr<SharedMemory> memory,
                                                 Sharing sharing) {
-  return std::make_unique<NodeCommunicator>(std::move(place), std::move(shelf), sharing);
+  return std::make_unique<NodeCommunicator>(std::move(info), std::move(memory), sharing);
 }
 
 }  // namespace tessera::comm

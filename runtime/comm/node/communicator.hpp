@@ -12,12 +12,12 @@ namespace tessera::comm {
 enum class Sharing : unsigned char { in_place, copies };
 
 /// All members on one node. `shelf` serves the scratch and share().
-[[nodiscard]] std::unique_ptr<Communicator> node_communicator(CommunicatorInfo place,
-                                                              std::shared_ptr<SharedMemory> shelf, Sharing sharing);
+[[nodiscard]] std::unique_ptr<Communicator> node_communicator(CommunicatorInfo info,
+                                                              std::shared_ptr<SharedMemory> memory, Sharing sharing);
 
 /// Members on several nodes, some of them together. `leaders` joins the first members of the runs (null on the others).
-[[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo place,
-                                                                   std::shared_ptr<SharedMemory> shelf,
+[[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo info,
+                                                                   std::shared_ptr<SharedMemory> memory,
                                                                    std::unique_ptr<Endpoint> leaders);
 
 }  // namespace tessera::comm

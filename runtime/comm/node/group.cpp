@@ -17,8 +17,8 @@ struct NodeGroup::BarrierState {
 };
 
 struct NodeGroup::Member {
-  alignas(64) std::atomic<std::uint64_t> place;  // in which phase of which collective it has arrived
-  SharedAddress spots[2][2];                     // two posts in turns: a slow peer may still read the last one
+  alignas(64) std::atomic<std::uint64_t> position;  // in which phase of which collective it has arrived
+  SharedAddress addresses[2][2];                     // two posts in turns: a slow peer may still read the last one
 };
 
 namespace {
@@ -39,11 +39,11 @@ constexpr std::size_t page = 4096;
 std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 }  // namespace
 
-NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> shelf, std::size_t scratch)
-    : shelf_(std::move(shelf)), rank_(shelf_->rank()), size_(shelf_->size()), scratch_bytes_(pages(scratch)) {
+NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch)
+    : memory_(std::move(memory)), rank_(memory_->rank()), size_(memory_->size()), scratch_bytes_(pages(scratch)) {
   const auto count = static_cast<std::size_t>(size_);
   const std::size_t head = pages(sizeof(BarrierState) + count * sizeof(Member));
-  std::byte* base = shelf_->allocate(head + count * scratch_bytes_);
+  std::byte* base = memory_->allocate(head + count * scratch_bytes_);
   barrier_ =
       reinterpret_cast<BarrierState*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
   members_ = reinterpret_cast<Member*>(base + sizeof(BarrierState));
@@ -51,13 +51,13 @@ NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> shelf, std::size_t scratch)
 }
 
 void NodeGroup::barrier(BaseCommunicator& communicator, std::uint64_t phase) {
-  const std::uint64_t place = communicator.tag() * 31 + phase;
-  members_[rank_].place.store(place, std::memory_order_relaxed);
+  const std::uint64_t position = communicator.tag() * 31 + phase;
+  members_[rank_].position.store(position, std::memory_order_relaxed);
   const auto generation = barrier_->generation.load(std::memory_order_acquire);
   if (barrier_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < static_cast<std::uint32_t>(size_))
     return sleep_until_next(communicator, generation);
   for (int i = 0; i < size_; ++i)
-    if (members_[i].place.load(std::memory_order_relaxed) != place) communicator.mismatch();
+    if (members_[i].position.load(std::memory_order_relaxed) != position) communicator.mismatch();
   barrier_->arrived.store(0, std::memory_order_relaxed);
   // Sequentially consistent with a sleeper's announcement: it is seen here, or it sees the new generation.
   barrier_->generation.store(generation + 1);
@@ -84,11 +84,11 @@ void NodeGroup::sleep_until_next(BaseCommunicator& communicator, std::uint32_t g
 
 void NodeGroup::publish(SharedAddress from, SharedAddress to) {
   turn_ ^= 1;
-  auto& spots = members_[rank_].spots[turn_];
-  spots[0] = from;
-  spots[1] = to;
+  auto& addresses = members_[rank_].addresses[turn_];
+  addresses[0] = from;
+  addresses[1] = to;
 }
-SharedAddress NodeGroup::from(int member) const { return members_[member].spots[turn_][0]; }
-SharedAddress NodeGroup::to(int member) const { return members_[member].spots[turn_][1]; }
+SharedAddress NodeGroup::from(int member) const { return members_[member].addresses[turn_][0]; }
+SharedAddress NodeGroup::to(int member) const { return members_[member].addresses[turn_][1]; }
 
 }  // namespace tessera::comm

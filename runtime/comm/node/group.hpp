@@ -23,7 +23,7 @@ struct SharedAddress {
 class NodeGroup {
  public:
   /// Collective. `scratch` bytes per member.
-  NodeGroup(std::shared_ptr<SharedMemory> shelf, std::size_t scratch);
+  NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch);
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -52,7 +52,7 @@ class NodeGroup {
   struct Member;
   void sleep_until_next(BaseCommunicator& communicator, std::uint32_t generation);
 
-  std::shared_ptr<SharedMemory> shelf_;
+  std::shared_ptr<SharedMemory> memory_;
   int rank_, size_, turn_ = 0;
   std::size_t scratch_bytes_;
   BarrierState* barrier_;

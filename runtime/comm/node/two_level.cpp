@@ -17,12 +17,12 @@ namespace {
 
 class TwoLevelCommunicator final : public BaseCommunicator {
  public:
-  TwoLevelCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> shelf, std::unique_ptr<Endpoint> leaders)
+  TwoLevelCommunicator(CommunicatorInfo where, std::shared_ptr<SharedMemory> memory, std::unique_ptr<Endpoint> leaders)
       : BaseCommunicator(std::move(where)),
-        group_(std::move(shelf), two_level_scratch),
+        group_(std::move(memory), two_level_scratch),
         leaders_(std::move(leaders)),
-        node_members_(place().node_members),
-        members_(place().members.size()),
+        node_members_(info().node_members),
+        members_(info().members.size()),
         nodes_(node_members_.size()),
         local_(at(here().count)),
         me_(at(group_.rank())),
@@ -31,9 +31,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     parts_.reserve(members_);
     terms_.reserve(members_);
     widest_ = 0;
-    for (const auto& run : node_members_) {
-      widest_ = std::max(widest_, at(run.count));
-      equal_levels_ = equal_levels_ && run.level() == node_members_.front().level();
+    for (const auto& group : node_members_) {
+      widest_ = std::max(widest_, at(group.count));
+      equal_levels_ = equal_levels_ && group.level() == node_members_.front().level();
     }
     equal_levels_ = equal_levels_ && std::all_of(node_members_.begin(), node_members_.end(),
                                                  [](const NodeMembers& r) { return r.terms() == 1; });
@@ -44,12 +44,12 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   void set_staging(std::span<std::byte>) override {}
 
   using BaseCommunicator::all_reduce;
-  void all_reduce(CollectiveLabel label, std::span<std::int64_t> words) override {
-    Issue issue(*this, label, words.size_bytes());
+  void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
+    Issue issue(*this, label, counters.size_bytes());
     // A slot for each member here and one for each node: the narrowest node has room for this many words in each.
     const std::size_t room = two_level_scratch / (widest_ + nodes_) / sizeof(std::int64_t);
-    for (std::size_t first = 0; first < words.size(); first += room)
-      add_words(words.subspan(first, std::min(room, words.size() - first)), room);
+    for (std::size_t first = 0; first < counters.size(); first += room)
+      add_counters(counters.subspan(first, std::min(room, counters.size() - first)), room);
   }
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
@@ -57,13 +57,13 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     const std::size_t root_node = node_index_of(node_members_, root);
     for (std::size_t first = 0; first < bytes.size(); first += two_level_scratch) {
       const auto piece = bytes.subspan(first, std::min(two_level_scratch, bytes.size() - first));
-      const auto shelf = group_.scratch().first(piece.size());
-      if (rank() == root) std::memcpy(shelf.data(), piece.data(), piece.size());
+      const auto scratch = group_.scratch().first(piece.size());
+      if (rank() == root) std::memcpy(scratch.data(), piece.data(), piece.size());
       group_.barrier(*this, 3 * first);
-      if (leaders_) comm::broadcast(*leaders_, *this, shelf, static_cast<int>(root_node), tag(), &node_members_);
+      if (leaders_) comm::broadcast(*leaders_, *this, scratch, static_cast<int>(root_node), tag(), &node_members_);
       group_.barrier(*this, 3 * first + 1);
       if (rank() != root) {
-        std::memcpy(piece.data(), shelf.data(), piece.size());
+        std::memcpy(piece.data(), scratch.data(), piece.size());
         if (!leaders_ || node() == root_node) count_within(piece.size());
       }
       group_.barrier(*this, 3 * first + 2);
@@ -152,11 +152,11 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   }
 
   /// This rank's terms for the members of `run`.
-  void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& run,
+  void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& group,
                std::size_t offset) {
-    float* to = floats(offset + me_ * at(run.count) * piece);
-    for (std::size_t d = 0; d < at(run.count); ++d)
-      widen(full.from((at(run.first) + d) * chunk + first), to + d * piece, piece);
+    float* to = floats(offset + me_ * at(group.count) * piece);
+    for (std::size_t d = 0; d < at(group.count); ++d)
+      widen(full.from((at(group.first) + d) * chunk + first), to + d * piece, piece);
   }
 
   /// Sums the local terms at `offset`, `count` floats each, into the first of them: each rank of the node a slice.
@@ -225,33 +225,33 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     kernels::sum_tree({.parts = both, .out = to, .count = count}, host_stream);
   }
 
-  void add_words(std::span<std::int64_t> words, std::size_t room) {
+  void add_counters(std::span<std::int64_t> counters, std::size_t room) {
     const auto slot = [&](std::size_t i) {
       return reinterpret_cast<std::int64_t*>(scratch(i * room * sizeof(std::int64_t)));
     };
     const auto add_from = [&](std::int64_t* to, const std::int64_t* from) {
-      for (std::size_t k = 0; k < words.size(); ++k) to[k] += from[k];
+      for (std::size_t k = 0; k < counters.size(); ++k) to[k] += from[k];
     };
     phase_ = 0;
-    std::memcpy(slot(me_), words.data(), words.size_bytes());
+    std::memcpy(slot(me_), counters.data(), counters.size_bytes());
     barrier();
     if (leaders_) {
       for (std::size_t i = 1; i < local_; ++i) add_from(slot(0), slot(i));
       for (std::size_t step = 1; step < nodes_; ++step) {
         const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-        leaders_->receive(0, static_cast<int>(from), slot(local_ + from), words.size_bytes(), tag());
-        leaders_->send(0, static_cast<int>(to), slot(0), words.size_bytes(), tag());
-        count_across(words.size_bytes());
+        leaders_->receive(0, static_cast<int>(from), slot(local_ + from), counters.size_bytes(), tag());
+        leaders_->send(0, static_cast<int>(to), slot(0), counters.size_bytes(), tag());
+        count_across(counters.size_bytes());
       }
       finish(*leaders_, 0, *this);
       for (std::size_t n = 0; n < nodes_; ++n)
         if (n != node()) add_from(slot(0), slot(local_ + n));
-      count_within((local_ - 1) * words.size_bytes());
+      count_within((local_ - 1) * counters.size_bytes());
     } else {
-      count_within(words.size_bytes());
+      count_within(counters.size_bytes());
     }
     barrier();
-    std::memcpy(words.data(), slot(0), words.size_bytes());
+    std::memcpy(counters.data(), slot(0), counters.size_bytes());
     barrier();
   }
 
@@ -268,9 +268,9 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo place, std::shared_ptr<SharedMemory> shelf,
+std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo info, std::shared_ptr<SharedMemory> memory,
                                                      std::unique_ptr<Endpoint> leaders) {
-  return std::make_unique<TwoLevelCommunicator>(std::move(place), std::move(shelf), std::move(leaders));
+  return std::make_unique<TwoLevelCommunicator>(std::move(info), std::move(memory), std::move(leaders));
 }
 
 }  // namespace tessera::comm
