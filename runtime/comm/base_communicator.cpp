@@ -1,4 +1,4 @@
-// The record of what a communicator issues, and the collectives made of a transport's gather and reduce.
+// The record of issued collectives, and the collectives made of a transport's gather and reduce.
 #include "runtime/comm/base_communicator.hpp"
 
 #include "runtime/base/error.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-// What every transport's communicator shares: its place on the axis, the record of what it issues, its count of bytes.
+// BaseCommunicator: what the communicators of all transports have in common: members, record for the watchdog, traffic
+// counts.
 
 #include <exception>
 #include <vector>
@@ -10,16 +11,16 @@
 
 namespace tessera::comm {
 
-/// Where a communicator stands.
+/// The members of a communicator, and this rank among them.
 struct CommunicatorInfo {
-  int index = 1;                          // of the communicator, for the record
+  int index = 1;                          // number of the communicator, for the watchdog
   int rank = 0;                           // coordinate along the axis
   std::vector<int> members;               // world ranks, ascending
-  std::vector<NodeMembers> node_members;  // cut by node
+  std::vector<NodeMembers> node_members;  // the same members, grouped by node
   Watchdog* watchdog = nullptr;           // outlives the communicator
 };
 
-/// When a collective has ended: when its call returns, or later, which the transport says by completed().
+/// When a collective is complete: when its call returns, or later, when the transport calls completed().
 enum class Completion : unsigned char { on_return, later };
 
 class BaseCommunicator : public Communicator {
@@ -35,21 +36,21 @@ class BaseCommunicator : public Communicator {
   void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) final;
   using Communicator::all_reduce;
 
-  /// For waits: throws when the run has failed or the wait has lasted too long.
+  /// Called while waiting: throws when the run has failed or the wait is longer than the timeout.
   void poll() const { info_.watchdog->poll(waiting_); }
-  /// A wait begins: what came before was progress.
+  /// Restarts the clock of the wait.
   void progress() { waiting_.since = Watchdog::Clock::now(); }
-  /// Of the collective being issued: operation, unit, micro, bytes and place in the sequence.
+  /// Hash of the current collective: operation, unit, micro-batch, bytes and sequence number. Equal on all members.
   [[nodiscard]] std::uint64_t tag() const { return tag_; }
   [[noreturn]] void mismatch() const { info_.watchdog->mismatch(); }
-  /// Counts payload handed to member `to`.
+  /// Counts bytes sent to member `to`.
   void count_sent(int to, std::size_t bytes);
   void count_within(std::size_t bytes) { traffic_.within_node += bytes; }
   void count_across(std::size_t bytes) { traffic_.across_nodes += bytes; }
 
  protected:
-  /// A collective from entry to exit, in the record. An exception leaves it open: the rank is still in it for the
-  /// watchdog.
+  /// Records a collective from its start to its end. An exception leaves it open, so that the watchdog still sees this
+  /// rank in it.
   class Issue {
    public:
     Issue(BaseCommunicator& communicator, const CollectiveLabel& label, std::size_t bytes);
@@ -62,13 +63,13 @@ class BaseCommunicator : public Communicator {
     int exceptions_;
   };
 
-  // What a transport does inside an issue; all_reduce is the second, then the first.
+  // The transport's part of a collective. all_reduce is reduce, then gather.
   virtual void gather(const std::byte* mine, std::byte* full, std::size_t chunk_bytes) = 0;
   virtual void reduce(SourceBuffer full, float* mine, std::size_t chunk) = 0;
 
-  /// Number of collectives issued so far; the one being issued included.
+  /// Number of collectives issued so far, with the current one.
   [[nodiscard]] std::uint64_t issued() const { return issued_; }
-  /// Completion::later: all up to this one have ended. Any thread.
+  /// For Completion::later: all collectives up to this one are complete. Any thread may call it.
   void completed(std::uint64_t sequence) { record_->left.store(sequence, std::memory_order_release); }
 
   [[nodiscard]] const CommunicatorInfo& info() const { return info_; }

@@ -1,4 +1,4 @@
-// Which communicator serves a group, and the world's own small collectives.
+// Choice of the communicator for a group, and the small collectives of World.
 #include "runtime/comm/base_world.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, Axis axis) {
 std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, Axis axis) {
   CommunicatorInfo info = new_info(mesh, axis);
   if constexpr (nccl_built)
-    if (topology_.transport == Transport::nccl)  // a group of its own carries the id
+    if (topology_.transport == Transport::nccl)  // a second communicator broadcasts the NCCL id
       return nccl_communicator(std::move(info), device_, host_communicator(new_info(mesh, axis), false));
   auto host = host_communicator(std::move(info), topology_.in_place(mesh, axis));
   if constexpr (cuda_built)
@@ -53,8 +53,8 @@ std::unique_ptr<Communicator> BaseWorld::host_communicator(CommunicatorInfo info
       topology_.transport == Transport::node || (topology_.transport == Transport::local && !topology_.local_copies);
   const bool on_node = shares && (info.node_members.size() < info.members.size() || info.members.size() == 1);
   const bool two_levels = on_node && info.node_members.size() > 1;
-  barrier();  // under the watchdog, which splits are not
-  // Every rank takes part in both splits, whatever its own group needs.
+  barrier();  // the splits below have no timeout, this barrier has one
+  // Every rank takes part in both splits, whether its group needs them or not.
   const bool sends = (!on_node && info.members.size() > 1) || (two_levels && local.first == info.rank);
   auto endpoint = split_endpoint(sends ? info.members.front() : -1, two_levels ? static_cast<int>(node) : info.rank);
   auto memory = split_shared_memory(on_node ? info.members[static_cast<std::size_t>(local.first)] : -1, info.rank);
@@ -94,7 +94,7 @@ std::string BaseWorld::broadcast(const std::string& text) {
 }
 
 std::vector<std::string> BaseWorld::gather(const std::string& text) {
-  // Everybody learns every length; then each text travels alone, so that only rank 0 ever holds more than two of them.
+  // Lengths first, then one text at a time: rank 0 alone holds all of them.
   const auto length = static_cast<std::int64_t>(text.size());
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
   control_->all_gather({"gather", "lengths", -1}, reinterpret_cast<const std::byte*>(&length),
@@ -126,7 +126,7 @@ void World::require_equal(const std::string& what, const std::string& text) {
                                                   " \"" + texts[static_cast<std::size_t>(first)] + "\"");
   throw Error(
       ExitCode::usage,
-      strfmt("ranks differ in %s: rank %lld is not as rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
+      strfmt("ranks differ in %s: rank %lld differs from rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
       {}, "Start every rank from the same build with the same options");
 }
 
@@ -135,7 +135,7 @@ void World::run_and_agree(const std::function<void()>& phase) {
   try {
     phase();
   } catch (const Error& error) {
-    if (error.code() == ExitCode::communication) throw;  // there is nobody to require_equal with any more
+    if (error.code() == ExitCode::communication) throw;  // no peer is left to agree with
     failure = std::to_string(static_cast<int>(error.code())) + ":" + error.line();
   } catch (const std::exception& error) {
     failure = std::to_string(static_cast<int>(ExitCode::internal)) + ":" + error.what();

@@ -1,6 +1,6 @@
 #pragma once
-// BaseWorld: what MPI processes and threads have in common: communicators made of wires and shelves, small
-// collectives.
+// BaseWorld: what worlds of MPI processes and of threads have in common: the choice of communicators, and the small
+// collectives of World.
 
 #include <memory>
 
@@ -30,13 +30,13 @@ class BaseWorld : public World {
 
  protected:
   BaseWorld(int rank, int size) : rank_(rank), size_(size) {}
-  /// Once topology_, watchdog and wires work: the communicator behind sum(), barrier() and the like.
+  /// Creates the communicator behind sum(), barrier() and the like. Needs topology_, watchdog() and split_endpoint().
   void open_control();
   void close_control() { control_.reset(); }
 
   [[nodiscard]] virtual Watchdog& watchdog() = 0;
-  /// Collective over the world: a endpoint / a shelf among the ranks of one colour, in order of `key`; null for colour
-  /// -1.
+  /// Collective over the world, as MPI_Comm_split: an endpoint / shared memory for the ranks of one `color`, in order
+  /// of `key`; null for color -1.
   [[nodiscard]] virtual std::unique_ptr<Endpoint> split_endpoint(int color, int key) = 0;
   [[nodiscard]] virtual std::shared_ptr<SharedMemory> split_shared_memory(int color, int key) = 0;
 

@@ -1,4 +1,4 @@
-// A slow transport: sleeps, then does what the inner one does.
+// The delayed communicator: sleeps, then calls the inner one.
 #include "runtime/comm/delayed.hpp"
 
 #include <chrono>

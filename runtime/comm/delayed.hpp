@@ -1,5 +1,5 @@
 #pragma once
-// A communicator that is slow on purpose: for showing overlap, and for finding missing waits.
+// A communicator with artificial delays: tests use it to show overlap and to find missing waits.
 
 #include <memory>
 
@@ -8,12 +8,12 @@
 namespace tessera {
 
 struct Delay {
-  double gather_s = 0, reduce_s = 0, norm_s = 0;  // slept before the collective of that kind
-  double per_byte_s = 0;                          // and by size
-  void (*disturb)() = nullptr;                    // called before each: what a test wants to be noticed
+  double gather_s = 0, reduce_s = 0, norm_s = 0;  // slept before each collective of that kind
+  double per_byte_s = 0;                          // and in proportion to its bytes
+  void (*disturb)() = nullptr;                    // called before each collective, for tests
 };
 
-/// Sleeps, then does what `inner` does. Takes ownership.
+/// Takes ownership of `inner`.
 [[nodiscard]] std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> inner, const Delay& delay);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Collectives over messages: everybody exchanges with everybody, and adds for itself in the documented order.
+// Collectives over messages: every member sends to every other one, and adds in the documented order.
 #include "runtime/comm/endpoint.hpp"
 
 #include <algorithm>
@@ -66,13 +66,15 @@ class MessageCommunicator final : public BaseCommunicator {
     if (counters_.size() < count * parts_.size()) counters_.resize(count * parts_.size());
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      endpoint_->receive(0, peer, counters_.data() + static_cast<std::size_t>(peer) * count, counters.size_bytes(), tag());
+      endpoint_->receive(0, peer, counters_.data() + static_cast<std::size_t>(peer) * count, counters.size_bytes(),
+                         tag());
       endpoint_->send(0, peer, counters.data(), counters.size_bytes(), tag());
       count_sent(peer, counters.size_bytes());
     }
     finish(*endpoint_, 0, *this);
     for (std::size_t peer = 0; peer < parts_.size(); ++peer)
-      for (std::size_t k = 0; k < count && static_cast<int>(peer) != rank(); ++k) counters[k] += counters_[peer * count + k];
+      for (std::size_t k = 0; k < count && static_cast<int>(peer) != rank(); ++k)
+        counters[k] += counters_[peer * count + k];
   }
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
@@ -106,7 +108,8 @@ class MessageCommunicator final : public BaseCommunicator {
     finish(*endpoint_, 0, *this);
   }
 
-  /// Pieces of every peer's chunk arrive in the staging while those before are added: two lanes in turns.
+  /// Receives a piece of every peer's chunk into the staging on one lane while it adds the pieces received on the
+  /// other.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1,
                       element = size_of(full.dtype);

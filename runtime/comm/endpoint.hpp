@@ -1,5 +1,5 @@
 #pragma once
-// Endpoint: messages between the members of a group, posted and waited for; and the collectives that messages make.
+// Endpoint: point-to-point messages within a group, and the collectives built on them.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera::comm {
 
-/// Point-to-point messages. Posted ones belong to a lane; a lane is waited for as a whole. Messages between two ranks
-/// with one tag arrive in the order they were sent. Used by one thread at a time.
+/// Point-to-point messages. send and receive post a message on a lane and return; wait waits for all messages of a
+/// lane. Messages between two ranks with one tag arrive in order. Used by one thread at a time.
 class Endpoint {
  public:
   static constexpr int num_lanes = 2;
@@ -19,29 +19,29 @@ class Endpoint {
   [[nodiscard]] virtual int size() const = 0;
   virtual void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) = 0;
   virtual void receive(int lane, int from, void* data, std::size_t bytes, std::uint64_t tag) = 0;
-  /// True once everything posted on the lane is done; false after about `seconds`. Backs off and sleeps, never spins.
+  /// True once all messages of the lane are complete; false after about `seconds`. Backs off and sleeps, never spins.
   [[nodiscard]] virtual bool wait(int lane, double seconds) = 0;
-  /// The run has failed: nobody may touch what was posted here any more.
+  /// The run has failed: forgets all posted messages, whose buffers may be freed.
   virtual void abandon() {}
 };
 
-/// Waits for a lane under the communicator's watchdog.
+/// Waits for a lane, and polls the watchdog.
 void finish(Endpoint& endpoint, int lane, BaseCommunicator& communicator);
 
-/// Nobody leaves before everybody has come: ceil(log2 size) rounds of empty messages.
+/// Dissemination barrier: ceil(log2 size) rounds of empty messages.
 void barrier(Endpoint& endpoint, BaseCommunicator& communicator, std::uint64_t tag);
 
-/// Binomial tree from endpoint rank `root`. `leaders`: the endpoint joins the first members of these node_members
-/// (null: all members).
+/// Binomial tree from endpoint rank `root`. `leaders`: the endpoint connects the first members of these nodes; null:
+/// all members.
 void broadcast(Endpoint& endpoint, BaseCommunicator& communicator, std::span<std::byte> bytes, int root,
                std::uint64_t tag, const std::vector<NodeMembers>* leaders);
 
-/// The communicator that moves every byte by messages: transport mpi, and local with copies. `endpoint` may be null for
-/// one member.
+/// The communicator of transport mpi (and of local with copies): all data moves by messages. `endpoint` may be null if
+/// the group has one member.
 [[nodiscard]] std::unique_ptr<Communicator> message_communicator(CommunicatorInfo info,
                                                                  std::unique_ptr<Endpoint> endpoint);
-/// Of a endpoint communicator, collective: `count` bytes of member `from` arrive at member 0; the others only take
-/// note.
+/// Collective over a message_communicator: `count` bytes of member `from` arrive at member 0; the other members only
+/// record the call.
 void send_to_root(Communicator& message_communicator, std::byte* data, std::size_t count, int from);
 
 }  // namespace tessera::comm

@@ -1,5 +1,5 @@
 #pragma once
-// SharedMemory: memory that the members of a group on one node have in common. MPI windows, or plain memory where ranks
+// SharedMemory: memory that the ranks of a group on one node all map: MPI shared windows, or plain memory where ranks
 // are threads.
 
 #include <cstddef>
@@ -11,8 +11,8 @@ class SharedMemory {
   virtual ~SharedMemory() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// Collective, start-up only. The same zero-filled bytes for every member, page-aligned, not yet touched; they live
-  /// as long as the shelf. Throws Error (data) on every member alike when the node has no room for them.
+  /// Collective, start-up only: the same zero-filled, page-aligned, untouched bytes for every member. Lives as long as
+  /// this object. Throws Error (data) on every member if the node has no room.
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
 };
 

@@ -1,4 +1,4 @@
-// diagnose_stragglers(): from the statuses of all ranks to the ones that everybody waits for. Pure.
+// diagnose_stragglers(): finds the ranks that all others wait for. Pure.
 #include <algorithm>
 #include <map>
 
@@ -9,10 +9,10 @@ namespace tessera::comm {
 
 namespace {
 
-/// One rank on one communicator, with what the others of its group are waiting in.
+/// One rank on one communicator.
 struct RankSlot {
   int rank = 0;
-  const RecordCopy* record = nullptr;  // null: never issued a collective there, or did not answer
+  const RecordCopy* record = nullptr;  // null: it issued no collective there, or did not answer
   [[nodiscard]] std::uint64_t entered() const { return record ? record->entered : 0; }
 };
 
@@ -25,10 +25,10 @@ class StragglerDiagnosis {
   std::string line() {
     for (std::size_t g = 0; g < groups_.size(); ++g) each_group(static_cast<int>(g) + 1);
     std::vector<int> late_ranks;
-    for (const auto& s : statuses_)  // a process that does not run holds up all the others
+    for (const auto& s : statuses_)  // processes that do not run
       if (!s.answered || !s.responsive) late_ranks.push_back(s.rank);
     if (late_ranks.empty() && !mismatch_.empty()) return mismatch_;
-    if (late_ranks.empty())  // behind, and not for waiting on somebody who is behind too
+    if (late_ranks.empty())  // ranks that are behind and do not themselves wait for a rank that is behind
       for (const auto& s : statuses_)
         if (behind_[at(s.rank)].by && !waits_on_late(s)) late_ranks.push_back(s.rank);
     if (late_ranks.empty())
@@ -40,8 +40,8 @@ class StragglerDiagnosis {
 
  private:
   struct Behind {
-    const RecordCopy* by = nullptr;  // the waiting record that this rank is missing from
-    std::int64_t step = 0;           // of who waits
+    const RecordCopy* by = nullptr;  // the waiting collective that this rank has not entered
+    std::int64_t step = 0;           // step of the waiting rank
     const RecordCopy* last = nullptr;
   };
 
@@ -62,7 +62,7 @@ class StragglerDiagnosis {
     }
   }
 
-  /// Marks who is missing from the earliest collective that others of the group wait in.
+  /// Marks the ranks missing from the earliest collective that other ranks of the group wait in.
   void late(const std::vector<RankSlot>& slots) {
     for (const auto& slot : slots) {
       const RecordCopy* by = nullptr;
@@ -80,7 +80,7 @@ class StragglerDiagnosis {
     }
   }
 
-  /// Ranks that are at the same place of the sequence in different collectives: the odd ones out skipped or added one.
+  /// Finds ranks that issued different collectives under one sequence number. The minority is reported.
   void differ(const std::vector<RankSlot>& slots, const Group& group) {
     std::map<std::uint64_t, std::map<std::string, std::vector<const RankSlot*>>> at_sequence;
     for (const auto& slot : slots)
@@ -150,8 +150,7 @@ class StragglerDiagnosis {
 
 std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                 const std::vector<std::string>& names) {
-  // A node's mismatch is judged from its own statuses alone: the others count as ranks that did
-  // not get far, not as stopped ones.
+  // A mismatch within a node is diagnosed from that node's statuses: other ranks count as running and behind.
   if (statuses.size() == names.size()) return StragglerDiagnosis(statuses, groups, names).line();
   std::vector<StatusCopy> all(names.size());
   for (std::size_t r = 0; r < all.size(); ++r) {

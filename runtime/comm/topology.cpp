@@ -1,4 +1,4 @@
-// What transports cost, as formulas; the transports count where they send, and tests hold the two together.
+// Cost formulas of the transports. Tests compare them with what the communicators count.
 #include "runtime/comm/topology.hpp"
 
 #include <algorithm>
@@ -40,7 +40,8 @@ std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
 }
 
 std::size_t reduce_piece(const std::vector<NodeMembers>& node_members) {
-  // A node of L holds, per byte of a piece: L·L own terms, L·widest on their way out, and L·(terms of the other nodes).
+  // Per byte of a piece, the scratch of a node with L members holds L·L own operands, L·widest to send, and L·(operands
+  // received from other nodes).
   int terms = 0, widest = 0, most = 0;
   for (const auto& node : node_members) {
     terms += node.terms();
@@ -71,7 +72,7 @@ static bool shared(const Topology& t) {
 bool Topology::in_place(const Mesh& mesh, Axis axis) const {
   if (!shared(*this) || staged) return false;
   const int width = std::max(1, ranks_per_node);
-  // Members ascend, so a group is on one node if its ends are.
+  // Members are ascending: a group is on one node if its first and last member are.
   for (int rank = 0; rank < mesh.world(); ++rank) {
     if (mesh.coordinate(rank, axis) != 0) continue;
     const auto group = mesh.members(rank, axis);
@@ -81,7 +82,7 @@ bool Topology::in_place(const Mesh& mesh, Axis axis) const {
 }
 
 namespace {
-/// Every member hands `bytes` to each other one.
+/// Every member sends `bytes` to each other member.
 TrafficCount direct(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
   TrafficCount count;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -93,7 +94,7 @@ TrafficCount direct(const std::vector<int>& members, int me, int width, std::uin
   return count;
 }
 
-/// `bytes` in all to the next member.
+/// A member sends `bytes` to its successor.
 TrafficCount ring(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
   const int next = members[(static_cast<std::size_t>(me) + 1) % members.size()];
   const bool same_node = next / width == members[static_cast<std::size_t>(me)] / width;
@@ -140,7 +141,7 @@ TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int 
   TrafficCount count;
   if (kind == CollectiveKind::all_reduce) {
     count += traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, bytes);
-    // Not in place even where memory is shared: everybody has a whole result of its own.
+    // Not in place even over shared memory: every rank gets a full result of its own.
     Topology copying = topology;
     if (node_members.size() == 1 && shared(topology)) copying.transport = Transport::mpi;
     count += traffic(copying, mesh, axis, rank, CollectiveKind::all_gather, bytes);
@@ -165,7 +166,8 @@ TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, 
   const std::uint64_t sums = numel * sizeof(float), terms = two_level ? sums : numel * size_of(dtype);
   TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, terms);
   if (kind == CollectiveKind::reduce_scatter) return count;
-  TrafficCount whole = traffic(topology, mesh, axis, rank, kind, sums);  // and less what its first half is narrower
+  TrafficCount whole =
+      traffic(topology, mesh, axis, rank, kind, sums);  // less the difference of the narrower reduce_scatter
   const TrafficCount half = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, sums);
   whole.within_node -= half.within_node - count.within_node;
   whole.across_nodes -= half.across_nodes - count.across_nodes;
@@ -212,12 +214,12 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
     Topology host = topology;
     host.staged = false;
     const auto size = static_cast<int>(members.size());
-    // The pieces are what the transport of the host sees.
+    // The host transport moves these pieces.
     return staged_bytes(size, staged_piece(size)) +
            staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
   }
   if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
-  // One piece of every peer's chunk, or two pieces in turns so that one arrives while the other is added.
+  // One piece of every peer's chunk, or two pieces, so that one arrives while the other is added.
   constexpr std::size_t budget = std::size_t{8} << 20, least_piece = 4096;
   const std::size_t peers = members.size() - 1, whole = (peers * (bytes / members.size()) + 63) / 64 * 64;
   return std::min(whole, std::max(budget, 2 * peers * least_piece));

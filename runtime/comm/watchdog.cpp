@@ -1,4 +1,4 @@
-// Watchdog: records of issued collectives, and the election of the one rank that reports a late peer.
+// Records of issued collectives, and the choice of the one rank that reports a late peer.
 #include "runtime/comm/watchdog.hpp"
 
 #include <algorithm>
@@ -42,8 +42,8 @@ StatusCopy copy(const RankStatus& status, int rank, bool responsive) {
   for (int r = 0; r < max_records; ++r) {
     const Record& from = status.records[r];
     RecordCopy& to = out.records[r];
-    to.left =
-        from.left.load(std::memory_order_acquire);  // before `entered`, so that a copy never ends before it begins
+    to.left = from.left.load(
+        std::memory_order_acquire);  // read before `entered`, so that a copy never shows an end without its begin
     to.entered = from.entered.load(std::memory_order_acquire);
     to.index = from.index.load();
     to.bytes = from.bytes.load();
@@ -120,7 +120,7 @@ void Watchdog::poll(const Waiting& waiting) {
   if (const auto elsewhere = failed_elsewhere(); !elsewhere.empty()) throw Error(ExitCode::communication, elsewhere);
   const double waited = std::chrono::duration<double>(Clock::now() - waiting.since).count();
   if (waited < timeout_s_ + defer_s()) return;
-  // One rank of a node reports; the others leave it a second and a half, in case it is stopped itself.
+  // One rank of a node reports. The others wait 1.5 s for it, in case it is stopped itself.
   std::int32_t nobody = 0;
   if (!node_status_->reporting.compare_exchange_strong(nobody, rank_ + 1) && waited < timeout_s_ + defer_s() + 1.5)
     return;

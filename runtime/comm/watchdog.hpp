@@ -1,6 +1,6 @@
 #pragma once
-// Watchdog: what every rank of the world is doing, and who is late. Each rank writes its own status where its node's
-// peers can read it; when a wait has lasted too long, the statuses of all ranks are collected and judged.
+// Watchdog: what every rank is doing, and which ranks are late. Each rank writes its status into memory that its node's
+// ranks read. When a wait takes too long, the statuses of all ranks are collected and compared.
 
 #include <atomic>
 #include <chrono>
@@ -16,18 +16,17 @@
 
 namespace tessera::comm {
 
-inline constexpr int max_records = 16;  // communicators of one world that are watched at a time
+inline constexpr int max_records = 16;  // communicators of one world that are recorded at a time
 inline constexpr std::size_t operation_chars = 16, unit_chars = 32;
 
 /// "reduce h.3 m0"
 [[nodiscard]] std::string text_of(const char* operation, const char* unit, std::int64_t micro);
 
-/// The collectives that a rank has issued on one communicator; in memory that others read while it is written (hence
-/// atomics).
+/// The collectives that a rank has issued on one communicator. Atomic, since other ranks read it while it is written.
 struct Record {
-  std::atomic<std::int64_t> index;     // of the communicator + 1, in order of creation; 0: none
-  std::atomic<std::uint64_t> entered;  // collectives begun: the sequence number of the last
-  std::atomic<std::uint64_t> left;     // collectives ended; below `entered` while waiting
+  std::atomic<std::int64_t> index;     // number of the communicator, from 1, in order of creation; 0: unused
+  std::atomic<std::uint64_t> entered;  // sequence number of the last collective that began
+  std::atomic<std::uint64_t> left;     // of the last one that ended; less than `entered` while waiting
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> micro;
   std::atomic<std::uint64_t> text[(operation_chars + unit_chars) / 8];
@@ -35,16 +34,17 @@ struct Record {
   void write(const CollectiveLabel& label, std::uint64_t count);
 };
 
-/// One rank's part of its node's node_status. Zero-filled memory is a valid one.
+/// A rank's row in its node's status table. Zero-filled memory is a valid row.
 struct RankStatus {
   std::atomic<std::int64_t> pid, pid_namespace, step, alive_ns, ended;
   Record records[max_records];
 };
 struct NodeStatus {
-  std::atomic<std::int32_t> aborting, reporting;  // rank + 1 of who does
+  std::atomic<std::int32_t> aborting,
+      reporting;  // rank + 1 of the rank that ends the run, and of the one that reports; 0: none
 };
 
-/// A status as it is sent and judged.
+/// A copy of a status, to send and compare.
 struct RecordCopy {
   std::int64_t index = 0;
   std::uint64_t entered = 0, left = 0, bytes = 0;
@@ -60,63 +60,63 @@ struct StatusCopy {
 };
 [[nodiscard]] StatusCopy copy(const RankStatus& status, int rank, bool responsive);
 
-/// Which ranks communicator `index` joins: the groups of an axis.
+/// The groups that communicator `index` joins.
 struct Group {
   Mesh mesh{1, 1};
   Axis axis = Axis::replicate;
 };
 
-/// Who holds everybody up, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at gather h.4
-/// (sequence 31)". Pure. `statuses` in rank order; `groups[index - 1]`; `names` "2@node1".
+/// The ranks that the others wait for, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at
+/// gather h.4 (sequence 31)". Pure. `statuses` and `names` ("2@node1") in rank order; groups[index - 1].
 [[nodiscard]] std::string diagnose_stragglers(const std::vector<StatusCopy>& statuses, const std::vector<Group>& groups,
                                               const std::vector<std::string>& names);
 
-/// What a waiting communicator shows.
+/// What a communicator waits for, and since when.
 struct Waiting {
   const char* operation = "";
   std::chrono::steady_clock::time_point since;
 };
 
-/// The watchdog of one rank. Thread-safe: several communicators of a rank may wait at once.
+/// One rank's watchdog. Thread-safe: several communicators of a rank may wait at once.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
   Watchdog(int rank, int world, double timeout_s);
   virtual ~Watchdog() = default;
 
-  /// Where this node keeps its node_status; `first` is the world rank of its first status.
+  /// Sets the node's status table, whose first row is of world rank `first`.
   void attach(NodeStatus* node_status, RankStatus* statuses, int first, int count);
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   [[nodiscard]] const std::string& name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] RankStatus& mine() { return statuses_[rank_ - first_]; }
   [[nodiscard]] NodeStatus& node_status() { return *node_status_; }
 
-  /// A new communicator: its number, from 1, the same on every rank.
+  /// Registers a communicator. Returns its number, from 1, equal on every rank.
   int add_group(const Group& group);
-  /// The record of communicator `index`; an older communicator's place may be taken.
+  /// The record of communicator `index`; replaces that of an old communicator if all are taken.
   Record& record(int index);
 
-  /// Called by every wait, some times a second. Throws Error (communication) when the run has failed here or elsewhere,
-  /// and when the wait is longer than the timeout (then it says who is late).
+  /// Every wait calls it some times a second. Throws Error (communication) when the run has failed on any rank, and,
+  /// with the name of the late rank, when the wait is longer than the timeout.
   void poll(const Waiting& waiting);
-  /// Members of one node issued different collectives: says which. Does not return.
+  /// Throws: ranks of this node issued different collectives; says which.
   [[noreturn]] void mismatch();
-  /// The first failure is the root cause; later ones are its echoes. After it every wait here throws.
+  /// Records a failure, after which every wait here throws. The first one is kept as the root cause.
   virtual void fail(const Error& error);
   [[nodiscard]] bool failed() const { return failed_.load(); }
-  /// The root cause if there is one, else `error`.
+  /// The root cause, or `error` if there is none.
   [[nodiscard]] Error root_or(const Error& error) const;
 
   [[nodiscard]] std::vector<StatusCopy> own_node() const;
-  /// True if the process of a peer on this node runs (its pulse is fresh).
+  /// True if the process of a rank on this node runs: its heartbeat is recent.
   [[nodiscard]] virtual bool responsive(const RankStatus&) const { return true; }
 
  protected:
   /// Statuses of all ranks, in rank order; may take half a second.
   [[nodiscard]] virtual std::vector<StatusCopy> collect() { return own_node(); }
-  /// How long this node leaves the report to others.
+  /// Seconds that this node waits for another one to report.
   [[nodiscard]] virtual double defer_s() const { return 0; }
-  /// A failure of the job that this rank has not seen itself; empty if none.
+  /// A failure on another rank; empty if none.
   [[nodiscard]] virtual std::string failed_elsewhere() const { return {}; }
 
   int rank_, world_;

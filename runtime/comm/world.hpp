@@ -1,5 +1,5 @@
 #pragma once
-// World: how a run finds its peers, agrees with them, and ends with them. MPI processes, or threads in tests.
+// World: start, agreement and end of a run's ranks. MPI processes, or threads in tests.
 
 #include <functional>
 #include <memory>
@@ -15,15 +15,14 @@ namespace tessera {
 
 struct WorldOptions {
   enum class Comm : unsigned char { automatic, mpi, node, nccl };
-  Comm comm =
-      Comm::automatic;  // automatic: node, unless /dev/shm is too small (says so); on devices nccl, where that is built
+  Comm comm = Comm::automatic;  // automatic: nccl on GPUs if it is built in, else node, or mpi if /dev/shm is too small
   enum class Backend : unsigned char { cpu, cuda, automatic };
-  /// cuda: each rank takes a device, by its number on its host. automatic: that, where every rank finds one that it can
-  /// use (of its own, but over mpi); else cpu.
+  /// cuda: each rank takes a GPU, by its rank on its host. automatic: cuda if every rank finds a usable GPU (its own,
+  /// unless --comm mpi), else cpu.
   Backend backend = Backend::cpu;
-  double comm_timeout_s = 600;     // a peer later than this ends the run
-  int ranks_per_node = 0;          // 0: what the hosts say; n: treat each n consecutive ranks as a node (tests, plans)
-  std::uint64_t shared_bytes = 0;  // /dev/shm that the node's windows will take in all, for the check; 0: not known yet
+  double comm_timeout_s = 600;  // a peer that is later than this ends the run
+  int ranks_per_node = 0;  // 0: as the hosts have them; n: n consecutive ranks are treated as a node (tests, plans)
+  std::uint64_t shared_bytes = 0;  // bytes of /dev/shm that the run will take on a node; 0: unknown, not checked
 };
 
 class World {
@@ -36,38 +35,39 @@ class World {
   [[nodiscard]] virtual int node_count() const = 0;
   [[nodiscard]] virtual std::string host() const = 0;
   [[nodiscard]] virtual Topology topology() const = 0;
-  /// Where this rank computes, and its communicators' memory lies.
+  /// Device that this rank computes on; its communicators take pointers to it.
   [[nodiscard]] virtual Device device() const { return host_device; }
 
   /// Collective: the communicator of this rank's group along `axis`.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) = 0;
 
-  /// Collective, start-up and end only (they allocate). Sum, maximum, rank 0's text, everybody's text on rank 0 (else
-  /// empty).
+  /// Collective, for start-up and end only, since they allocate: sum, maximum, rank 0's text, and every rank's text on
+  /// rank 0 (empty elsewhere).
   [[nodiscard]] virtual std::int64_t sum(std::int64_t value) = 0;
   [[nodiscard]] virtual std::int64_t max(std::int64_t value) = 0;
   [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
   [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text) = 0;
   virtual void barrier() = 0;
-  /// Collective: throws Error (usage) on every rank, naming a rank that differs, unless all pass the same text.
+  /// Collective: throws Error (usage) on every rank, naming the first that differs, unless all ranks pass the same
+  /// text.
   void require_equal(const std::string& what, const std::string& text);
   /// Collective: runs `phase` on every rank; if it throws on any, every rank throws the error of the lowest such rank.
-  /// The way to do file IO that only some ranks may fail at.
+  /// For file IO and other work that may fail on some ranks only.
   void run_and_agree(const std::function<void()>& phase);
 
-  /// What the watchdog says this rank is doing; `step` counts from 1, 0 before training. No allocation.
+  /// The step that the watchdog reports for this rank: from 1, 0 before training. Does not allocate.
   virtual void set_step(std::int64_t step) = 0;
 
-  /// Ends the run on every rank with `error`'s exit code, after one "error:" line from here. Any thread may call it.
+  /// Prints one "error:" line and ends the run on every rank with `error`'s exit code. Any thread may call it.
   [[noreturn]] virtual void abort(const Error& error) = 0;
 };
 
-/// MPI_Init_thread, node split, checks (N singletons started by another MPI's launcher are refused, exit 2). Once per
-/// process; destroying it finalises MPI. argc/argv as MPI wants them.
+/// MPI_Init_thread, ranks ordered by host, transport and device chosen. Once per process; destroying the world
+/// finalizes MPI. Throws Error (usage) for singletons that another MPI's launcher started.
 [[nodiscard]] std::unique_ptr<World> bootstrap(const WorldOptions& options);
 
-/// Runs `body` on `size` threads, each with its own World, and rethrows the first exception once all have ended: a rank
-/// that throws makes its peers' waits throw too. `copies`: no shared memory, as mpi.
+/// Runs `body` on `size` threads, each with its own World, and rethrows the first exception after all have ended; a
+/// rank that throws makes its peers' waits throw. `copies`: no shared memory, as with mpi.
 void run_local(int size, const std::function<void(World&)>& body, bool copies = false, int ranks_per_node = 0,
                double comm_timeout_s = 60);
 

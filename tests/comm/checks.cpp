@@ -292,7 +292,7 @@ void check_world(World& world) {
     require(error.code() == ExitCode::usage, "require_equal's code");
     told = error.line();
   }
-  require(told.find("the seed: rank " + std::to_string(n - 1) + " is not") != std::string::npos,
+  require(told.find("the seed: rank " + std::to_string(n - 1) + " differs") != std::string::npos,
           "require_equal: " + told);
 }
 

@@ -1,9 +1,10 @@
 #pragma once
-// Whether the MPI in use takes device pointers.
+// Whether this MPI accepts device pointers.
 
 namespace tessera {
 
-/// What MPI says of itself: false also where it has no word for it. It is the build's answer, not the transport's.
+/// MPIX_Query_cuda_support(); false if this MPI does not have it. It tells how MPI was built, not what its transport
+/// does.
 [[nodiscard]] bool mpi_takes_device_memory();
 
 }  // namespace tessera

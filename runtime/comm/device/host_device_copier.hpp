@@ -1,6 +1,6 @@
 #pragma once
-// HostDeviceCopier: a buffer's way between a device and pinned memory of the host, both directions at once, in two
-// turns. On the host the same with plain copies.
+// HostDeviceCopier: copies between a device and pinned host memory, in both directions at once, with two buffers in
+// turns. Where the device is the host: plain copies.
 
 #include <cstddef>
 
@@ -10,7 +10,7 @@
 
 namespace tessera::comm {
 
-/// Used by one thread, which has the device current. Waiting sleeps.
+/// One thread uses it, with the device current. Waits sleep.
 class HostDeviceCopier {
  public:
   explicit HostDeviceCopier(Device device);
@@ -18,25 +18,26 @@ class HostDeviceCopier {
   HostDeviceCopier(const HostDeviceCopier&) = delete;
   HostDeviceCopier& operator=(const HostDeviceCopier&) = delete;
 
-  /// What copies up, and work of others, run in the order of.
+  /// The stream that copies to the device are enqueued on.
   void run_on(StreamView stream) { stream_ = stream; }
-  /// HostDeviceCopier down see what the stream has been given so far.
+  /// Copies to the host will see what the stream has been given so far.
   void begin();
-  /// To the host, beside the stream, behind the last copy up of this turn, which uses the same buffer.
+  /// Copies to the host on a stream of its own, after the last copy to the device of this turn, which uses the same
+  /// buffer.
   void down(std::size_t turn, const RowCopy& block);
   void wait_down(std::size_t turn);
-  /// To the device, in stream order.
+  /// Copies to the device, in stream order.
   void up(std::size_t turn, const RowCopy& block);
-  /// On the device, in stream order.
+  /// Copies on the device, in stream order.
   void within(void* to, const void* from, std::size_t bytes);
-  /// The host waits for what the stream has been given so far.
+  /// Waits until the stream has done all that it was given.
   void synchronize();
 
  private:
   [[nodiscard]] bool on_device() const { return device_.kind == Device::Kind::cuda; }
   Device device_;
   StreamView stream_{nullptr};
-  void* down_ = nullptr;  // a stream of its own: the directions have engines of their own
+  void* down_ = nullptr;                                      // own stream: each direction has its own copy engine
   void *given_ = nullptr, *arrived_[2] = {}, *left_[2] = {};  // events
 };
 

@@ -1,5 +1,4 @@
-// Pieces go down to the host, over the inner communicator, and up again: the copy down of the next overlaps the
-// exchange of this one, and the copy up of the one before.
+// A pipeline: while a piece is exchanged on the host, the next one is copied down and the previous one up.
 #include "runtime/comm/device/staged.hpp"
 
 #include <algorithm>
@@ -104,8 +103,8 @@ class Staged final : public Communicator {
   }
 
  private:
-  /// `count` elements, `step` at a time: down(turn, first, width) says what to copy to the host, exchange(…) what to
-  /// copy back.
+  /// Runs the pipeline over `count` elements, `step` at a time: down(turn, first, width) tells what to copy to the
+  /// host, exchange(…) what to copy back.
   template <class Down, class Exchange>
   void pieces(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
     TESSERA_ASSERT(!slots_[0].empty(), "set_staging() comes before the first collective");

@@ -1,4 +1,4 @@
-// Threads meet: by messages that are copied when both sides have come, and in memory that both see.
+// Messages copied when both sides have posted, and memory that all threads see.
 #include "runtime/comm/local/hub.hpp"
 
 #include <sys/mman.h>

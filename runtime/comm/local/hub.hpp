@@ -1,6 +1,5 @@
 #pragma once
-// Hub: what the threads of a local world share: mailboxes, shelves, the node_status, and the news that one of them has
-// failed.
+// Hub: what the threads of a local world share: mailboxes, memory, the status table, and the first failure.
 
 #include <condition_variable>
 #include <deque>
@@ -15,7 +14,7 @@
 
 namespace tessera::comm {
 
-/// Messages of one group: a send and a receive meet here; the second to come copies.
+/// Messages of one group. A send and its receive are matched here; the later of the two copies.
 class Mailbox {
  public:
   struct Message {
@@ -23,13 +22,13 @@ class Mailbox {
     std::uint64_t tag;
     std::byte* data;
     std::size_t bytes;
-    int* open;  // of the poster's lane: messages not yet done
+    int* open;  // count of the lane's messages not yet complete
   };
   void post_send(const Message& message) { post(message, sends_, receives_, Direction::out); }
   void post_receive(const Message& message) { post(message, receives_, sends_, Direction::in); }
-  /// True when *open is 0.
+  /// Waits up to `seconds` for open == 0; returns whether it is.
   [[nodiscard]] bool wait(const int& open, double seconds);
-  /// Forgets what was posted for the counters in [first, last).
+  /// Removes messages whose `open` is in [first, last).
   void drop(const int* first, const int* last);
 
  private:
@@ -40,7 +39,7 @@ class Mailbox {
   std::deque<Message> sends_, receives_;
 };
 
-/// Memory of one group, handed to each member by the order of its requests.
+/// Shared memory of one group: a member's n-th request gives the group's n-th block.
 class GroupMemory {
  public:
   ~GroupMemory();
@@ -55,7 +54,7 @@ class GroupMemory {
   std::vector<Block> blocks_;
 };
 
-/// Where threads that call the same splits find each other: the same (split, colour) is the same group.
+/// Split of the world into groups, as MPI_Comm_split: threads that pass the same (split, color) get the same group.
 class Hub {
  public:
   explicit Hub(int world) : statuses_(static_cast<std::size_t>(world)) {}
@@ -63,13 +62,13 @@ class Hub {
   struct Group {
     Mailbox mailbox;
     GroupMemory memory;
-    std::map<int, int> keys;  // key of each member → its world rank
+    std::map<int, int> keys;  // key of a member → its world rank
     int arrived = 0;
   };
-  /// Collective over the world: blocks until every thread has said which colour it joins in this split.
+  /// Collective over the world: blocks until every thread has joined a group of this split.
   std::shared_ptr<Group> join(int split, int color, int key, int rank);
 
-  /// The first failure of any thread: its exception is what run_local throws, the others are its echoes.
+  /// Keeps the first failure of any thread, which run_local rethrows; the later ones follow from it.
   void fail(int rank, std::exception_ptr error);
   [[nodiscard]] int failed_rank() const { return failed_rank_.load(); }
   [[nodiscard]] std::exception_ptr error() const { return error_; }

@@ -31,7 +31,7 @@ class LocalWatchdog final : public Watchdog {
   Hub& hub_;
 };
 
-/// The group's members are in order of their keys.
+/// Rank within a group: members are in order of their keys.
 int index_in(const Hub::Group& group, int rank) {
   const auto is = [rank](const auto& member) { return member.second == rank; };
   return static_cast<int>(std::distance(group.keys.begin(), std::find_if(group.keys.begin(), group.keys.end(), is)));

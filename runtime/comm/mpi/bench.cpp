@@ -1,4 +1,4 @@
-// Both sides of every figure in turns, so that what disturbs the machine disturbs both.
+// Times both sides in turns, so that disturbances of the machine hit both.
 #include "runtime/comm/bench.hpp"
 
 #include <mpi.h>
@@ -18,7 +18,7 @@ namespace {
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Reads every byte once, as fast as memory gives them.
+/// Reads every byte once, at memory speed.
 std::uint64_t read(const void* data, std::size_t bytes) {
   const auto* words = static_cast<const std::uint64_t*>(data);
   std::uint64_t sums[8] = {};
@@ -44,7 +44,7 @@ double timed(World& world, const auto& work) {
   return static_cast<double>(world.max(static_cast<std::int64_t>((now_s() - begin) * 1e9))) * 1e-9;
 }
 
-/// Processor time of the process over wall time while it waits for rank 0; the largest of the other ranks.
+/// CPU time over wall time of a process that waits for rank 0; the largest of the other ranks.
 double waiting_share(World& world, Communicator& comm) {
   const auto clock = [](clockid_t which) {
     timespec now{};
@@ -73,7 +73,7 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
   std::vector<std::byte> staging(staging_bytes(world.topology(), mesh, Axis::shard, world.rank(), bench.bytes));
   comm->set_staging(staging);
 
-  // Ours: in shared memory where the transport has it. MPI's: ordinary buffers.
+  // Tessera's buffers lie in shared memory if the transport has it; MPI's are ordinary ones.
   std::vector<float> mine(chunk, 1.0F), full(count, 2.0F), result(chunk);
   const auto gathered = comm->share(part), grads = comm->share(bench.bytes);
   auto* own_full = gathered ? gathered.base : reinterpret_cast<std::byte*>(full.data());
@@ -83,12 +83,12 @@ CollectiveBench bench_collectives(World& world, std::size_t bytes) {
   std::fill_n(own_grads, count, 2.0F);
 
   const auto in_mpi = [](const auto& call) {
-    std::lock_guard gate(comm::mpi_mutex());
+    std::lock_guard lock(comm::mpi_mutex());
     TESSERA_MPI(call());
   };
   std::vector<double> gather, mpi_gather, reduce, mpi_reduce, copy;
   for (int round = 0; round < bench.rounds + 1; ++round) {
-    const bool counts = round > 0;  // the first touches pages and opens connections
+    const bool counts = round > 0;  // the first round touches pages and opens connections
     const auto note = [&](std::vector<double>& to, double seconds) {
       if (counts) to.push_back(seconds);
     };

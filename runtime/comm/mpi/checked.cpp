@@ -1,4 +1,4 @@
-// Checked MPI calls, and the gate they pass one at a time.
+// Checked MPI calls, and the mutex around them.
 #include <mpi.h>
 
 #include <atomic>
@@ -18,8 +18,8 @@ void check_mpi(int status, const char* call, const char* file, int line) {
 }
 
 std::recursive_timed_mutex& mpi_mutex() {
-  static std::recursive_timed_mutex gate;
-  return gate;
+  static std::recursive_timed_mutex mutex;
+  return mutex;
 }
 
 static std::atomic<bool> usable{false};
@@ -28,7 +28,7 @@ void set_mpi_usable(bool now) { usable.store(now); }
 
 void release_mpi(int communicator) noexcept {
   if (!mpi_usable() || std::uncaught_exceptions() > 0) return;
-  std::lock_guard gate(mpi_mutex());
+  std::lock_guard lock(mpi_mutex());
   MPI_Comm comm = MPI_Comm_f2c(communicator);
   MPI_Comm_free(&comm);
 }

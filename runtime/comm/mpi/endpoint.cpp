@@ -1,4 +1,4 @@
-// Messages by MPI: posted without blocking, waited for by testing with ever longer sleeps between.
+// Endpoint over MPI_Isend, MPI_Irecv and MPI_Testall with growing sleeps between tests.
 #include <mpi.h>
 #include <sched.h>
 
@@ -16,7 +16,7 @@ namespace {
 class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(int communicator) : handle_(communicator), comm_(MPI_Comm_f2c(communicator)) {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     TESSERA_MPI(MPI_Comm_rank(comm_, &rank_));
     TESSERA_MPI(MPI_Comm_size(comm_, &size_));
     int* limit = nullptr;
@@ -31,7 +31,7 @@ class MpiEndpoint final : public Endpoint {
   int size() const override { return size_; }
 
   void send(int lane, int to, const void* data, std::size_t bytes, std::uint64_t tag) override {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     const auto* from = static_cast<const char*>(data);
     do {
       const std::size_t part = std::min(bytes, longest);
@@ -42,7 +42,7 @@ class MpiEndpoint final : public Endpoint {
   }
 
   void receive(int lane, int from, void* data, std::size_t bytes, std::uint64_t tag) override {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     auto* to = static_cast<char*>(data);
     do {
       const std::size_t part = std::min(bytes, longest);
@@ -67,7 +67,7 @@ class MpiEndpoint final : public Endpoint {
         --yields_;
         ::sched_yield();
       } else {
-        // A sixteenth of what it has waited already: little is lost at the end, and a long wait costs next to nothing.
+        // Sleeps a sixteenth of the time waited so far: a short wait loses little, a long one costs no CPU.
         const auto so_far = waited_ + (Clock::now() - begin);
         std::this_thread::sleep_for(std::clamp<Clock::duration>(so_far / 16, microseconds(20), microseconds(10000)));
       }
@@ -80,7 +80,7 @@ class MpiEndpoint final : public Endpoint {
   }
 
  private:
-  static constexpr std::size_t longest = std::size_t{1} << 30;  // bytes of one message; counts are int
+  static constexpr std::size_t longest = std::size_t{1} << 30;  // bytes of one message; MPI counts are int
 
   [[nodiscard]] int short_tag(std::uint64_t tag) const { return static_cast<int>(tag % tags_); }
   MPI_Request& add(int lane) { return lanes_[lane].emplace_back(MPI_REQUEST_NULL); }
@@ -89,7 +89,7 @@ class MpiEndpoint final : public Endpoint {
     auto& requests = lanes_[lane];
     int flag = 1;
     {
-      std::lock_guard gate(mpi_mutex());
+      std::lock_guard lock(mpi_mutex());
       TESSERA_MPI(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &flag, MPI_STATUSES_IGNORE));
     }
     if (!flag) return false;
@@ -103,7 +103,7 @@ class MpiEndpoint final : public Endpoint {
   int rank_ = 0, size_ = 0, yields_ = 0;
   std::uint64_t tags_ = 0;
   std::vector<MPI_Request> lanes_[num_lanes];
-  bool fresh_ = true;  // the next wait is not the continuation of one that ran out of time
+  bool fresh_ = true;  // the next wait is a new one, and does not continue one that timed out
   std::chrono::steady_clock::duration waited_{};
 };
 

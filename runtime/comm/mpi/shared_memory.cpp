@@ -1,4 +1,4 @@
-// Shared windows: one per allocation, allocated by the group's first rank alone, so that the layout is ours.
+// MPI shared windows: one per allocation, allocated by the group's first rank, so that it is contiguous.
 #include <mpi.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -23,14 +23,14 @@ constexpr std::size_t page_bytes = 4096;
 class MpiSharedMemory final : public SharedMemory {
  public:
   explicit MpiSharedMemory(int communicator) : handle_(communicator), comm_(MPI_Comm_f2c(communicator)) {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     TESSERA_MPI(MPI_Comm_rank(comm_, &rank_));
     TESSERA_MPI(MPI_Comm_size(comm_, &size_));
   }
   ~MpiSharedMemory() override {
     for (const auto& own : maps_) ::munmap(own.data, own.bytes);
     if (mpi_usable() && std::uncaught_exceptions() == 0) {
-      std::lock_guard gate(mpi_mutex());
+      std::lock_guard lock(mpi_mutex());
       for (auto& window : windows_) MPI_Win_free(&window);
     }
     release_mpi(handle_);
@@ -58,12 +58,12 @@ class MpiSharedMemory final : public SharedMemory {
   }
 
   std::byte* allocate_shared(std::size_t bytes) {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     unsigned long long room = free_shared_memory();
     TESSERA_MPI(MPI_Bcast(&room, 1, MPI_UNSIGNED_LONG_LONG, 0, comm_));
     if (room < bytes)
       throw Error(ExitCode::data,
-                  strfmt("/dev/shm has %llu MiB left, a window of %zu MiB is wanted", room >> 20, bytes >> 20),
+                  strfmt("/dev/shm has %llu MiB left, a window of %zu MiB is needed", room >> 20, bytes >> 20),
                   "transport node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     MPI_Win window = MPI_WIN_NULL;
     void* base = nullptr;
@@ -73,7 +73,7 @@ class MpiSharedMemory final : public SharedMemory {
     MPI_Aint size = 0;
     int unit = 0;
     TESSERA_MPI(MPI_Win_shared_query(window, 0, &size, &unit, static_cast<void*>(&base)));
-    // Mappings begin on pages in every process, so rounding up meets the same byte everywhere.
+    // Mappings are page-aligned in every process, so rounding up gives the same byte everywhere.
     auto address = reinterpret_cast<std::uintptr_t>(base);
     address = (address + page_bytes - 1) / page_bytes * page_bytes;
     return reinterpret_cast<std::byte*>(address);

@@ -1,4 +1,4 @@
-// The pulse of a process, and the collection of statuses over nodes.
+// Heartbeat of a process, and collection of statuses from other nodes.
 #include "runtime/comm/mpi/watchdog.hpp"
 
 #include <mpi.h>
@@ -33,9 +33,9 @@ MpiWatchdog::~MpiWatchdog() { stop(); }
 
 void MpiWatchdog::start() {
   mine().alive_ns.store(monotonic_ns());
-  pulse_ = std::thread([this] {
+  heartbeat_thread_ = std::thread([this] {
     while (!stopping_.load()) {
-      beat();
+      heartbeat();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   });
@@ -43,7 +43,8 @@ void MpiWatchdog::start() {
 
 void MpiWatchdog::stop() {
   stopping_.store(true);
-  if (pulse_.joinable() && pulse_.get_id() != std::this_thread::get_id()) pulse_.join();
+  if (heartbeat_thread_.joinable() && heartbeat_thread_.get_id() != std::this_thread::get_id())
+    heartbeat_thread_.join();
 }
 
 void MpiWatchdog::fail(const Error& error) {
@@ -57,19 +58,19 @@ bool MpiWatchdog::responsive(const RankStatus& status) const {
   return status.ended.load() || monotonic_ns() - status.alive_ns.load() < limit;
 }
 
-void MpiWatchdog::beat() {
+void MpiWatchdog::heartbeat() {
   const auto now = monotonic_ns();
   mine().alive_ns.store(now);
   try {
     if (failed_ns_.load() && now - failed_ns_.load() > second / 2)
       end_(root_or(Error(ExitCode::communication, "the run has failed")));
-    look_for_the_dead();
-    if (count_ < world_) answer();
+    find_dead_peers();
+    if (count_ < world_) answer_questions();
   } catch (const Error& error) { end_(error); }
 }
 
-void MpiWatchdog::look_for_the_dead() {
-  // Twice in a row: a launcher that is ending the whole run gets there first.
+void MpiWatchdog::find_dead_peers() {
+  // Reported when missing twice in a row: a launcher that ends the whole run is then faster.
   int missing = -1;
   for (int i = 0; i < count_ && missing < 0; ++i) {
     const auto& peer = statuses_[i];
@@ -85,8 +86,8 @@ void MpiWatchdog::look_for_the_dead() {
                                              name_of(missing).c_str(), static_cast<long long>(peer.step.load()))));
 }
 
-void MpiWatchdog::answer() {
-  std::unique_lock gate(mpi_mutex());
+void MpiWatchdog::answer_questions() {
+  std::unique_lock lock(mpi_mutex());
   MPI_Comm comm = MPI_Comm_f2c(communicator_);
   for (;;) {
     int flag = 0;
@@ -107,7 +108,7 @@ void MpiWatchdog::answer() {
 }
 
 double MpiWatchdog::defer_s() const {
-  // Lower nodes report first; one that has asked for statuses is about to.
+  // Lower nodes report first; a node that has asked for statuses is about to.
   const double turn = 0.2 * std::min(node_, 4);
   const bool asked = asked_ns_.load() && monotonic_ns() - asked_ns_.load() < second;
   return turn + (asked ? 1.0 : 0.0);
@@ -127,8 +128,8 @@ std::vector<StatusCopy> MpiWatchdog::collect() {
   std::vector<bool> heard(nodes, false);
   heard[static_cast<std::size_t>(node_)] = true;
   {
-    // Every rank elsewhere is asked; whoever runs answers for its whole node.
-    std::lock_guard gate(mpi_mutex());
+    // Asks every rank of the other nodes; any that runs answers for its node.
+    std::lock_guard lock(mpi_mutex());
     for (int r = 0; r < world_; ++r)
       if (r / ranks_per_node_ != node_)
         TESSERA_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, r, tag_question, comm, &questions[static_cast<std::size_t>(r)]));
@@ -136,7 +137,7 @@ std::vector<StatusCopy> MpiWatchdog::collect() {
   const auto end = monotonic_ns() + second * 6 / 10;
   while (monotonic_ns() < end && std::find(heard.begin(), heard.end(), false) != heard.end()) {
     {
-      std::lock_guard gate(mpi_mutex());
+      std::lock_guard lock(mpi_mutex());
       int flag = 0, bytes = 0;
       MPI_Status status;
       TESSERA_MPI(MPI_Iprobe(MPI_ANY_SOURCE, tag_answer, comm, &flag, &status));

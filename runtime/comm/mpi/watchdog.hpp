@@ -1,6 +1,6 @@
 #pragma once
-// MpiWatchdog: the watchdog of an MPI process. Its pulse thread wakes ten times a second: it shows that the process
-// runs, answers other nodes that ask for statuses, and ends the run if a failure is not taken up by the main thread.
+// MpiWatchdog: the watchdog of an MPI process. A thread wakes ten times a second, writes this rank's heartbeat, answers
+// other nodes that ask for statuses, and ends the run if the main thread does not act on a failure.
 
 #include <functional>
 #include <thread>
@@ -11,7 +11,8 @@ namespace tessera::comm {
 
 class MpiWatchdog final : public Watchdog {
  public:
-  /// `communicator` (Fortran number): of the watchdog alone, over the world. `end`: what ends the run, from any thread.
+  /// `communicator`: Fortran handle of a world communicator for the watchdog alone. `end`: ends the run, from any
+  /// thread.
   MpiWatchdog(int rank, int world, double timeout_s, int communicator, int ranks_per_node,
               std::function<void(const Error&)> end);
   ~MpiWatchdog() override;
@@ -25,13 +26,13 @@ class MpiWatchdog final : public Watchdog {
   std::vector<StatusCopy> collect() override;
   double defer_s() const override;
 
-  void beat();
-  void answer();
-  void look_for_the_dead();
+  void heartbeat();
+  void answer_questions();
+  void find_dead_peers();
 
   int communicator_, ranks_per_node_, node_;
   std::function<void(const Error&)> end_;
-  std::thread pulse_;
+  std::thread heartbeat_thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> failed_ns_{0}, asked_ns_{0};
   int missing_ = -1;

@@ -1,4 +1,4 @@
-// The world of MPI processes: bootstrap, nodes, and the end of a run.
+// The world of MPI processes: start, nodes, choice of transport, end of the run.
 #include <mpi.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace comm;
 
-/// How the ranks of the launcher are numbered here: by host, so that consecutive ones share a node.
+/// The launcher's ranks reordered by host, so that consecutive ranks share a node.
 struct Hosts {
   int rank = 0, size = 1;  // in the new order
   int host_rank = 0;       // among the ranks of this host
@@ -58,7 +58,7 @@ Hosts find_hosts() {
   return hosts;
 }
 
-/// Consecutive ranks that make a node: the hosts' own number; where hosts differ, what divides them all.
+/// Consecutive ranks per node: the ranks of a host; the greatest common divisor if hosts differ.
 int width_of_nodes(const Hosts& hosts, const WorldOptions& options) {
   const int first = hosts.sizes.front();
   const bool even = std::all_of(hosts.sizes.begin(), hosts.sizes.end() - 1, [&](int n) { return n == first; });
@@ -107,14 +107,14 @@ class MpiWorld final : public BaseWorld {
 
   ~MpiWorld() override {
     if (std::uncaught_exceptions() > 0 || watchdog_->failed())
-      end(watchdog_->root_or(Error(ExitCode::internal, "a rank left the run by an exception")));
+      end(watchdog_->root_or(Error(ExitCode::internal, "an exception ended a rank")));
     try {
       barrier();
       watchdog_->mine().ended.store(1);
-      barrier();  // everybody has seen the end: nobody is missed any more
+      barrier();  // all ranks know of the end: a rank that exits is not reported as dead
       close_control();
       watchdog_->stop();
-      std::lock_guard gate(mpi_mutex());
+      std::lock_guard lock(mpi_mutex());
       status_memory_.reset();
       release_mpi(watchdog_comm_);
       MPI_Comm_free(&world_);
@@ -131,7 +131,7 @@ class MpiWorld final : public BaseWorld {
  private:
   Watchdog& watchdog() override { return *watchdog_; }
 
-  /// Backend::automatic, decided by all ranks alike.
+  /// Resolves Backend::automatic, alike on all ranks.
   WorldOptions resolved(const Hosts& hosts, WorldOptions options) const {
     if (options.backend != WorldOptions::Backend::automatic) return options;
     int found = 0;
@@ -153,8 +153,7 @@ class MpiWorld final : public BaseWorld {
       throw Error(ExitCode::usage, "--comm nccl moves the memory of devices, and the run is on the CPU", "--backend",
                   "Use --comm auto");
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
-    // The windows of a node are as large as they are, whatever the number of its ranks; each host asks its own
-    // /dev/shm.
+    // shared_bytes is what a node's ranks take together. Each host checks its own /dev/shm.
     unsigned long long room = size_ > 1 ? free_shared_memory() : ~0ULL;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, world_));
     if (room >= options.shared_bytes) return Transport::node;
@@ -179,7 +178,7 @@ class MpiWorld final : public BaseWorld {
     return nccl_built && options.comm != WorldOptions::Comm::mpi ? Transport::nccl : Transport::mpi;
   }
 
-  /// By the number among the ranks of this host, never of the world; all ranks or none.
+  /// Takes the GPU of this rank's number on its host. Fails on all ranks or none.
   void take_device([[maybe_unused]] const Hosts& hosts) {
     if constexpr (cuda_built) {
       topology_.staged = topology_.transport != Transport::nccl;
@@ -212,21 +211,21 @@ class MpiWorld final : public BaseWorld {
     return names;
   }
 
-  /// The statuses of this node's ranks, in memory that they all read.
+  /// Allocates the status table of this node's ranks in shared memory.
   void open_status_table() {
     const int first = rank_ - node_rank(), count = node_size();
     status_memory_ = split_shared_memory(first, rank_);
     const std::size_t head = 64;
     std::byte* base = nullptr;
-    std::optional<Error> refused;  // one node may have no room; then all leave
+    std::optional<Error> refused;  // one node may lack space; then all ranks throw
     try {
       base = status_memory_->allocate(head + sizeof(RankStatus) * static_cast<std::size_t>(count));
     } catch (const Error& error) { refused = error; }
     int refusals = refused ? 1 : 0;
     TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, world_));
     if (refusals > 0)
-      throw refused.value_or(Error(ExitCode::data, "/dev/shm has no room left on another node",
-                                   "the ranks' node_status", "Free some of it"));
+      throw refused.value_or(
+          Error(ExitCode::data, "/dev/shm has no room left on another node", "rank status table", "Free some of it"));
     watchdog_->attach(reinterpret_cast<NodeStatus*>(base), reinterpret_cast<RankStatus*>(base + head), first, count);
     auto& mine = watchdog_->mine();
     struct stat space {};
@@ -237,7 +236,7 @@ class MpiWorld final : public BaseWorld {
   }
 
   int split(int color, int key) {
-    std::lock_guard gate(mpi_mutex());
+    std::lock_guard lock(mpi_mutex());
     MPI_Comm part = MPI_COMM_NULL;
     TESSERA_MPI(MPI_Comm_split(world_, color < 0 ? MPI_UNDEFINED : color, key, &part));
     if (part != MPI_COMM_NULL) TESSERA_MPI(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN));
@@ -266,20 +265,20 @@ void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration
 void MpiWorld::end(const Error& error) noexcept {
   static std::atomic<bool> ending{false};
   const int code = static_cast<int>(error.code());
-  if (ending.exchange(true)) {  // another thread of this process is at it
+  if (ending.exchange(true)) {  // another thread of this process is ending the run
     sleep_s(10);
     std::_Exit(code);
   }
   set_mpi_usable(false);
-  // One rank of a node speaks. Other nodes leave the word to the first for a moment: what all have found out is said
+  // One rank of a node prints the error. Other nodes wait a moment for the first, so that a common error is printed
   // once.
   if (rank_ >= topology_.ranks_per_node) sleep_s(0.3);
   std::int32_t nobody = 0;
   if (watchdog_->node_status().aborting.compare_exchange_strong(nobody, rank_ + 1)) log::error_here(error.line());
-  else sleep_s(1.5);  // the one who spoke ends us; if it cannot, we do
+  else sleep_s(1.5);  // the rank that printed ends the run; this is in case it cannot
   std::fflush(stdout);
-  std::unique_lock gate(mpi_mutex(), std::chrono::milliseconds(200));
-  if (size_ == 1 && gate.owns_lock()) MPI_Finalize();  // no peer to end: leave without MPI's own notice
+  std::unique_lock lock(mpi_mutex(), std::chrono::milliseconds(200));
+  if (size_ == 1 && lock.owns_lock()) MPI_Finalize();  // no peer to end: avoids the message of MPI_Abort
   else MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }
@@ -293,8 +292,8 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
   TESSERA_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (provided < MPI_THREAD_SERIALIZED) {
     MPI_Finalize();
-    throw Error(ExitCode::communication, "this MPI does not let threads take turns (MPI_THREAD_SERIALIZED)",
-                "MPI_Init_thread", "Use an MPI built with thread support");
+    throw Error(ExitCode::communication, "this MPI does not provide MPI_THREAD_SERIALIZED", "MPI_Init_thread",
+                "Use an MPI built with thread support");
   }
   if (size == 1 && launcher.size > 1) {
     MPI_Finalize();
@@ -310,7 +309,7 @@ std::unique_ptr<World> bootstrap(const WorldOptions& options) {
     return std::make_unique<MpiWorld>(find_hosts(), options);
   } catch (...) {
     set_mpi_usable(false);
-    MPI_Finalize();  // what bootstrap throws, every rank throws alike
+    MPI_Finalize();  // every rank throws the same error here
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// Collectives as NCCL calls on one stream, each followed by an event that says when it has ended on the device.
+// Collectives as NCCL calls on one stream, each followed by an event that marks its end on the device.
 #include "runtime/comm/nccl/communicator.hpp"
 
 #include <array>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto glance = std::chrono::milliseconds(20);
 
-/// What has been issued and has not ended, oldest first: one thread puts in, another takes out. No allocation.
+/// Ring buffer of collectives in flight, oldest first: one thread pushes, another pops. Does not allocate.
 class UnderWay {
  public:
   static constexpr std::size_t room = 256;
@@ -42,7 +42,7 @@ class UnderWay {
     issued_.fetch_add(1);
   }
 
-  /// Forgets what has ended; returns its last sequence number, 0 if nothing has.
+  /// Pops completed collectives; returns the sequence number of the last one, 0 if none.
   [[nodiscard]] std::uint64_t take() {
     std::uint64_t last = 0;
     while (ended_.load() < issued_.load() && cuda::passed(oldest().event)) {
@@ -51,7 +51,7 @@ class UnderWay {
     }
     return last;
   }
-  /// Null if there is none.
+  /// The oldest one; null if none.
   [[nodiscard]] const char* oldest_operation() const {
     return ended_.load() < issued_.load() ? oldest().operation : nullptr;
   }
@@ -117,8 +117,7 @@ class NcclCommunicator final : public BaseCommunicator {
     count_round(chunk * static_cast<std::size_t>(size() - 1));
     end("gather");
   }
-  /// SourceBuffer of two bytes are summed by NCCL, which rounds where it likes, into this rank's own of them, and
-  /// widened.
+  /// NCCL sums 16-bit inputs in their own type into this rank's chunk of them; the sums are then widened.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     begin();
     if (chunk > 0 && full.dtype == DType::f32) {
@@ -134,7 +133,7 @@ class NcclCommunicator final : public BaseCommunicator {
     end("reduce");
   }
 
-  /// What a ring sends: to the next member, whatever NCCL chooses.
+  /// Counts what a ring algorithm sends to the next member, whatever algorithm NCCL takes.
   void count_round(std::size_t bytes) {
     if (size() > 1) count_sent((rank() + 1) % size(), bytes);
   }
@@ -149,7 +148,7 @@ class NcclCommunicator final : public BaseCommunicator {
   }
   void end(const char* operation) { under_way_.put(operation, issued(), stream_); }
 
-  /// The watcher's thread.
+  /// The polling thread.
   void look() {
     auto waiting_since = Watchdog::Clock::now();
     const auto watchdog = info().watchdog;
@@ -168,7 +167,7 @@ class NcclCommunicator final : public BaseCommunicator {
       }
     } catch (const Error& error) {
       watchdog->fail(error);
-      handle_.abort();  // whoever waits for the device on this rank goes on, into the failure
+      handle_.abort();  // frees the threads of this rank that wait for the device; they find the failure
     } catch (const std::exception& error) {
       watchdog->fail(Error(ExitCode::internal, error.what()));
       handle_.abort();
@@ -181,7 +180,7 @@ class NcclCommunicator final : public BaseCommunicator {
   UnderWay under_way_;
   std::byte* nothing_;
   std::atomic<bool> stopping_{false};
-  std::thread watcher_;  // last: it sees the rest
+  std::thread watcher_;  // last member: it uses the others
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// The communicator of device memory over NCCL: stream order, watched. Each axis has its own.
+// Communicator for device memory over NCCL. Calls are stream-ordered, and the watchdog covers them. One per axis.
 
 #include <memory>
 
@@ -19,10 +19,9 @@ inline constexpr bool nccl_built = false;
 
 namespace tessera::comm {
 
-/// Collective over the group. `host` joins the same members over host memory: it carries the id. Sums are NCCL's (its
-/// order is its own); terms of two bytes are summed in their own type, rounded at each hop. A thread of its own looks
-/// at what is under way: it keeps the record of what has ended, names who is late, and frees this rank when the run has
-/// failed.
+/// Collective over the group. `host` connects the same members over host memory and broadcasts the NCCL id. The order
+/// of sums is NCCL's; 16-bit inputs are summed in their own type, rounded at each hop. A thread polls the collectives
+/// in flight: it records completed ones, reports late ranks, and aborts NCCL when the run has failed.
 [[nodiscard]] std::unique_ptr<Communicator> nccl_communicator(CommunicatorInfo info, Device device,
                                                               std::unique_ptr<Communicator> host);
 

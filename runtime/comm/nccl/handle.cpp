@@ -15,7 +15,7 @@ namespace tessera::comm {
 
 namespace {
 
-/// The functions in use, looked up once.
+/// Pointers to the NCCL functions in use, looked up once.
 struct Table {
 #define TESSERA_NCCL(name, function) decltype(&::function) name = TESSERA_SYMBOL(cuda::Library::nccl(), function)
   TESSERA_NCCL(get_unique_id, ncclGetUniqueId);
@@ -46,7 +46,7 @@ cudaStream_t stream_of(StreamView stream) { return static_cast<cudaStream_t>(str
   throw Error(ExitCode::communication,
               strfmt("%s: %s%s%s", call, nccl().error_string(static_cast<ncclResult_t>(result)),
                      more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : ""),
-              "nccl", "NCCL_DEBUG=WARN says more; --comm mpi does without NCCL");
+              "nccl", "NCCL_DEBUG=WARN prints more; --comm mpi does not use NCCL");
 }
 
 }  // namespace
@@ -87,10 +87,11 @@ NcclHandle::~NcclHandle() {
   }
   try {
     cuda::use(device_);
-    // The others may have failed: their absence must not keep this rank.
+    // Peers may have failed: do not wait for them long.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
     poll_ = [end] {
-      if (std::chrono::steady_clock::now() > end) throw Error(ExitCode::communication, "NCCL does not end");
+      if (std::chrono::steady_clock::now() > end)
+        throw Error(ExitCode::communication, "ncclCommFinalize did not finish in two seconds");
     };
     wait_until_taken_up(nccl().finalize(comm_of(comm_)), "ncclCommFinalize");
     (void)nccl().destroy(comm_of(comm_));
@@ -107,7 +108,7 @@ void NcclHandle::wait_until_taken_up(int result, const char* call) {
     const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
     result = asked != ncclSuccess ? asked : state;
   }
-  if (aborted_.load()) throw Error(ExitCode::communication, strfmt("%s: given up, the run has failed", call), "nccl");
+  if (aborted_.load()) throw Error(ExitCode::communication, strfmt("%s: aborted, the run has failed", call), "nccl");
   if (result != ncclSuccess) refuse(result, call, comm_);
 }
 
@@ -123,8 +124,9 @@ void NcclHandle::reduce_scatter(const void* full, void* mine, std::size_t count,
 }
 
 void NcclHandle::sum(std::int64_t* counters, std::size_t count, StreamView stream) {
-  wait_until_taken_up(nccl().all_reduce(counters, counters, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
-                      "ncclAllReduce");
+  wait_until_taken_up(
+      nccl().all_reduce(counters, counters, count, ncclInt64, ncclSum, comm_of(comm_), stream_of(stream)),
+      "ncclAllReduce");
 }
 
 void NcclHandle::broadcast(void* data, std::size_t bytes, int root, StreamView stream) {
@@ -137,8 +139,7 @@ void NcclHandle::check() const {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = nccl().async_error(comm_of(comm_), &state);
   const ncclResult_t result = asked != ncclSuccess ? asked : state;
-  if (result != ncclSuccess && result != ncclInProgress)
-    refuse(result, "NCCL, while a collective was under way", comm_);
+  if (result != ncclSuccess && result != ncclInProgress) refuse(result, "NCCL, during a collective", comm_);
 }
 
 void NcclHandle::abort() noexcept {

@@ -1,6 +1,5 @@
 #pragma once
-// NcclHandle: one communicator of NCCL's, made and used without ever blocking in NCCL, so that a
-// late or dead peer is ours to name.
+// NcclHandle: an NCCL communicator in non-blocking mode, so that Tessera's watchdog can report late and dead peers.
 
 #include <array>
 #include <atomic>
@@ -14,35 +13,34 @@
 
 namespace tessera::comm {
 
-/// What the members of a group have in common before they know each other: made by one, sent to all by other means.
+/// ncclUniqueId: one rank makes it and sends it to the others.
 using NcclId = std::array<std::byte, 128>;
-/// Throws Error (usage) where libnccl cannot be opened.
+/// Throws Error (usage) if libnccl cannot be opened.
 [[nodiscard]] NcclId make_nccl_id();
 
-/// Calls come from one thread; check() and abort() from any. Every call that NCCL has not taken up at once is waited
-/// for under `poll`, which throws when the run has failed or the wait has lasted too long.
+/// One thread makes the calls; check() and abort() may come from any. A call that returns ncclInProgress is polled:
+/// `poll` throws when the run has failed or the wait is too long.
 class NcclHandle {
  public:
   using Poll = std::function<void()>;
 
-  /// Collective over the group: returns when all have come. Throws Error (communication) with NCCL's own
-  /// words, and aborts, if it cannot be.
+  /// Collective over the group. Throws Error (communication) with NCCL's message, after an abort, if it fails.
   NcclHandle(const NcclId& id, int size, int rank, Device device, Poll poll);
-  /// Ends it with the others, for two seconds at most; alone after a failure.
+  /// Finalizes with the peers, for at most two seconds; after a failure aborts alone.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  // In stream order; device pointers; in place as NCCL has it (mine = full + rank·count).
+  // Stream-ordered; device pointers; in place as NCCL defines it (mine = full + rank·count).
   void all_gather(const void* mine, void* full, std::size_t bytes, StreamView stream);
-  /// fp32, bf16 or f16: the sums, too.
+  /// fp32, bf16 or fp16; sums have the same type.
   void reduce_scatter(const void* full, void* mine, std::size_t count, DType dtype, StreamView stream);
   void sum(std::int64_t* counters, std::size_t count, StreamView stream);
   void broadcast(void* data, std::size_t bytes, int root, StreamView stream);
 
-  /// Throws Error (communication) if NCCL has found out, since the last call, that something went wrong.
+  /// Throws Error (communication) if NCCL has reported an asynchronous error.
   void check() const;
-  /// Frees whoever waits for a peer that will not come, kernels on the device included. Nothing may be called after it.
+  /// ncclCommAbort: ends waits for missing peers, of kernels too. No call may follow.
   void abort() noexcept;
   [[nodiscard]] bool aborted() const { return aborted_.load(); }
 

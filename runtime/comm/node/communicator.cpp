@@ -1,4 +1,4 @@
-// All members on one node: peers read each other's memory where it lies; what is not shared passes through the scratch.
+// All members on one node. Peers read each other's shared buffers; other buffers are copied through the scratch.
 #include "runtime/comm/node/communicator.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tessera::comm {
 
 namespace {
 
-constexpr std::size_t block = 8192;  // numbers summed at a time: the partial sums stay in the cache
+constexpr std::size_t block = 8192;  // elements summed at a time: partial sums stay in the cache
 
 class NodeCommunicator final : public BaseCommunicator {
  public:
@@ -29,10 +29,10 @@ class NodeCommunicator final : public BaseCommunicator {
     if (!shares_memory()) return {};
     const std::size_t bytes = bytes_per_rank * parts_.size();
     Issue issue(*this, {"share", "", -1}, bytes);
-    group_.barrier(*this, 0);  // under the watchdog, which an allocation is not
+    group_.barrier(*this, 0);  // the allocation has no timeout, this barrier has one
     std::byte* base = bytes > 0 ? memory_->allocate(bytes) : nullptr;
     if (!base) return {};
-    // Its owner touches a part first, so that it lies near the owner; then everybody may read it.
+    // First touch by the owner, for NUMA. Then all may read.
     std::memset(base + static_cast<std::size_t>(rank()) * bytes_per_rank, 0, bytes_per_rank);
     regions_.push_back({base, bytes});
     group_.barrier(*this, 1);
@@ -89,13 +89,15 @@ class NodeCommunicator final : public BaseCommunicator {
         return {static_cast<std::int64_t>(i), first - regions_[i].base};
     return {};
   }
-  std::byte* at(SharedAddress address) const { return regions_[static_cast<std::size_t>(address.region)].base + address.offset; }
+  std::byte* at(SharedAddress address) const {
+    return regions_[static_cast<std::size_t>(address.region)].base + address.offset;
+  }
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
-    // Where the result is a whole region that every member names, only its owners write.
+    // If every member's `full` is the same shared region, each owner writes its chunk and nothing is copied.
     const SharedAddress address = find(full, chunk * parts_.size());
-    const bool whole_region =
-        address && address.offset == 0 && regions_[static_cast<std::size_t>(address.region)].bytes == chunk * parts_.size();
+    const bool whole_region = address && address.offset == 0 &&
+                              regions_[static_cast<std::size_t>(address.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
     group_.publish(find(own, chunk), whole_region ? address : SharedAddress{});
@@ -145,7 +147,7 @@ class NodeCommunicator final : public BaseCommunicator {
               at(group_.from(peer)) + (static_cast<std::size_t>(rank()) * chunk + first) * element;
         sum_to_f32(parts_, full.dtype, mine + first, std::min(block, chunk - first));
       }
-      group_.barrier(*this, 101);  // nobody reads my buffer any more
+      group_.barrier(*this, 101);  // no peer reads this rank's buffer any more
     } else {
       reduce_by_scratch(full, mine, chunk);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The communicators that use a node's shared memory: all members on one node, or two levels across nodes.
+// Communicators over a node's shared memory: all members on one node, or two-level across nodes.
 
 #include <memory>
 
@@ -8,14 +8,14 @@
 
 namespace tessera::comm {
 
-/// Whether share() gives memory out: only where every group of the axis sits on one node.
+/// Whether share() gives memory: only if every group of the axis is on one node.
 enum class Sharing : unsigned char { in_place, copies };
 
-/// All members on one node. `shelf` serves the scratch and share().
+/// All members on one node. `memory` is for the scratch and for share().
 [[nodiscard]] std::unique_ptr<Communicator> node_communicator(CommunicatorInfo info,
                                                               std::shared_ptr<SharedMemory> memory, Sharing sharing);
 
-/// Members on several nodes, some of them together. `leaders` joins the first members of the runs (null on the others).
+/// Members on several nodes. `leaders` connects the first member of each node; null on the others.
 [[nodiscard]] std::unique_ptr<Communicator> two_level_communicator(CommunicatorInfo info,
                                                                    std::shared_ptr<SharedMemory> memory,
                                                                    std::unique_ptr<Endpoint> leaders);

@@ -1,4 +1,4 @@
-// BarrierState at a futex: the last to arrive checks that all mean the same collective, and wakes the others.
+// A futex barrier: the last member to arrive checks that all are in the same collective, and wakes the others.
 #include "runtime/comm/node/group.hpp"
 
 #include <linux/futex.h>
@@ -17,8 +17,8 @@ struct NodeGroup::BarrierState {
 };
 
 struct NodeGroup::Member {
-  alignas(64) std::atomic<std::uint64_t> position;  // in which phase of which collective it has arrived
-  SharedAddress addresses[2][2];                     // two posts in turns: a slow peer may still read the last one
+  alignas(64) std::atomic<std::uint64_t> position;  // phase and collective that the member has reached
+  SharedAddress addresses[2][2];  // two publications in turns: a slow peer may still read the previous one
 };
 
 namespace {
@@ -45,7 +45,7 @@ NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch)
   const std::size_t head = pages(sizeof(BarrierState) + count * sizeof(Member));
   std::byte* base = memory_->allocate(head + count * scratch_bytes_);
   barrier_ =
-      reinterpret_cast<BarrierState*>(base);  // zero-filled is their initial state, and lock-free atomics have no other
+      reinterpret_cast<BarrierState*>(base);  // zero-filled memory is the initial state of these lock-free atomics
   members_ = reinterpret_cast<Member*>(base + sizeof(BarrierState));
   scratch_ = base + head;
 }
@@ -59,14 +59,14 @@ void NodeGroup::barrier(BaseCommunicator& communicator, std::uint64_t phase) {
   for (int i = 0; i < size_; ++i)
     if (members_[i].position.load(std::memory_order_relaxed) != position) communicator.mismatch();
   barrier_->arrived.store(0, std::memory_order_relaxed);
-  // Sequentially consistent with a sleeper's announcement: it is seen here, or it sees the new generation.
+  // Sequentially consistent: either this load sees the sleeper, or the sleeper sees the new generation.
   barrier_->generation.store(generation + 1);
   if (barrier_->sleepers.load() > 0) futex_wake_all(barrier_->generation);
 }
 
 void NodeGroup::sleep_until_next(BaseCommunicator& communicator, std::uint32_t generation) {
   const auto passed = [&] { return barrier_->generation.load(std::memory_order_acquire) != generation; };
-  for (int i = 0; i < 100; ++i) {  // a few microseconds: a peer that is about to arrive
+  for (int i = 0; i < 100; ++i) {  // a few microseconds: the peer may be about to arrive
     if (passed()) return;
     pause();
   }

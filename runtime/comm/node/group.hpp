@@ -1,6 +1,5 @@
 #pragma once
-// NodeGroup: the members of a communicator that sit on one node: where they barrier, what they publish to each other,
-// their scratch.
+// NodeGroup: the members of a communicator on one node: barrier, published buffer addresses, shared scratch.
 
 #include <atomic>
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace tessera::comm {
 
-/// Bytes in a region of shared memory, as a peer can find them; region -1: not shared.
+/// An address in a shared region that every member can resolve; region -1: not in shared memory.
 struct SharedAddress {
   std::int64_t region = -1, offset = 0;
   explicit operator bool() const { return region >= 0; }
@@ -22,12 +21,12 @@ struct SharedAddress {
 
 class NodeGroup {
  public:
-  /// Collective. `scratch` bytes per member.
+  /// Collective. `scratch`: bytes per member.
   NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch);
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  /// All members' scratch, one behind the other.
+  /// The scratch of all members, contiguous.
   [[nodiscard]] std::span<std::byte> scratch() const {
     return {scratch_, scratch_bytes_ * static_cast<std::size_t>(size_)};
   }
@@ -36,13 +35,12 @@ class NodeGroup {
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  /// Everybody's writes before are seen by everybody after. Sleeps on a futex; checks that all members are at the same
-  /// place
-  /// (`phase`) of the same collective, and throws Error (communication) naming the difference if not.
+  /// Barrier with release/acquire semantics. Sleeps on a futex. Checks that all members are in the same phase of the
+  /// same collective, else throws Error (communication) that names the difference.
   void barrier(BaseCommunicator& communicator, std::uint64_t phase);
 
-  /// Shows the others where this rank's source and target lie; read after the next barrier(), stable until the
-  /// meeting after the next publish.
+  /// Publishes the addresses of this rank's source and target. Peers read them after the next barrier(); they stay
+  /// valid until the barrier() after the next publish().
   void publish(SharedAddress from, SharedAddress to);
   [[nodiscard]] SharedAddress from(int member) const;
   [[nodiscard]] SharedAddress to(int member) const;

@@ -1,7 +1,7 @@
-// Two levels: ranks of a node share scratch, the first of them exchanges with the other nodes. Everything passes in
-// pieces that the scratch holds. A node whose members are a subtree of the counter tree sends their sum, any other
-// every member's term, so that the bits are those of every other transport. SourceBuffer are widened to fp32 on their
-// way into the scratch, since their sums are.
+// Two-level collectives: the ranks of a node share scratch, and the first of them, the leader, exchanges with the
+// leaders of other nodes. Data moves in pieces that fit the scratch. A node whose members are a subtree of the
+// reduction tree sends their sum, any other node sends each member's data, so that the bits equal those of the other
+// transports. The scratch holds fp32: 16-bit inputs are widened on the way in.
 #include <algorithm>
 #include <cstring>
 
@@ -46,7 +46,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
     Issue issue(*this, label, counters.size_bytes());
-    // A slot for each member here and one for each node: the narrowest node has room for this many words in each.
+    // A slot for each member here and one for each node; `room` counters fit each on the widest node.
     const std::size_t room = two_level_scratch / (widest_ + nodes_) / sizeof(std::int64_t);
     for (std::size_t first = 0; first < counters.size(); first += room)
       add_counters(counters.subspan(first, std::min(room, counters.size() - first)), room);
@@ -88,7 +88,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     phase_ = 0;
     for (std::size_t first = 0; first < chunk; first += gather_piece_) {
       const std::size_t piece = std::min(gather_piece_, chunk - first);
-      // Scratch: the piece of every member, in member order.
+      // Scratch: one piece of every member, in member order.
       std::memcpy(scratch(at(rank()) * piece), mine + first, piece);
       barrier();
       if (leaders_) exchange(piece);
@@ -114,12 +114,12 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     finish(*leaders_, 0, *this);
   }
 
-  /// Scratch: home (local terms of my node's chunks), out (local terms of another node's), in (what other nodes sent),
-  /// each as [term][destination][piece].
+  /// Scratch regions: home (local operands of this node's chunks), out (local operands of another node's chunks), in
+  /// (received from other nodes), each as [operand][destination][piece].
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     phase_ = 0;
-    // Where they lie does not depend on the piece: the last one is short, and is laid out while a
-    // peer still adds the one before.
+    // Their offsets do not depend on the size of the piece: the last piece is shorter, and is written while a peer
+    // still adds the one before.
     const std::size_t home = 0, out = local_ * local_ * reduce_piece_, in = out + local_ * widest_ * reduce_piece_;
     for (std::size_t first = 0; first < chunk; first += reduce_piece_) {
       const std::size_t piece = std::min(reduce_piece_, chunk - first);
@@ -145,13 +145,13 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         barrier();
       }
       combine(home, in, piece, mine + first);
-      // The next piece's first writes go to `out`, which nobody reads now; `home` and `in` are written after its first
-      // meeting.
+      // The next piece is first written to `out`, which no rank reads now; `home` and `in` are written after its first
+      // barrier.
     }
     if (chunk > 0) barrier();  // the scratch is free for the next collective
   }
 
-  /// This rank's terms for the members of `run`.
+  /// Copies this rank's operands for the members of `group` to the scratch.
   void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& group,
                std::size_t offset) {
     float* to = floats(offset + me_ * at(group.count) * piece);
@@ -159,7 +159,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
       widen(full.from((at(group.first) + d) * chunk + first), to + d * piece, piece);
   }
 
-  /// Sums the local terms at `offset`, `count` floats each, into the first of them: each rank of the node a slice.
+  /// Sums the local operands at `offset`, `count` floats each, into the first one; each rank of the node sums a slice.
   void add_slice(std::size_t offset, std::size_t count) {
     const std::size_t begin = count * me_ / local_, end = count * (me_ + 1) / local_;
     parts_.clear();
@@ -167,7 +167,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     kernels::sum_tree({.parts = parts_, .out = floats(offset + begin), .count = end - begin}, host_stream);
   }
 
-  /// SourceBuffer from nodes before `node`, my own left out.
+  /// Operands received from nodes before `other`, this node left out.
   [[nodiscard]] std::size_t received_before(std::size_t other) const {
     std::size_t terms = 0;
     for (std::size_t n = 0; n < other; ++n)
@@ -175,7 +175,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     return terms;
   }
 
-  /// My chunk's terms, low members first, carried like the counter.
+  /// Sums the operands of this rank's chunk in member order, as the binary counter does.
   void combine(std::size_t home, std::size_t in, std::size_t piece, float* result) {
     terms_.clear();
     for (std::size_t n = 0, term = 0; n < nodes_; ++n) {
@@ -196,7 +196,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         if (!leaders_) count_within(at(node_members_[n].terms()) * piece * sizeof(float));
       }
     }
-    while (!equal_levels_ && terms_.size() > 1) {  // what is left over, from the smallest subtree to the largest
+    while (!equal_levels_ && terms_.size() > 1) {  // the remaining subtrees, from the smallest to the largest
       const Term last = terms_.back();
       terms_.pop_back();
       add(terms_.back().data, last.data, piece);
@@ -211,7 +211,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
     int level;
   };
   void push(Term term, std::size_t count) {
-    // Where all nodes are subtrees of one size their sums are the leaves of one counter tree: added in one pass at the
+    // If all nodes are subtrees of one size, their sums are the leaves of one tree and are added in one pass at the
     // end.
     while (!equal_levels_ && !terms_.empty() && terms_.back().level == term.level) {
       add(terms_.back().data, term.data, count);
