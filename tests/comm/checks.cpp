@@ -183,7 +183,7 @@ class Checker {
     for (std::size_t k = 0; k < count_; ++k) same(data[k], summed(k), "all_reduce", k);
   }
 
-  /// SourceBuffer of two bytes: their sum is that of the widened ones, in fp32. In a buffer of this rank,
+  /// 16-bit inputs: their sum is that of the widened ones, in fp32. In a buffer of this rank,
   /// and in memory that peers read.
   template <class T>
   void reduce_halves() {

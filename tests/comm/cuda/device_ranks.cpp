@@ -118,7 +118,7 @@ class Check {
   }
 
  private:
-  /// SourceBuffer of two bytes whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
+  /// 16-bit inputs whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
   void halves(std::size_t chunk) {
     std::vector<std::uint16_t> terms(chunk * n_);
     Floats sums(chunk * n_);
