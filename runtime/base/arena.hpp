@@ -17,23 +17,23 @@ enum class Category : unsigned char { params, grads, optimizer, activations, buf
 inline constexpr int num_categories = 6;
 [[nodiscard]] const char* name_of(Category category);
 
-/// How a slot is placed, and what its `bytes` are.
+/// How a slot is allocated, and what its `bytes` count.
 enum class Placement : unsigned char {
-  own,         // this rank's alone
-  peers_read,  // this rank's, in memory that the ranks of its node read in place
-  node,        // one for all ranks of the group on the node; bytes are this rank's interval
-  transport,   // allocated by a communicator for itself when it is made; counted here, and not handed out
+  own,         // private to this rank
+  peers_read,  // this rank's, in shared memory that the ranks of its node read
+  node,        // one buffer for all ranks of the group on the node; bytes are this rank's part
+  transport,   // allocated by a communicator or library for itself; counted here, not handed out
 };
 
-/// Which memory an own slot lies in. Where a state lives is data: a plan says it slot by slot.
+/// Memory that a private slot is in.
 enum class Memory : unsigned char {
   host,
-  pinned,  // the host's, page-locked: what is copied to and from the device
-  device,  // of the run's device
+  pinned,  // page-locked host memory, for copies to and from the device
+  device,  // memory of the run's device
 };
 inline constexpr int num_memories = 3;
 
-/// A named slot. `bytes` is what this rank is charged for.
+/// A named slot. `bytes`: what this rank is charged for it.
 struct ArenaSlot {
   std::string name;  // "grad.s0", "saved.h.3", …; unique
   Category category = Category::buffers;
@@ -43,37 +43,35 @@ struct ArenaSlot {
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 
-/// Owns the slots, in one block for each memory. Between own slots (and behind each peers_read slot) lie canary bytes;
-/// a write past a slot's end breaks them.
+/// Owns the slots, in one block per memory. Canary bytes follow every private slot and every peers_read slot; a write
+/// past the end of a slot breaks them.
 class Arena {
  public:
   static constexpr std::size_t alignment =
       4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
   static constexpr std::size_t canary_bytes = 64;
 
-  /// Gives memory for a slot that peers see: `bytes` for each rank, canary included. Returns the start of this rank's
-  /// part (peers_read) or of the whole region (node). Called in slot order, the same on every rank.
+  /// Allocates a slot that peers share: `bytes` for each rank, canary included. Returns the start of this rank's part
+  /// (peers_read) or of the whole region (node). Called in slot order, which is the same on every rank.
   using Share = std::function<std::byte*(const ArenaSlot& slot, std::size_t bytes)>;
 
-  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: the run's, for slots
-  /// that lie there or are pinned.
+  /// Zero-filled. Throws Error (does_not_fit) if the system refuses the memory. `device`: for device and pinned slots.
   Arena(std::vector<ArenaSlot> slots, const Share& share, Device device = host_device);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Start of a slot (node: of the whole region); a bug if there is none of that name.
+  /// Start of a slot (node: of the whole region). Asserts that it exists.
   [[nodiscard]] std::byte* data(std::string_view name) const;
-  /// The same, null if there is none: what a purpose has no use for is not there.
+  /// The same, or null if there is no slot of that name.
   [[nodiscard]] std::byte* data_if(std::string_view name) const;
   [[nodiscard]] const std::vector<ArenaSlot>& slots() const { return slots_; }
   /// Bytes allocated for this rank, by category.
   [[nodiscard]] const std::size_t* bytes() const { return bytes_; }
-  /// Name of the first slot whose canary is broken; "" if all are whole.
+  /// Name of the first slot whose canary is broken; "" if none is.
   [[nodiscard]] std::string broken_canary() const;
 
-  /// For measurements: fill_with_pattern fills every slot that holds nothing between steps (not params and optimizer)
-  /// with a pattern; touched tells how many bytes of such a slot, from its start to the last one that lost the pattern,
-  /// have been written since.
+  /// For tests: fill_with_pattern fills every slot but params and optimizer with a pattern. touched returns how many
+  /// bytes of a slot, up to the last changed one, have been written since.
   void fill_with_pattern();
   [[nodiscard]] std::size_t touched(std::string_view name) const;
 
@@ -93,7 +91,7 @@ class Arena {
   using Block = std::unique_ptr<std::byte, Release>;
   [[nodiscard]] Block take(Memory memory, std::size_t bytes) const;
   void fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes);
-  /// `bytes` of a slot from `at` on, where the host can read them: in place, or copied into `copy`.
+  /// `bytes` of a slot from `at` on, readable by the host: in place, or copied into `copy`.
   [[nodiscard]] const std::byte* read(std::size_t slot, std::size_t at, std::size_t bytes,
                                       std::vector<std::byte>& copy) const;
   Block blocks_[num_memories];

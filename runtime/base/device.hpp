@@ -1,9 +1,9 @@
 #pragma once
-// A place where bytes live and work is done.
+// Device: the host, or one GPU.
 
 namespace tessera {
 
-/// The host, or one accelerator of this process. Value type.
+/// The host, or a GPU of this process. Value type.
 struct Device {
   enum class Kind : unsigned char { host, cuda };
   Kind kind = Kind::host;
@@ -14,8 +14,8 @@ struct Device {
 
 inline constexpr Device host_device{};
 
-/// Whether this build has the CUDA backend: `if constexpr (cuda_built) if (device is cuda) return cuda::op(…);`. A
-/// discarded branch needs no definition, so a build without CUDA holds no stub of it.
+/// Whether this build has the CUDA backend. Use: `if constexpr (cuda_built) if (device is cuda) return cuda::op(…);`. A
+/// build without CUDA needs no definition of cuda::op.
 #ifdef TESSERA_CUDA_BUILT
 inline constexpr bool cuda_built = true;
 #else

@@ -1,4 +1,4 @@
-// Facts of a device in use, from the backend's survey.
+// Name and memory of a device, from the backend's survey.
 #include "runtime/base/device_info.hpp"
 
 #include "runtime/base/cuda/devices.hpp"

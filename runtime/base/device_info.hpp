@@ -1,5 +1,5 @@
 #pragma once
-// What a device is, for those who have one: its name and its memory. Which devices there are is the backend's business.
+// Name and memory of a device. cuda/devices.hpp lists the devices there are.
 
 #include <cstdint>
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// "NVIDIA H200 (GPU 0 of its host)"; "" of the host.
+/// "NVIDIA H200 (GPU 0 of its host)"; "" for the host.
 [[nodiscard]] std::string device_name(Device device);
 
-/// Bytes of its memory in all; 0 of the host.
+/// Total bytes of device memory; 0 for the host.
 [[nodiscard]] std::uint64_t device_memory(Device device);
 
-/// Bytes of it in use now: this run's, its libraries', and everybody else's; 0 of the host.
+/// Bytes of device memory in use now, by any process; 0 for the host.
 [[nodiscard]] std::uint64_t device_memory_in_use(Device device);
 
 }  // namespace tessera

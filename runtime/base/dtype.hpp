@@ -1,5 +1,5 @@
 #pragma once
-// Element types, as tensors in memory and in files have them.
+// Element types of tensors, in memory and in files.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
   return 0;
 }
 
-/// "fp32", "bf16", …: the words of the command line.
+/// "fp32", "bf16", …, as on the command line.
 [[nodiscard]] constexpr const char* name_of(DType dtype) {
   switch (dtype) {
     case DType::f32: return "fp32";
@@ -39,7 +39,7 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
   return "?";
 }
 
-/// Of statistics (mean, rstd, lse, router probabilities) and losses, where activations are of `dtype`.
+/// Type of statistics (mean, rstd, lse, router probabilities) and losses, given the type of activations.
 [[nodiscard]] constexpr DType stat_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 template <class T>

@@ -1,5 +1,5 @@
 #pragma once
-// Errors: what a user did, what an API answered, what we got wrong. Three kinds, three tools (docs/architecture.md).
+// Errors: of the user, of an API, and bugs (docs/architecture.md).
 
 #include <cstdarg>
 #include <stdexcept>
@@ -13,23 +13,23 @@ namespace tessera {
 /// Exit codes of the program; the only list. 128+n is signal n, which the shell makes itself.
 enum class ExitCode : int {
   ok = 0,
-  internal = 1,       // a bug of ours
+  internal = 1,       // a bug in Tessera
   usage = 2,          // command line, configuration
   data = 3,           // data, checkpoint or file system
   does_not_fit = 4,   // the plan does not fit, or memory ran out
   diverged = 5,       // non-finite loss or gradient
-  communication = 6,  // a peer failed or is late
+  communication = 6,  // a rank failed or is late
   preempted = 75,     // stopped early with a good checkpoint
 };
 
-/// An error that a person can act on: what happened, where (file:line, option and its source, rank, step), what to do.
-/// User errors are thrown before any collective; what one rank alone finds out ends in `comm::World::abort`.
+/// An error for the user: what happened, where (file:line, option and its source, rank, step), what to do. User errors
+/// are thrown before any collective; an error of one rank alone ends in `World::abort`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string what, std::string where = {}, std::string what_to_do = {});
 
   [[nodiscard]] ExitCode code() const { return code_; }
-  /// One line: "WHAT [WHERE]. WHAT TO DO"; the program prints it behind "error: ".
+  /// One line: "WHAT [WHERE]. WHAT TO DO"; the program prints it after "error: ".
   [[nodiscard]] std::string line() const { return std::runtime_error::what(); }
 
  private:
@@ -40,7 +40,8 @@ class Error : public std::runtime_error {
 
 }  // namespace tessera
 
-/// A bug if false; always compiled in, cheap conditions only. `why` is a printf format with its arguments.
+/// Throws if false: a bug in Tessera. Also in release builds, so for cheap conditions only. `why`: a printf format with
+/// its arguments.
 #define TESSERA_ASSERT(condition, ...)                               \
   (static_cast<bool>(condition)                                      \
        ? void(0)                                                     \

@@ -16,7 +16,7 @@ void ExactSum::add(double x) {
     ++words_[num_digits];
     return;
   }
-  // x = ±mantissa · 2^(exponent-1075); subnormal numbers have the exponent of the smallest normal ones and no hidden
+  // x = ±mantissa · 2^(exponent-1075). Subnormal numbers have the exponent of the smallest normal ones, and no hidden
   // bit.
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
   const std::uint64_t mantissa = field == 0 ? fraction : fraction | std::uint64_t{1} << 52;
@@ -36,7 +36,7 @@ void ExactSum::add(const ExactSum& other) {
 
 double ExactSum::value() const {
   if (nonfinite()) return std::nan("");
-  // Carry upward so that every digit but the top is in [0, 2^32), then negate if the whole is negative.
+  // Carries upward so that every digit but the top one is in [0, 2^32), then negates if the sum is negative.
   std::array<std::int64_t, num_digits> digits{};
   bool negative = false;
   for (int pass = 0; pass < 2; ++pass) {
@@ -52,7 +52,7 @@ double ExactSum::value() const {
   std::size_t top = num_digits;
   while (top > 0 && digits[top - 1] == 0) --top;
   if (top == 0) return 0;
-  // The top 96 bits as an integer; a sticky bit stands for what lies below; long double would depend on the machine.
+  // The top 96 bits as an integer, with a sticky bit for the rest; long double would depend on the machine.
   unsigned __int128 head = 0;
   for (std::size_t i = 0; i < 3; ++i)
     head = (head << 32) | (top >= i + 1 ? static_cast<std::uint32_t>(digits[top - 1 - i]) : 0u);

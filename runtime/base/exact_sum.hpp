@@ -1,5 +1,5 @@
 #pragma once
-// ExactSum: a sum of doubles that does not depend on the order, because it does not round until it is read.
+// ExactSum: a sum of doubles that does not depend on their order, since it rounds only when it is read.
 
 #include <array>
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-/// Fixed-point accumulator over the whole range of double (Kulisch's): 32-bit digits kept in 64-bit integers, so that
-/// two accumulators (of two ranks) are summed digit by digit as integers, in any order, without carries (up to 2^30
-/// additions). Adding an infinity or NaN sets `nonfinite`, which reading turns into NaN.
+/// A Kulisch accumulator: fixed point over the whole range of double. Its 32-bit digits are kept in int64, so that the
+/// accumulators of two ranks are added digit by digit as integers, in any order, without carries (up to 2^30
+/// additions). An infinity or NaN sets `nonfinite`, which reads as NaN.
 class ExactSum {
  public:
-  static constexpr std::size_t num_digits = 68;             // 2^-1074 … 2^1024, and room above
-  static constexpr std::size_t num_words = num_digits + 1;  // digits and the count of non-finite terms
+  static constexpr std::size_t num_digits = 68;             // 2^-1074 … 2^1024, and spare bits
+  static constexpr std::size_t num_words = num_digits + 1;  // the digits, and the number of non-finite inputs
 
   void clear() { words_.fill(0); }
   void add(double x);
   void add(const ExactSum& other);
-  /// The sum, correctly rounded to double up to a last-place tie; NaN if a term was not finite.
+  /// The sum rounded to double, correct up to a tie in the last place; NaN if an input was not finite.
   [[nodiscard]] double value() const;
   [[nodiscard]] bool nonfinite() const { return words_[num_digits] != 0; }
   /// The integers to add over ranks.

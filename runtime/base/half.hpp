@@ -1,7 +1,7 @@
 #pragma once
-// bf16 and f16: numbers of two bytes that are stored, not computed with. Conversions are exact one way and round to
-// nearest even the other; no branches and no library calls, so that loops of them vectorise. Included by sources of
-// every instruction set: nothing but <cstdint>.
+// bf16 and fp16, for storage: arithmetic is fp32. Conversion to float is exact, from float it rounds to nearest even.
+// No branches and no library calls, so that loops vectorize. Sources of every instruction set include this file: it
+// includes nothing but <cstdint>.
 
 #include <cstdint>
 
@@ -14,12 +14,12 @@ namespace half {
 TESSERA_HALF_INLINE std::uint32_t bits(float x) { return __builtin_bit_cast(std::uint32_t, x); }
 TESSERA_HALF_INLINE float number(std::uint32_t x) { return __builtin_bit_cast(float, x); }
 
-/// For comparisons: vectors of signed numbers have them.
+/// Signed, for comparisons: vector instructions compare signed numbers.
 TESSERA_HALF_INLINE std::int32_t signed_bits(std::uint32_t x) { return static_cast<std::int32_t>(x); }
 
 TESSERA_HALF_INLINE float from_bf16(std::uint16_t x) { return number(static_cast<std::uint32_t>(x) << 16); }
 
-/// Nearest even; a NaN stays one, made quiet, with its upper payload.
+/// Rounds to nearest even; a NaN becomes quiet and keeps its upper payload.
 TESSERA_HALF_INLINE std::uint16_t to_bf16(float x) {
   const std::uint32_t b = bits(x), rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16, nan = (b >> 16) | 0x40;
   return static_cast<std::uint16_t>(signed_bits(b & 0x7fffffff) > 0x7f800000 ? nan : rounded);
@@ -27,17 +27,18 @@ TESSERA_HALF_INLINE std::uint16_t to_bf16(float x) {
 
 TESSERA_HALF_INLINE float from_f16(std::uint16_t x) {
   const std::uint32_t h = x, sign = (h & 0x8000) << 16, magnitude = (h & 0x7fff) << 13;
-  // The exponent's bias differs by 112; the product is exact, also of subnormal numbers.
+  // The exponents' biases differ by 112; the multiplication is exact, also for subnormal numbers.
   const std::uint32_t finite = bits(number(magnitude) * 0x1p112F);
   const std::uint32_t special = magnitude | 0x7f800000 | (signed_bits(magnitude) > 0x0f800000 ? 0x400000 : 0);
   return number(sign | (signed_bits(magnitude) >= 0x0f800000 ? special : finite));
 }
 
-/// Nearest even, subnormal numbers too; from 65520 on infinity; a NaN stays one, made quiet, with its upper payload.
+/// Rounds to nearest even, subnormal numbers too; infinity from 65520 on; a NaN becomes quiet and keeps its upper
+/// payload.
 TESSERA_HALF_INLINE std::uint16_t to_f16(float x) {
   const std::uint32_t b = bits(x), sign = (b >> 16) & 0x8000, magnitude = b & 0x7fffffff;
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-  // Below 2^-14: adding ½, whose last bit is 2^-24, rounds to the subnormal numbers' step.
+  // Below 2^-14: adding ½, whose last bit is 2^-24, rounds to the step of subnormal numbers.
   const bool is_small = signed_bits(magnitude) < 0x38800000;
   const std::uint32_t small = is_small ? magnitude : 0;
   const std::uint32_t subnormal = bits(number(small) + 0.5F) - bits(0.5F);
@@ -67,7 +68,7 @@ struct f16 {
   TESSERA_HALF_INLINE operator float() const { return half::from_f16(bits); }
 };
 
-/// What numbers of type T are computed in: float for the halves, else T itself.
+/// The type that values of T are computed in: float for 16-bit floats, else T.
 template <class T>
 struct AccOf {
   using type = T;
@@ -92,8 +93,7 @@ TESSERA_HALF_INLINE Acc<T> widen(T x) {
   return static_cast<Acc<T>>(x);
 }
 
-/// to = x, rounded to T. Loops of it vectorise; g++ 12 does not vectorise the assignment of a T that has been made of
-/// x.
+/// to = x, rounded to T. Loops of it vectorize; g++ 12 does not vectorize the assignment of a T constructed from x.
 template <class T>
 TESSERA_HALF_INLINE void put(T& to, Acc<T> x) {
   if constexpr (__is_same(T, bf16)) to.bits = half::to_bf16(x);

@@ -1,5 +1,5 @@
 #pragma once
-// ParamSpec: all that models, shard and io share about a parameter.
+// ParamSpec: what models, shard and io share about a parameter.
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// How the elements of a fresh parameter are drawn: a function of (seed, name, element index) alone.
+/// Initial values of a parameter: a function of (seed, name, element index) alone.
 struct Initializer {
   enum class Kind : unsigned char { zeros, ones, normal };
   Kind kind = Kind::zeros;

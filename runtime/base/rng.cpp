@@ -43,7 +43,7 @@ std::uint64_t permute(std::uint64_t key, std::uint64_t n, std::uint64_t index) {
   while (bits < 63 && (std::uint64_t{1} << bits) < n) ++bits;
   const int low_bits = bits / 2, high_bits = bits - low_bits;
   const std::uint64_t low_mask = (std::uint64_t{1} << low_bits) - 1, high_mask = (std::uint64_t{1} << high_bits) - 1;
-  do {  // values in [n, 2^bits) walk on until they fall below n
+  do {  // cycle walking: repeat until the value is below n
     std::uint64_t low = index & low_mask, high = index >> low_bits;
     for (std::uint64_t round = 0; round < 6; round += 2) {
       high = (high ^ philox(key, low, round)[0]) & high_mask;

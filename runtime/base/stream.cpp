@@ -18,7 +18,7 @@ void Event::wait() {
   stream_->wait_until(ticket_);
   if constexpr (cuda_built)
     if (stream_->on_device()) {
-      cuda::use(stream_->device());  // any thread may wait: without it one would open a context on device 0
+      cuda::use(stream_->device());  // any thread may wait: without this, CUDA would create a context on device 0
       cuda::synchronize(mark_);
     }
 }
@@ -59,7 +59,7 @@ Stream::~Stream() {
 }
 
 void Stream::run(const Task& task) noexcept {
-  if (error_) return;  // error_ is written by the running thread alone, and read by others under the mutex
+  if (error_) return;  // only the running thread writes error_; others read it under the mutex
   try {
     if constexpr (cuda_built)
       if (on_device()) cuda::use(device_);
@@ -110,7 +110,7 @@ void Stream::wait(Event& event) {
     event.stream_->wait_until(event.ticket_);
     return wait_for_mark(event);
   }
-  // The ticket travels with the task: the event may be recorded anew before the task runs.
+  // The task carries the ticket: the event may be recorded again before the task runs.
   push({[](void* stream, std::int64_t ticket) { static_cast<Stream*>(stream)->wait_until(ticket); }, event.stream_,
         event.ticket_});
   if (event.stream_->on_device())
@@ -120,7 +120,7 @@ void Stream::wait(Event& event) {
           &event, reinterpret_cast<std::int64_t>(this)});
 }
 
-/// The mark is there before anybody can wait for it; the task that records it has run before anybody looks at it.
+/// Creates the CUDA event before anybody can wait for it; the task that records it runs before anybody queries it.
 void Stream::record_on_device(Event& event) {
   if constexpr (cuda_built) {
     TESSERA_ASSERT(event.mark_ == nullptr || event.stream_ == this, "stream %s records another stream's event",
@@ -134,7 +134,7 @@ void Stream::record_on_device(Event& event) {
   }
 }
 
-/// The work at the event has been issued: device waits for device, or this host stream for the device.
+/// The recorded work has been issued: the device waits for it, or this host stream does.
 void Stream::wait_for_mark([[maybe_unused]] const Event& event) {
   if constexpr (cuda_built) {
     if (event.mark_ == nullptr) return;

@@ -1,6 +1,5 @@
 #pragma once
-// Stream and Event: ordered queues of work and points in them, on the host and on a device. Not a
-// thread pool: one queue, one order.
+// Stream and Event, on the host and on a device: ordered queues of work, and points in them.
 
 #include <condition_variable>
 #include <cstdint>
@@ -15,9 +14,8 @@
 
 namespace tessera {
 
-/// What a kernel is told about where it runs. Host kernels run at once on the calling thread, which is the stream's
-/// own; device kernels are launched on `handle`, a cudaStream_t. Trivially copied; no default stream by accident: make
-/// one by name.
+/// The stream that a kernel runs on. Host kernels run at once on the calling thread; device kernels are launched on
+/// `handle`, a cudaStream_t. Trivially copied. There is no default stream.
 struct StreamView {
   void* handle;
 };
@@ -25,9 +23,9 @@ inline constexpr StreamView host_stream{nullptr};
 
 class Stream;
 
-/// A point in a stream. Recorded again and again without allocation; waiting is for the latest record.
-/// An event never recorded counts as passed. Must outlive the work that mentions it. Of a stream on a device it passes
-/// when the device has got there; recording it there for the first time makes its mark.
+/// A point in a stream. Recording again allocates nothing, and a wait is for the latest record. An event never recorded
+/// counts as passed. Must outlive the work that uses it. On a device it passes when the device reaches it; its CUDA
+/// event is created by the first record.
 class Event {
  public:
   Event() = default;
@@ -35,48 +33,46 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// Blocks the caller (never spins) until the work recorded before has run; in deferred mode this runs it.
-  /// Rethrows what that work threw.
+  /// Blocks (does not spin) until the work before the record is done; deferred streams run it now. Rethrows what that
+  /// work threw.
   void wait();
-  /// True if wait() would return at once. Does not run deferred work.
+  /// True if wait() would return at once. Runs no deferred work.
   [[nodiscard]] bool passed() const;
 
  private:
   friend class Stream;
   Stream* stream_ = nullptr;
-  std::int64_t ticket_ = 0;  // position in stream_ that has to be done
-  void* mark_ = nullptr;     // on a device: its event, recorded by the task at ticket_
+  std::int64_t ticket_ = 0;  // number of the last task in stream_ to wait for
+  void* mark_ = nullptr;     // on a device: the CUDA event, recorded by that task
 };
 
-/// Where the device's scheduler puts a stream: communication before computation.
+/// Scheduling priority on a device: communication runs at high priority.
 enum class Priority : unsigned char { normal, high };
 
-/// An ordered queue of work. Tasks are a function pointer, its context and a number, so that enqueueing allocates
-/// nothing (capacity tasks at most are queued; enqueue blocks beyond that).
-///   immediate  runs each task inside enqueue: the caller's thread is the stream
-///   threaded   one thread of its own, which sleeps when idle
-///   deferred   for tests: a task runs only when an event behind it is waited for, so that a missing wait shows
-/// A stream on a device has a queue of the device behind it: a task issues work on view() and does not wait for it;
-/// record and wait order the device's work, and no host thread waits for the device but in Event::wait, synchronize(),
-/// and where a host stream waits for an event.
+/// An ordered queue of work. A task is a function pointer, a context and a number, so that enqueue allocates nothing.
+/// At most `capacity` tasks are queued; enqueue blocks beyond that.
+///   immediate  each task runs inside enqueue, on the caller's thread
+///   threaded   tasks run on a thread of the stream, which sleeps when idle
+///   deferred   for tests: a task runs only when an event after it is waited for, so that a missing wait shows
+/// On a device a task issues work on view() and does not wait for it. record and wait order the device's work. The host
+/// waits for the device only in Event::wait, in synchronize(), and where a host stream waits for a device event.
 class Stream {
  public:
   enum class Mode : unsigned char { immediate, threaded, deferred };
   using Function = void (*)(void* context, std::int64_t argument);
 
   Stream(std::string name, Mode mode, std::size_t capacity = 1024);
-  /// On a device. The tasks' thread has the device current.
+  /// On a device, which is current in the thread that runs the tasks.
   Stream(std::string name, Mode mode, Device device, Priority priority, std::size_t capacity = 1024);
-  /// Runs out what is queued (threaded), drops it (deferred). Never throws.
+  /// Runs the queued tasks (threaded) or drops them (deferred). Never throws.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   void enqueue(Function function, void* context, std::int64_t argument);
-  /// `event` passes when everything enqueued so far has run.
+  /// `event` passes when everything enqueued so far is done.
   void record(Event& event);
-  /// What is enqueued later runs after `event`'s latest record. The host does not block (but in
-  /// immediate mode it is the stream).
+  /// Work enqueued later runs after `event`'s latest record. Does not block the host, except in immediate mode.
   void wait(Event& event);
   /// Blocks until the queue is empty; rethrows the first exception of a task. After a throw the stream skips all work.
   void synchronize();
@@ -93,8 +89,8 @@ class Stream {
   };
   void push(Task task);
   void run(const Task& task) noexcept;
-  void run_until(std::int64_t ticket);   // deferred: on the caller's thread
-  void wait_until(std::int64_t ticket);  // threaded: blocks; deferred: runs
+  void run_until(std::int64_t ticket);   // deferred: runs tasks on the caller's thread
+  void wait_until(std::int64_t ticket);  // threaded: blocks; deferred: runs tasks
   void loop();
   void rethrow();
   // On a device.

@@ -1,5 +1,5 @@
 #pragma once
-// Shape and TensorView: what a kernel is handed. Neither owns anything.
+// Shape and TensorView: the arguments of kernels. Neither owns memory.
 
 #include <array>
 #include <initializer_list>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Extents of a tensor of rank 0 to 4, row-major. Value type, no allocation.
+/// Dimensions of a row-major tensor of rank 0 to 4. Value type; does not allocate.
 class Shape {
  public:
   static constexpr int max_rank = 4;
@@ -26,7 +26,7 @@ class Shape {
     dims_[rank_++] = dim;
   }
   [[nodiscard]] int rank() const { return rank_; }
-  /// Extent of dimension i; negative i counts from the end.
+  /// Size of dimension i; negative i counts from the end.
   [[nodiscard]] std::int64_t operator[](int i) const { return dims_[i < 0 ? rank_ + i : i]; }
   [[nodiscard]] std::int64_t numel() const {
     std::int64_t n = 1;
@@ -46,8 +46,8 @@ class Shape {
   int rank_ = 0;
 };
 
-/// Pointer, type, shape and place of a contiguous row-major tensor. Trivially copied; owns nothing.
-/// A default-constructed view is absent (`!view`), which stands for "no bias", "not wanted".
+/// Pointer, type, shape and device of a contiguous row-major tensor. Trivially copied; owns nothing. A
+/// default-constructed view is absent (`!view`): "no bias", "not wanted".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -67,7 +67,7 @@ struct TensorView {
   explicit operator bool() const { return data != nullptr; }
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
   [[nodiscard]] std::size_t nbytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype); }
-  /// Typed pointer; a bug if T is not the view's type.
+  /// Typed pointer. Asserts that T is the view's type.
   template <class T>
   [[nodiscard]] T* as() const {
     TESSERA_ASSERT(dtype == dtype_of<T>::value, "view holds %s", name_of(dtype));

@@ -1,5 +1,5 @@
 #pragma once
-// TensorUse: what a tensor of a model file is to a model. Models say it by name, io reads by it.
+// TensorUse: which parameters a tensor of a model file holds. Models define it; io reads files by it.
 
 #include <string>
 #include <vector>
@@ -9,11 +9,10 @@
 namespace tessera {
 
 struct TensorUse {
-  /// Parameters whose elements lie one after another in the tensor: one, of the tensor's shape; or several
-  /// (fused experts). None: ignored.
+  /// Parameters in the tensor, one after another: one of the tensor's shape, or several (fused experts). None: ignored.
   std::vector<std::string> parts;
-  Shape shape;          // of the tensor where it holds several parts
-  std::string same_as;  // no part, but a copy of this parameter (a tied head), which must be equal to it
+  Shape shape;          // shape of the tensor if it holds several parameters
+  std::string same_as;  // `parts` is empty and the tensor must equal this parameter (a tied head)
 
   [[nodiscard]] bool ignored() const { return parts.empty() && same_as.empty(); }
 };

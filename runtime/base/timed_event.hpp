@@ -1,11 +1,12 @@
 #pragma once
-// TimedEvent: when a device's stream came to a point, by the device's clock. No order: that is Event's.
+// TimedEvent: the time at which a device's stream reached a point, by the device's clock. For measurement; Event orders
+// work.
 
 #include "runtime/base/stream.hpp"
 
 namespace tessera {
 
-/// Made before the steps, recorded again and again without allocation. Must outlive the stream's work that mentions it.
+/// Recording allocates nothing. Must outlive the stream's work that uses it.
 class TimedEvent {
  public:
   explicit TimedEvent(Device device);
@@ -13,11 +14,11 @@ class TimedEvent {
   TimedEvent(TimedEvent&& other) noexcept;
   TimedEvent& operator=(TimedEvent&&) = delete;
 
-  /// When everything that `stream` has been given so far is done there. `stream` is on the moment's device.
+  /// Takes the time when all work given to `stream` so far is done. `stream` is on this event's device.
   void record(Stream& stream);
-  /// Blocks until the latest record has passed, which has been issued.
+  /// Blocks until the latest record, which must have been issued, has passed.
   void wait() const;
-  /// Between the latest records of two moments of one device, both passed; a clock of about a microsecond.
+  /// Seconds between the latest records of two events of one device, both passed; resolution about 1 µs.
   [[nodiscard]] static double seconds(const TimedEvent& from, const TimedEvent& to);
 
  private:

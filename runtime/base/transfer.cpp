@@ -1,4 +1,4 @@
-// Copies: plain ones, or the device's.
+// Copies by memcpy, or by the device.
 #include "runtime/base/transfer.hpp"
 
 #include <cstring>

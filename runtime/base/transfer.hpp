@@ -1,6 +1,5 @@
 #pragma once
-// Bytes moved in the order of a stream, wherever they lie: at once on the host, behind the stream's
-// work on a device. No arithmetic.
+// Stream-ordered copies: at once on the host, after the stream's work on a device.
 
 #include <cstddef>
 
@@ -9,11 +8,11 @@
 
 namespace tessera {
 
-/// Stretches that do not overlap. Host memory that a device's stream copies is pinned, and left
-/// alone until the copy has passed.
+/// Ranges must not overlap. Host memory that a device's stream copies must be pinned, and left alone until the copy has
+/// passed.
 void copy_bytes(void* to, const void* from, std::size_t bytes, StreamView stream);
 
-/// `rows` rows of `width` bytes, one every `to_pitch` / `from_pitch` bytes.
+/// `rows` rows of `width` bytes, `to_pitch` / `from_pitch` bytes apart.
 struct RowCopy {
   void* to = nullptr;
   std::size_t to_pitch = 0;
@@ -23,20 +22,20 @@ struct RowCopy {
 };
 void copy_rows(const RowCopy& copy, StreamView stream);
 
-/// Every byte becomes 0.
+/// Sets every byte to 0.
 void clear_bytes(void* to, std::size_t bytes, StreamView stream);
 
-/// Done on return, for start-up, files and tests: waits for all that `device` has been given. One side lies there, the
-/// other may be any memory; device host: a plain copy.
+/// A synchronous copy, for start-up, files and tests: waits for all work of `device` first. One side is on `device`,
+/// the other in any memory.
 void copy_now(Device device, void* to, const void* from, std::size_t bytes);
 
-/// Likewise: they become 0.
+/// Synchronous: sets every byte to 0.
 void clear_now(Device device, void* to, std::size_t bytes);
 
-/// Waits for all that `device` has been given.
+/// Waits for all work given to `device`.
 void synchronize(Device device);
 
-/// Bytes of a device at a time that pass through memory of the host on their way to or from a file.
+/// Bytes staged in host memory at a time between a device and a file.
 inline constexpr std::size_t host_staging_bytes = std::size_t{4} << 20;
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ void check_quietly(int status, const char* call, const char* file, int line) noe
   (void)cudaGetLastError();
   try {
     log::error_here(strfmt("%s: %s [%s:%d]", call, cudaGetErrorString(static_cast<cudaError_t>(status)), file, line));
-  } catch (const std::exception&) {  // no memory to say it
+  } catch (const std::exception&) {  // out of memory for the message
   }
 }
 

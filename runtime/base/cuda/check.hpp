@@ -1,13 +1,13 @@
 #pragma once
-// Checked calls of the CUDA runtime. Statuses travel as int, so that cuda_runtime.h stays in the source files.
+// Checked calls of the CUDA runtime. Statuses are passed as int, so that cuda_runtime.h stays out of headers.
 
 namespace tessera::cuda {
 
-/// Throws Error unless `status` (a cudaError_t) is success: does_not_fit for memory that ran out, internal for the
-/// rest; with the call, its place and CUDA's own words. Clears an error that does not stick.
+/// Throws Error unless `status` (a cudaError_t) is success: does_not_fit for out of memory, else internal; with call,
+/// file, line and CUDA's message. Clears a non-sticky error.
 void check(int status, const char* call, const char* file, int line);
 
-/// The same for destructors: never throws; what goes wrong after main() is nobody's business, the rest is one warning.
+/// The same for destructors: prints a warning in place of throwing; silent while the process ends.
 void check_quietly(int status, const char* call, const char* file, int line) noexcept;
 
 }  // namespace tessera::cuda

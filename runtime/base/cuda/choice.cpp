@@ -1,4 +1,4 @@
-// Which device a rank takes, of what a survey has found. Pure.
+// Choice of a rank's device from a survey. Pure.
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/error.hpp"
 

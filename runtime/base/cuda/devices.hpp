@@ -1,5 +1,5 @@
 #pragma once
-// Which CUDA devices there are, as data. Asking loads the driver and initialises it: a run on the host never asks.
+// The CUDA devices of this machine, as data. Asking loads and initializes the driver; a run on the CPU never asks.
 
 #include <cstddef>
 #include <string>
@@ -10,40 +10,40 @@
 namespace tessera::cuda {
 
 struct DeviceProperties {
-  int index = 0;  // as CUDA_VISIBLE_DEVICES leaves them
+  int index = 0;  // numbered as CUDA_VISIBLE_DEVICES orders them
   std::string name, bus_id;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::size_t memory = 0;  // bytes in all
 };
 
-/// What the driver answered. Without a device `why_none` is a sentence; that is an answer, not an error.
+/// The driver's answer. Without a device `why_none` says why; that is no error.
 struct Survey {
   std::vector<DeviceProperties> devices;
   int driver = 0, runtime = 0;  // 13000 is 13.0; driver 0: there is none
   std::string why_none;
 };
 
-/// Asks once per process and remembers.
+/// Asks the driver once per process; later calls return the same.
 [[nodiscard]] const Survey& survey();
 
-/// The sentence for what cudaGetDeviceCount answers where there is no device: 35, 34, 100 and others.
+/// Text for a status of cudaGetDeviceCount that means no device: 35, 34, 100 and others.
 [[nodiscard]] std::string why_no_device(int status);
 
-/// "" if this build's code runs on the device, else why not, by name: it is older than sm_80.
+/// "" if this build's code runs on the device, else the reason: it is older than sm_80.
 [[nodiscard]] std::string refusal(const DeviceProperties& device);
 
-/// The device of a rank, by its number among the ranks of its node. `shared`: ranks may share one (--comm mpi). Throws
-/// Error (usage) where there is no device, fewer than ranks, or one that is too old.
+/// The device for a rank, by its rank on the node. `shared`: ranks may share a device (--comm mpi). Throws Error
+/// (usage) if there is no device, fewer devices than ranks, or one that is too old.
 enum class Sharing : unsigned char { one_each, shared };
-/// Whether choose() would return.
+/// True if choose() would not throw.
 [[nodiscard]] bool usable(const Survey& survey, int node_rank, int node_size, Sharing sharing);
 [[nodiscard]] Device choose(const Survey& survey, int node_rank, int node_size, Sharing sharing);
 
-/// Makes it the calling thread's current device; each thread that calls CUDA has to. Cheap when it is already.
+/// Makes it the calling thread's current device, which every thread that calls CUDA needs. Cheap if it already is.
 void use(Device device);
 
-/// "80-real;90a-real;90-virtual": what device code was compiled for; "13.0": the toolkit's version.
+/// "80-real;90a-real;90-virtual": the architectures that device code is compiled for. "13.0": the toolkit's version.
 [[nodiscard]] const char* architectures();
 [[nodiscard]] std::string toolkit();
 

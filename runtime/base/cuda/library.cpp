@@ -76,7 +76,8 @@ std::string cublaslt_version() {
 std::string nccl_version() {
   if (!Library::nccl().there()) return {};
   int v = 0;
-  reinterpret_cast<int (*)(int*)>(Library::nccl().symbol("ncclGetVersion"))(&v);  // no header needed for this one
+  reinterpret_cast<int (*)(int*)>(Library::nccl().symbol("ncclGetVersion"))(
+      &v);  // declared here: no header is needed for it
   return strfmt("%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
 }
 

@@ -28,7 +28,7 @@ std::size_t memory_in_use(Device device) {
 void release(Device device, std::byte* block) noexcept {
   try {
     use(device);
-  } catch (const std::exception&) {  // the end of the process: the driver frees it
+  } catch (const std::exception&) {  // at the end of the process: the driver frees it
     return;
   }
   TESSERA_CUDA_QUIETLY(cudaFree(block));
@@ -66,7 +66,7 @@ void synchronize(Device device) {
 }
 
 void copy_now(Device device, void* to, const void* from, std::size_t bytes) {
-  cuda::synchronize(device);  // streams of ours do not wait for the default one
+  cuda::synchronize(device);  // Tessera's streams do not wait for the default stream
   TESSERA_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }
 
