@@ -1,7 +1,7 @@
 // `tessera bench collectives`: our transport against MPI's own, in one run.
 #include <nlohmann/json.hpp>
 
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/bench/bench.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/comm/bench.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/call.hpp"
 #include "models/module.hpp"
 #include "runtime/comm/world.hpp"
 

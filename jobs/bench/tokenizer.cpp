@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/data/jsonl.hpp"
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/bench/bench.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "jobs/cli/session/tokenized_data.hpp"
 #include "runtime/base/log.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "io/data/dataset.hpp"
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/bench/bench.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::jobs {

@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "jobs/bench/bench.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/options/docs_generator.hpp"
 #include "jobs/cli/session/preemption.hpp"

@@ -11,7 +11,7 @@ std::string device_name([[maybe_unused]] Device device) {
   if constexpr (cuda_built)
     if (device.kind == Device::Kind::cuda)
       for (const auto& gpu : cuda::survey().devices)
-        if (gpu.index == device.index) return strfmt("%s (GPU %d of its host)", gpu.name.c_str(), gpu.index);
+        if (gpu.index == device.index) return gpu.name;
   return {};
 }
 

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// "NVIDIA H200 (GPU 0 of its host)"; "" for the host.
+/// The name that the driver reports, "NVIDIA H200"; "" for the host.
 [[nodiscard]] std::string device_name(Device device);
 
 /// Total bytes of device memory; 0 for the host.

@@ -1,8 +1,5 @@
-// config and completion.
-#include <cstdio>
-
+// `tessera config show|check`: every option, its value and where the value comes from.
 #include "jobs/cli/commands/commands.hpp"
-#include "jobs/cli/options/docs_generator.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -31,15 +28,6 @@ int config_command(const Call& call) {
   }
   for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.outcome);
   for (const std::string& text : options.without_effect) log::info(text);
-  return static_cast<int>(ExitCode::ok);
-}
-
-int completion_command(const Call& call) {
-  const std::vector<std::string>& operands = call.invocation.operands;
-  if (operands.empty())
-    throw Error(ExitCode::usage, "completion needs a shell", "command line", "tessera completion bash|zsh|fish");
-  const std::string script = completion_script(operands[0]);
-  std::fputs(script.c_str(), stdout);
   return static_cast<int>(ExitCode::ok);
 }
 

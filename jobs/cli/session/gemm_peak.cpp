@@ -1,17 +1,19 @@
-// Measuring products on every rank at once.
 #include "jobs/cli/session/gemm_peak.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 #include "kernels/gemm.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/arena.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/half.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/plan/gpu_specs.hpp"
 
 namespace tessera::jobs {
 
@@ -93,19 +95,61 @@ double measure_device_gemm_on_all_ranks(World& world, DType dtype, std::int64_t 
   return static_cast<double>(world.sum(std::llround(best * 1e6))) / 1e6;
 }
 
-double quick_gemm_peak(World& world, const models::Model& model, std::int64_t rows, double seconds) {
-  GemmShape best{512, 512, 512};
+namespace {
+
+/// FLOP/s over all ranks, in about `seconds`.
+double quick_gemm(World& world, const GemmShape& shape, DType dtype, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const double first = measure_gemm_on_all_ranks(world, shape, 1, dtype);  // also warms up
+  const double once = std::max(1e-4, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  const auto repeats = static_cast<int>(world.max(static_cast<int>(std::clamp(seconds / once - 1, 1.0, 8.0))));
+  return 1e9 * std::max(first, measure_gemm_on_all_ranks(world, shape, repeats, dtype));
+}
+
+}  // namespace
+
+ComputePeak cpu_peak(World& world, const models::Model& model, std::int64_t rows, double seconds) {
+  GemmShape largest{512, 512, 512};
   for (const GemmShape& shape : gemm_shapes(model, rows)) {
     const GemmShape cut{std::min<std::int64_t>(shape.m, 1024), std::min<std::int64_t>(shape.n, 2048),
                         std::min<std::int64_t>(shape.k, 1024)};
-    if (cut.m * cut.n * cut.k > best.m * best.n * best.k) best = cut;
+    if (cut.m * cut.n * cut.k > largest.m * largest.n * largest.k) largest = cut;
   }
-  const auto start = std::chrono::steady_clock::now();
-  double limit = measure_gemm_on_all_ranks(world, best, 1);  // the first one also warms up
-  const double once = std::max(1e-4, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  const auto more = static_cast<int>(std::clamp(seconds / once - 1, 1.0, 8.0));
-  const auto repeats = static_cast<int>(world.max(more));
-  return std::max(limit, measure_gemm_on_all_ranks(world, best, repeats));
+  const bool bf16 = model.dtype == DType::bf16;
+  const auto measure = [&world, largest, bf16, seconds] {
+    const double fp32 = quick_gemm(world, largest, DType::f32, seconds);
+    return bf16 ? std::max(fp32, quick_gemm(world, largest, DType::bf16, seconds)) : fp32;
+  };
+  return ComputePeak(measure(), measure);
+}
+
+ComputePeak gpu_peak(World& world, DType dtype) {
+  const std::string name = device_name(world.device());
+  const plan::GpuSpec* const gpu = plan::find_gpu_spec(name);
+  const std::vector<std::string> names = world.gather(gpu == nullptr ? name : "");
+  if (world.max(gpu == nullptr ? 1 : 0) > 0) {
+    for (const std::string& unknown : names)
+      if (!unknown.empty()) return ComputePeak::unknown("no published peak of \"" + unknown + "\" is known");
+    return ComputePeak::unknown("no published peak of a rank's GPU is known");
+  }
+  return ComputePeak(static_cast<double>(world.sum(std::llround(gpu->flops(dtype) * 1e-6))) * 1e6);
+}
+
+std::optional<double> ComputePeak::mfu(World& world, double flops, double seconds) {
+  if (flops_ <= 0) return std::nullopt;
+  const double reached = flops / std::max(seconds, 1e-12);
+  if (measure_) {
+    const auto fastest = static_cast<double>(world.max(std::llround(reached)));
+    if (fastest > flops_) {
+      const double before = flops_;
+      flops_ = std::max(fastest, measure_());
+      if (!std::exchange(corrected_, true))
+        log::info(strfmt("compute   a step was faster than the GEMM peak of %.1f GFLOP/s measured at the start; measured "
+                         "again: %.1f GFLOP/s",
+                         1e-9 * before, 1e-9 * flops_));
+    }
+  }
+  return reached / flops_;
 }
 
 }  // namespace tessera::jobs

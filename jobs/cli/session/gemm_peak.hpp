@@ -1,7 +1,10 @@
 #pragma once
-// What this machine and its devices can multiply: what step times are set against.
+// How fast this machine multiplies matrices: what step times and MFU are compared with.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "models/module.hpp"
@@ -12,24 +15,52 @@ namespace tessera::jobs {
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
 };
-/// 2048^3 and the model's own large products for a micro-batch of `rows` tokens: of a block (H x 3H, H x H, H x 4H, 4H
-/// x H), and the head in a chunk of the vocabulary. From the shapes of the model's two-dimensional parameters.
+/// 2048^3 and the model's own large GEMMs for a micro-batch of `rows` tokens: those of a block (H x 3H, H x H, H x 4H,
+/// 4H x H), and the head on a chunk of the vocabulary. From the shapes of the model's two-dimensional parameters.
 [[nodiscard]] std::vector<GemmShape> gemm_shapes(const models::Model& model, std::int64_t rows);
 
-/// Collective: GFLOP/s summed over ranks, all at once, each shape best of `repeats` on each rank.
-/// `dtype`: f32 or bf16.
+/// Collective: GFLOP/s summed over ranks that multiply at the same time; each rank's best of `repeats`. f32 or bf16.
 [[nodiscard]] double measure_gemm_on_all_ranks(World& world, const GemmShape& shape, int repeats,
                                                DType dtype = DType::f32);
 
-/// What a device is held against: its library's product of this edge, long past the sizes at which launching and memory
-/// show.
+/// Edge of the GEMM that a GPU is measured with: so large that launches and memory traffic no longer show.
 inline constexpr std::int64_t device_gemm_size = 8192;
-/// Collective: GFLOP/s of edge³ summed over ranks, all at once, each on its device; best of `repeats` after two to warm
-/// up. Operands are random: of zeros the same product is faster. Takes 3·edge² numbers of device memory while it runs;
-/// throws Error (does_not_fit) on every rank where one has no room for them.
+/// Collective: GFLOP/s of an edge³ GEMM, summed over ranks that multiply at the same time, each on its GPU; best of
+/// `repeats` after two to warm up. Operands are random, because zeros multiply faster. Takes 3·edge² elements of device
+/// memory; throws Error (does_not_fit) on every rank where one has not as much.
 [[nodiscard]] double measure_device_gemm_on_all_ranks(World& world, DType dtype, std::int64_t edge, int repeats);
 
-/// Collective: the limit at the start of a run, in about `seconds`: the model's largest product, cut to fit.
-[[nodiscard]] double quick_gemm_peak(World& world, const models::Model& model, std::int64_t rows, double seconds);
+/// What MFU is a share of: FLOP/s of all ranks together. GPUs count by their published peak; CPUs by a GEMM measured at
+/// the start, and measured again when a step is faster, because then the machine was busy at the start.
+class ComputePeak {
+ public:
+  using Measure = std::function<double()>;  // collective; FLOP/s over all ranks
+  ComputePeak() = default;                  // unknown
+  explicit ComputePeak(double flops, Measure measure = {}) : flops_(flops), measure_(std::move(measure)) {}
+  static ComputePeak unknown(std::string why) {
+    ComputePeak peak;
+    peak.why_unknown_ = std::move(why);
+    return peak;
+  }
+
+  [[nodiscard]] double flops() const { return flops_; }  // 0: unknown
+  /// A sentence for the log, on rank 0.
+  [[nodiscard]] const std::string& why_unknown() const { return why_unknown_; }
+  /// Collective: model FLOPs in `seconds` as a share of the peak; none if that is unknown. Measures again and prints so,
+  /// once, where a rank's figure is above 1; never returns more than 1 then.
+  [[nodiscard]] std::optional<double> mfu(World& world, double flops, double seconds);
+
+ private:
+  double flops_ = 0;
+  Measure measure_;
+  bool corrected_ = false;
+  std::string why_unknown_;
+};
+
+/// Collective: the ranks' GPUs by name, for GEMMs of `dtype`; unknown if the table (runtime/plan/gpu_specs) lacks one.
+[[nodiscard]] ComputePeak gpu_peak(World& world, DType dtype);
+/// Collective: measures the model's largest GEMM, shortened to fit about `seconds`, in fp32, and in bf16 too where the run
+/// computes in it; the faster one counts.
+[[nodiscard]] ComputePeak cpu_peak(World& world, const models::Model& model, std::int64_t rows, double seconds);
 
 }  // namespace tessera::jobs

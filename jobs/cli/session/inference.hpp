@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/session/call.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/infer/inference.hpp"

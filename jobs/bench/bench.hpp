@@ -1,0 +1,19 @@
+#pragma once
+// `tessera bench`: measures the program against what the machine can do. Each returns an exit code, or throws the same
+// Error on every rank.
+
+#include "jobs/cli/session/call.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+/// Calls one of those below, by the first operand.
+int bench_command(const Call& call, World& world);
+int bench_collectives_command(const Call& call, World& world);
+int bench_step_command(const Call& call, World& world);
+int bench_io_command(const Call& call, World& world);
+int bench_convert_command(const Call& call, World& world);
+int bench_generate_command(const Call& call, World& world);
+int bench_tokenizer_command(const Call& call, World& world);
+
+}  // namespace tessera::jobs
