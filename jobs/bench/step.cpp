@@ -14,7 +14,6 @@
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -73,7 +72,8 @@ struct GemmPeak {
 struct Work {
   double tokens = 0, flops = 0,
          flops_halved = 0;  // of a step; causal attention counted whole (PaLM's formula), and as half
-  double peak = 0;          // FLOP/s of all ranks by the data sheet; 0 on the CPU
+  bool on_gpu = false;
+  ComputePeak peak;  // published, of all ranks' GPUs
 };
 
 nlohmann::ordered_json measurement_json(const Measurement& measurement, const Work& work, const GemmPeak& limit) {
@@ -81,18 +81,18 @@ nlohmann::ordered_json measurement_json(const Measurement& measurement, const Wo
   nlohmann::ordered_json json = {{"step_s", seconds},
                                  {"tokens_per_second", work.tokens / seconds},
                                  {"gflops", work.flops / seconds / 1e9},
-                                 {work.peak > 0 ? "share_of_gemm" : "share_of_sgemm",
-                                  (work.peak > 0 ? work.flops_halved : work.flops) / seconds / limit.flops()},
+                                 {work.on_gpu ? "share_of_gemm" : "share_of_sgemm",
+                                  (work.on_gpu ? work.flops_halved : work.flops) / seconds / limit.flops()},
                                  {"comm_s", median(measurement.comm)},
                                  {"pss_bytes", measurement.pss},
                                  {"planned_bytes", measurement.planned},
                                  {"arena_bytes", measurement.arena},
                                  {"steps", measurement.seconds.size()}};
-  if (work.peak > 0) {
-    json["mfu_palm"] = work.flops / seconds / work.peak,
-    json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak;
-    json["device_bytes_in_use"] = measurement.in_use;
+  if (work.peak.flops() > 0) {
+    json["mfu_palm"] = work.flops / seconds / work.peak.flops();
+    json["mfu_causal_halved"] = work.flops_halved / seconds / work.peak.flops();
   }
+  if (work.on_gpu) json["device_bytes_in_use"] = measurement.in_use;
   return json;
 }
 
@@ -109,18 +109,21 @@ void print_host(const std::vector<Measurement>& measurements, const Work& work, 
 }
 
 void print_device(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
-  log::info(strfmt(
-      "MFU: of %.0f TFLOP/s for each rank (%s); causal attention counted as half (6 N + 6 L q T a token), and in full "
-      "(PaLM's 12 L q T)",
-      plan::h200.half_flops / 1e12, plan::h200.name));
+  const double peak = work.peak.flops();
+  log::info(
+      peak > 0
+          ? strfmt("MFU is a share of %.0f TFLOP/s, the published peak of all ranks' GPUs; causal attention counts "
+                   "half (6 N + 6 L q T a token), or in full (PaLM's 12 L q T)",
+                   peak / 1e12)
+          : "no MFU: " + work.peak.why_unknown());
+  const auto share = [&](double flops) { return peak > 0 ? strfmt("%.1f%%", 100 * flops / peak) : std::string("-"); };
   log::info(strfmt("%-12s %12s %10s %10s %10s %14s %12s %12s %12s", "", "median step", "tok/s", "MFU", "PaLM's",
                    ("of " + limit.name).c_str(), "planned", "arena", "in use"));
   for (const Measurement& measurement : measurements) {
     const double seconds = median(measurement.seconds);
-    log::info(strfmt("%-12s %9.2f ms %10s %9.1f%% %9.1f%% %13.1f%% %12s %12s %12s", measurement.name.c_str(),
-                     1e3 * seconds, human_count(work.tokens / seconds).c_str(),
-                     100 * work.flops_halved / seconds / work.peak, 100 * work.flops / seconds / work.peak,
-                     100 * work.flops_halved / seconds / limit.flops(),
+    log::info(strfmt("%-12s %9.2f ms %10s %10s %10s %13.1f%% %12s %12s %12s", measurement.name.c_str(), 1e3 * seconds,
+                     human_count(work.tokens / seconds).c_str(), share(work.flops_halved / seconds).c_str(),
+                     share(work.flops / seconds).c_str(), 100 * work.flops_halved / seconds / limit.flops(),
                      human_bytes(static_cast<double>(measurement.planned)).c_str(),
                      human_bytes(static_cast<double>(measurement.arena)).c_str(),
                      human_bytes(static_cast<double>(measurement.in_use)).c_str()));
@@ -133,7 +136,7 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
   const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
   const char* const compute = name_of(measurements[0].precision.compute);
   if (call.options().flag("json")) {
-    const char* const gemm = work.peak > 0 ? "gemm" : "sgemm";
+    const char* const gemm = work.on_gpu ? "gemm" : "sgemm";
     nlohmann::ordered_json json = {{strfmt("%s_before_gflops", gemm), limit.before},
                                    {strfmt("%s_after_gflops", gemm), limit.after},
                                    {"zero3_over_zero0", overhead}};
@@ -143,12 +146,12 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
     log::info(json.dump(2));
     return;
   }
-  const double unit = work.peak > 0 ? 1e3 : 1;
+  const double unit = work.on_gpu ? 1e3 : 1;
   log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(),
-                   limit.before / unit, work.peak > 0 ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
+                   limit.before / unit, work.on_gpu ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
                    static_cast<long long>(call.options().integer("bench_repeats")),
-                   work.peak > 0 ? "" : " of each shape"));
-  if (work.peak > 0) print_device(measurements, work, limit);
+                   work.on_gpu ? "" : " of each shape"));
+  if (work.on_gpu) print_device(measurements, work, limit);
   else print_host(measurements, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
@@ -183,7 +186,8 @@ int bench_step_command(const Call& call, World& world) {
   const Work work{.tokens = all,
                   .flops = model.train_flops(all, square),
                   .flops_halved = model.train_flops(all, square / 2),
-                  .peak = on_device ? plan::h200.flops(precision.compute) * world.size() : 0};
+                  .on_gpu = on_device,
+                  .peak = on_device ? gpu_peak(world, precision.compute) : ComputePeak()};
   if (!options.flag("json")) {
     log::info(version_line());
     if (!precision.str().empty()) log::info("precision " + precision.str());

@@ -16,8 +16,8 @@ struct GpuSpec {
 };
 /// Every GPU whose figures are known; sources are in the .cpp.
 [[nodiscard]] std::span<const GpuSpec> gpu_specs();
-/// The GPU that the driver calls `name`; null if the table lacks it. Only the whole name matches: an RTX 4090 D, an A10G
-/// or a MIG slice of an A100 is another GPU.
+/// The GPU that the driver calls `name`; null if the table lacks it. Only the whole name matches: an RTX 4090 D, an
+/// A10G or a MIG slice of an A100 is another GPU.
 [[nodiscard]] const GpuSpec* find_gpu_spec(std::string_view name);
 
 struct MinimumStepTime {

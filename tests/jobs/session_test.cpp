@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
@@ -53,11 +54,47 @@ TEST(Memory, CanBeRead) {
 
 TEST(Json, NumbersKeepAllDigitsAndNonFiniteAreStrings) {
   const double value = 2.8123456789012345;
-  EXPECT_EQ(nlohmann::json::parse(JsonLine().number("loss", value).str())["loss"].get<double>(), value);
-  EXPECT_EQ(JsonLine().number("loss", std::nan("")).integer("global_step", 3).str(),
-            "{\"loss\": \"NaN\", \"global_step\": 3}");
-  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "\"-Infinity\"");
-  EXPECT_EQ(nlohmann::json::parse(json_string("a\"b\\c\n\x01")).get<std::string>(), "a\"b\\c\n\x01");
+  EXPECT_EQ(nlohmann::json::parse(json_number(value).dump()).get<double>(), value);
+  EXPECT_EQ(json_number(std::nan("")).dump(), "\"NaN\"");
+  EXPECT_EQ(json_number(std::numeric_limits<double>::infinity()).dump(), "\"Infinity\"");
+  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()).dump(), "\"-Infinity\"");
+}
+
+TEST(Log, KeepsTheStepsThatAreNotDoneAgain) {
+  const std::string first = "{\"loss\":2.5,\"global_step\":1}\n{\"loss\":2.25,\"global_step\":2}\n";
+  const std::string saved = "{\"checkpoint\":\"out/checkpoint-2\",\"global_step\":2}\n";
+  const std::string evaluated = "{\"eval_loss\":2.0,\"global_step\":2}\n";
+  const std::string later = "{\"loss\":2.0,\"global_step\":3}\n{\"eval_loss\":1.5,\"global_step\":3}\n";
+  const std::string half = "{\"loss\":1.7";
+  const std::string log = first + saved + evaluated + later + half;
+  EXPECT_EQ(records_to_keep(log, {"out", 2}), first + saved + evaluated);
+  EXPECT_EQ(records_to_keep(log, {"out", 2, /*finished=*/true}), first + saved)
+      << "evaluated again after the last step";
+  EXPECT_EQ(records_to_keep(log, {"out", 3}), first + saved + evaluated + later);
+  EXPECT_EQ(records_to_keep(log, {"out", 0}), "");
+  EXPECT_EQ(records_to_keep(first, {"out", 9}), first);
+}
+
+TEST(Peak, IsMeasuredAgainWhenAStepIsFaster) {
+  testing::internal::CaptureStdout();
+  run_local(3, [](World& world) {
+    int measured = 0;
+    ComputePeak peak(1e9, [&] { return ++measured, 4e9; });
+    EXPECT_EQ(peak.mfu(world, 5e8, 1), 0.5);
+    EXPECT_EQ(measured, 0);
+    // One rank alone is faster: all measure again.
+    EXPECT_EQ(peak.mfu(world, world.rank() == 1 ? 2e9 : 1e9, 1), world.rank() == 1 ? 0.5 : 0.25);
+    EXPECT_EQ(measured, 1);
+    EXPECT_EQ(peak.mfu(world, 8e9, 1), 1) << "never above the peak, whatever is measured";
+    EXPECT_EQ(measured, 2);
+    EXPECT_EQ(peak.flops(), 8e9);
+    EXPECT_EQ(ComputePeak(1e9).mfu(world, 2e9, 1), 2) << "a published peak stays";
+    EXPECT_FALSE(ComputePeak::unknown("no table has it").mfu(world, 2e9, 1));
+  });
+  const std::string out = testing::internal::GetCapturedStdout();
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = out.find("measured again: 4.0 GFLOP/s", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(lines, 3u) << "one by each of the three ranks in this process\n" << out;
 }
 
 TEST(Lines, Step) {
@@ -74,6 +111,10 @@ TEST(Lines, Step) {
       step_line(line),
       "step 120/1000 | loss 2.8123 | grad_norm 0.912 | lr 3.00e-04 | tok/s 18.2k | mfu 41.2% | mem 1.00GiB/25% | data "
       "0.8% comm 12.4% | 00:02:31<00:18:30");
+}
+
+TEST(Lines, StepWithoutAKnownPeakHasNoMfu) {
+  EXPECT_EQ(step_line({.report = {.step = 1}, .interval = {}, .total_steps = 2}).find("mfu"), std::string::npos);
 }
 
 TEST(Lines, StepWithALossScale) {
@@ -116,6 +157,39 @@ TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
   manifest.training = training_text({5, 40, 100, 0, std::nullopt}, data, options);
   EXPECT_EQ(manifest.training.find("scale"), std::string::npos) << "of fp16 alone";
   EXPECT_FALSE(read_progress(manifest, "here", data, false).loss_scale);
+}
+
+TEST(Resume, ListsTheSettingsThatDiffer) {
+  train::TrainerOptions options;
+  options.lr = {.kind = train::LrSchedule::Kind::cosine, .learning_rate = 1e-3, .warmup_steps = 2, .total_steps = 8};
+  options.adamw = {0.9, 0.999, 1e-8, 0.1};
+  options.run.batch.global_batch = 8;
+  const nlohmann::ordered_json before = training_settings(options);
+  io::Manifest manifest;
+  manifest.training = "{}";
+  manifest.run_metadata = nlohmann::ordered_json{{"settings", before}}.dump();
+  EXPECT_TRUE(changed_settings(manifest, before).empty());
+  options.lr.kind = train::LrSchedule::Kind::linear;
+  options.lr.learning_rate = 3e-4;
+  options.adamw.beta2 = 0.95;
+  options.adamw.weight_decay = 0;
+  options.run.batch.global_batch = 16;
+  options.run.strategy.policy.param_dtype = DType::bf16;
+  std::string list;
+  for (const SettingChange& c : changed_settings(manifest, training_settings(options)))
+    list += c.name + " " + c.before + " -> " + c.after + "; ";
+  EXPECT_EQ(list,
+            "learning_rate 0.001 -> 0.0003; lr_scheduler_type \"cosine\" -> \"linear\"; adam_beta2 0.999 -> 0.95; "
+            "weight_decay 0.1 -> 0.0; global_batch_size 8 -> 16; compute_dtype \"fp32\" -> \"bf16\"; ");
+  // A checkpoint of before settings were kept: the optimizer's and the types.
+  manifest.run_metadata = R"({"compute_dtype": "fp32", "reduce_dtype": "fp32"})";
+  manifest.training =
+      R"({"optimizer": {"name": "adamw", "adam_beta1": 0.9, "adam_beta2": 0.999, "weight_decay": 0.0}})";
+  list.clear();
+  for (const SettingChange& c : changed_settings(manifest, training_settings(options))) list += c.name + "; ";
+  EXPECT_EQ(list, "adam_beta2; compute_dtype; ");
+  manifest.training = manifest.run_metadata = "no json";
+  EXPECT_TRUE(changed_settings(manifest, before).empty());
 }
 
 TEST(Lines, Eval) {

@@ -9,12 +9,21 @@ namespace tessera::test {
 namespace {
 
 TEST(GpuSpecs, AreFoundByTheDriversName) {
-  const std::pair<const char*, double> cases[] = {
-      {"NVIDIA A100-SXM4-80GB", 312e12},   {"NVIDIA A100 80GB PCIe", 312e12}, {"NVIDIA H100 80GB HBM3", 989.5e12},
-      {"NVIDIA H100 PCIe", 756.5e12},      {"NVIDIA H200", 989.5e12},         {"NVIDIA L40S", 362.05e12},
-      {"NVIDIA GeForce RTX 3090", 71e12},  {"NVIDIA B200", 2250e12},          {"NVIDIA GeForce RTX 4090", 165.2e12},
-      {"NVIDIA RTX A6000", 154.8e12},      {"NVIDIA A10", 125e12},            {"NVIDIA L4", 121e12},
-      {"NVIDIA A100-PCIE-40GB", 312e12},   {"A100-SXM4-40GB", 312e12},        {"NVIDIA H200 NVL", 835.5e12}};
+  const std::pair<const char*, double> cases[] = {{"NVIDIA A100-SXM4-80GB", 312e12},
+                                                  {"NVIDIA A100 80GB PCIe", 312e12},
+                                                  {"NVIDIA H100 80GB HBM3", 989.5e12},
+                                                  {"NVIDIA H100 PCIe", 756.5e12},
+                                                  {"NVIDIA H200", 989.5e12},
+                                                  {"NVIDIA L40S", 362.05e12},
+                                                  {"NVIDIA GeForce RTX 3090", 71e12},
+                                                  {"NVIDIA B200", 2250e12},
+                                                  {"NVIDIA GeForce RTX 4090", 165.2e12},
+                                                  {"NVIDIA RTX A6000", 154.8e12},
+                                                  {"NVIDIA A10", 125e12},
+                                                  {"NVIDIA L4", 121e12},
+                                                  {"NVIDIA A100-PCIE-40GB", 312e12},
+                                                  {"A100-SXM4-40GB", 312e12},
+                                                  {"NVIDIA H200 NVL", 835.5e12}};
   for (const auto& [name, flops] : cases) {
     const plan::GpuSpec* const gpu = plan::find_gpu_spec(name);
     ASSERT_NE(gpu, nullptr) << name;
@@ -25,8 +34,9 @@ TEST(GpuSpecs, AreFoundByTheDriversName) {
 }
 
 TEST(GpuSpecs, OtherGpusAreUnknown) {
-  for (const char* name : {"", "NVIDIA", "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090 D", "NVIDIA A10G", "NVIDIA L40",
-                           "NVIDIA GeForce RTX 3090 Ti", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA H100", "Tesla V100"})
+  for (const char* name :
+       {"", "NVIDIA", "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090 D", "NVIDIA A10G", "NVIDIA L40",
+        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA H100", "Tesla V100"})
     EXPECT_EQ(plan::find_gpu_spec(name), nullptr) << name;
 }
 

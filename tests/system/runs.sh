@@ -40,7 +40,7 @@ expect '"source": "command line"' a/args.json
 awk '/^          plan /{p=$0; sub(/^ *plan */, "", p)} /^          measured/{m=$0; sub(/^ *measured */, "", m)} END{exit !(length(m) > 10 && index(p, m) == 1)}' log || fail "measured memory is not the plan's"
 
 # From its own model, and by every stage alike at equal world: the losses in all their digits.
-losses() { sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/' "$1/logging.jsonl"; }
+losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }
 for stage in 0 1 2 3; do
   "$mpirun" -n 2 "$tessera" train --model a --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2 --logging_steps 1 \
     --max_steps 3 --add_version false --zero_stage $stage --output_dir "s$stage" > log 2>&1 || fail "stage $stage ended with $?"
@@ -62,7 +62,7 @@ cmp losses0 losses3 || fail "bf16: stage 3 differs from stage 0"
 half+=(--mixed_precision fp16 --initial_scale_power 24 --loss_scale_window 3)
 "$mpirun" -n 2 "$tessera" train "${half[@]}" --output_dir h > log 2>&1 || fail "fp16 ended with $?"
 expect '^step 1/8 .* scale 1.67772e\+07 overflow: step skipped' log
-expect '"skipped": 0, "skipped_steps": [1-9]' h/logging.jsonl
+expect '"skipped":0,"skipped_steps":[1-9]' h/logging.jsonl
 "$mpirun" -n 2 "$tessera" train "${half[@]}" --max_steps 4 --save_steps 4 --output_dir h4 > log 2>&1 || fail "the first half ended with $?"
 "$mpirun" -n 2 "$tessera" train "${half[@]}" --resume_from_checkpoint h4/checkpoint-4 --output_dir h8 > log 2>&1 || fail "the second half ended with $?"
 cmp <(losses h | tail -4) <(losses h8) || fail "fp16: the resumed run differs"

@@ -34,7 +34,7 @@ expect '^document 1, [0-9]+ tokens or more: 957:<\|begin_of_text\|> '
 
 # The same tokens whether given as .bin, made at start, or found in the cache; a sample is text.
 common=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --per_device_train_batch_size 2 --dataset_shuffle false)
-losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss": ([^,]*), "grad_norm": ([^,]*),.*/\1 \2/'; }
+losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }
 "$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset t1.bin --output_dir bin > log 2>&1 || fail "training on .bin"
 "$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir made --cache_dir cache --sample_prompt "line 1" --sample_tokens 3 > log 2>&1 || fail "training on text"
 expect '^tokens    cache/tokens-[0-9a-f]{16}\.bin \(made in '

@@ -6,8 +6,9 @@
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/plan/device_limits.hpp"
+#include "runtime/plan/gpu_specs.hpp"
 #include "runtime/plan/network.hpp"
 
 namespace tessera::jobs {
@@ -113,22 +114,24 @@ void explain() {
   FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask))");
 }
 
-/// What of it lies where, and the time that a step takes at least.
-void print_device(const plan::RunPlan& plan) {
+/// Where the memory is, and the least time of a step: on this rank's GPU, or on an H200 where there is none to ask.
+void print_device(const plan::RunPlan& plan, bool has_gpu) {
   const plan::Costs& costs = plan.costs;
   log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host",
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
                    human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
-  const plan::DeviceLimits& limits = plan::h200;
-  const plan::MinimumStepTime least = plan::minimum_step_time(plan, limits);
-  log::info(strfmt(
-      "limits    of one %s (%.0f TFLOP/s, %.1f TB/s): a step takes at least %.3g s of products, %.3g s of memory "
-      "traffic for states",
-      limits.name, limits.flops(plan.spec.strategy.policy.param_dtype) * 1e-12, limits.memory_bytes_s * 1e-12,
-      least.gemm_s, least.states_s));
+  const std::string name = has_gpu ? device_name(plan.spec.device) : "NVIDIA H200";
+  const plan::GpuSpec* const gpu = plan::find_gpu_spec(name);
+  if (gpu == nullptr) return log::info("limits    no published figures of \"" + name + "\" are known");
+  const plan::MinimumStepTime least = plan::minimum_step_time(plan, *gpu);
+  log::info(
+      strfmt("limits    on one %s (%.0f TFLOP/s, %.1f TB/s) a step takes at least %.3g s of GEMMs and %.3g s of memory "
+             "traffic of the optimizer",
+             name.c_str(), gpu->flops(plan.spec.strategy.policy.param_dtype) * 1e-12, gpu->memory_bytes_s * 1e-12,
+             least.gemm_s, least.states_s));
 }
 
-void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
+void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu) {
   const models::Model& model = *plan.spec.model;
   log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(),
                    config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
@@ -147,7 +150,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config) {
                  ? strfmt(", and %s to recompute activations", human_flops(plan.costs.recompute_flops_per_step).c_str())
                        .c_str()
                  : ""));
-  if (plan.spec.device != host_device) print_device(plan);
+  if (plan.spec.device != host_device) print_device(plan, has_gpu);
   const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(),
                    human_bytes(vector).c_str()));
@@ -186,7 +189,7 @@ int print_plan(const PlanOf& of) {
     if (options.flag("print_schedule")) json["schedule"] = shard::text(chosen.train);
     log::info(json.dump(2));
   } else {
-    print_head(chosen, config);
+    print_head(chosen, config, of.world != nullptr);
     print_table(rows);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
       log::info(

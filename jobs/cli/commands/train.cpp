@@ -16,7 +16,6 @@
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -89,13 +88,9 @@ void TrainRun::check_memory() {
 }
 
 void TrainRun::start() {
-  const bool on_device = world_.device() != host_device;
-  const DType dtype = trainer_options_.run.strategy.policy.param_dtype;
-  // What MFU is a share of: of devices their data sheet, of cores what they reach here and now.
-  sgemm_gflops_ =
-      on_device
-          ? 1e-9 * plan::h200.flops(dtype) * world_.size()
-          : quick_gemm_peak(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
+  peak_ = world_.device() != host_device
+              ? gpu_peak(world_, trainer_options_.run.strategy.policy.param_dtype)
+              : cpu_peak(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   data_.move_index(trainer_->room(plan::index_name));
@@ -106,7 +101,8 @@ void TrainRun::start() {
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
     throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
   }
-  output_ = std::make_unique<RunDirectory>(world_, options_, run_directory_);
+  output_ = std::make_unique<RunDirectory>(
+      world_, options_, ContinuedRun{run_directory_, progress_.step, progress_.step >= length_.total_steps});
 }
 
 void TrainRun::read_parameters() {
@@ -142,14 +138,23 @@ bool TrainRun::resume() {
       progress_ =
           read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
-      resumed_ = strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
-                        static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
-                 human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds);
+      resume_lines_ = {strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
+                              static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
+                       human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds)};
+      changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
+      resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
       // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
       if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates_.size()) throw;
       if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is passed over: " + error.line());
       continue;
+    }
+    if (!changes_.empty()) {
+      std::string line;
+      for (const SettingChange& change : changes_)
+        line += (line.empty() ? "" : ", ") + change.name + " " + change.before + " -> " + change.after;
+      std::erase(line, '"');
+      resume_lines_.push_back("resume    differs from the checkpoint: " + line);
     }
     trainer_->parameters_changed();
     trainer_->resume_at(progress_.step, progress_.skipped);
@@ -160,7 +165,7 @@ bool TrainRun::resume() {
     return true;
   }
   if (resumes_automatically(options_))
-    resumed_ = "resume    no checkpoint under " + options_.text("output_dir") + ": starting afresh";
+    resume_lines_ = {"resume    no checkpoint under " + options_.text("output_dir") + ": starting from the beginning"};
   return false;
 }
 
@@ -203,7 +208,8 @@ std::string TrainRun::run_json() const {
   json["threads_per_rank"] = threads_.threads;
   json["compute_dtype"] = name_of(plan.spec.strategy.policy.param_dtype);
   json["reduce_dtype"] = name_of(plan.spec.strategy.policy.reduce_dtype);
-  json["sgemm_gflops"] = sgemm_gflops_;
+  json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
+  json["settings"] = training_settings(trainer_options_);
   json["parameters"] = model_.num_params();
   json["total_steps"] = length_.total_steps;
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -226,14 +232,19 @@ void TrainRun::announce() {
        .world = &world_,
        .threads = threads_,
        .length = length_,
-       .sgemm_gflops = sgemm_gflops_,
+       .peak = &peak_,
        .ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call_.started).count(),
        .memory_limit = memory_limit_,
        .choices = kernel_choices_,
        .output = output_->path(),
        .external_keys = &options_.external_keys});
   for (const std::string& line : lines) log::info(line);
-  if (!resumed_.empty()) log::info(resumed_);
+  for (const std::string& line : resume_lines_) log::info(line);
+  if (resumed_from_.empty()) return;
+  nlohmann::ordered_json record = {{"resume", resumed_from_}, {"global_step", progress_.step}};
+  for (const SettingChange& change : changes_)
+    record["differs"][change.name] = {nlohmann::json::parse(change.before), nlohmann::json::parse(change.after)};
+  world_.run_and_agree([&] { output_->log(record); });
 }
 
 int TrainRun::run() {

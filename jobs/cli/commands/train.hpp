@@ -6,6 +6,7 @@
 
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/checkpoint_manager.hpp"
+#include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/run_directory.hpp"
@@ -16,29 +17,31 @@ namespace tessera::jobs {
 class TrainRun {
  public:
   TrainRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
-  /// Collective. Throws Error on every rank alike; what one rank alone meets ends in World::abort.
+  /// Collective. Throws the same Error on every rank; an error that one rank alone meets ends in World::abort.
   int run();
 
  private:
-  void prepare();       // model, data, batch: everything that can be refused without memory
+  void prepare();       // model, data, batch: every refusal that needs no memory
   void check_memory();  // the plan against what this machine can give
-  void lock();          // the output directory is this run's alone
+  void lock();          // keeps other runs out of --output_dir
   void start();         // trainer, parameters, output directory
   void read_parameters();
-  /// The first of the candidates that loads; goes on in its directory. False: start afresh.
+  /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
-  void save_checkpoints();  // from now on, as asked for
-  void announce();          // start-up block, args.json, run.json
+  void save_checkpoints();  // from now on, where asked for
+  void announce();          // start-up block, args.json, run.json, the resume record
   /// False: stopped early, with a checkpoint.
   [[nodiscard]] bool loop();
   train::StepReport one_step();
   void log_step(const train::StepReport& report);
-  void trace(std::int64_t done);
+  void write_trace();
   train::EvalReport evaluate(std::int64_t done);
   void finish();
+  void print_baseline(const train::EvalReport& last);
+  void print_done(double seconds) const;
   [[nodiscard]] int stopped_early();
   void sample();
-  [[nodiscard]] std::vector<std::int32_t> prompt_ids() const;  // of --sample_prompt, as the data were tokenised
+  [[nodiscard]] std::vector<std::int32_t> prompt_ids() const;  // --sample_prompt, tokenized as the data are
   void memory_line();
   [[nodiscard]] std::string run_json() const;
   [[nodiscard]] double elapsed() const;
@@ -53,7 +56,7 @@ class TrainRun {
   ThreadAllocation threads_;
   train::TrainerOptions trainer_options_;
   std::uint64_t memory_limit_ = 0, baseline_pss_ = 0;
-  double sgemm_gflops_ = 0;
+  ComputePeak peak_;
   std::unique_ptr<io::Sampler> sampler_;
   std::unique_ptr<train::Trainer> trainer_;
   std::unique_ptr<io::DirectoryLock> lock_;  // rank 0 only
@@ -61,10 +64,12 @@ class TrainRun {
   std::unique_ptr<CheckpointManager> checkpoint_manager_;
   DataIdentity data_identity_;
   Progress progress_;
-  std::int64_t first_step_ = 0;  // steps done before this process
-  std::string resumed_;          // the line that says so
-  std::string kernel_choices_;   // of a run on devices
-  std::string run_directory_;    // to go on in
+  std::int64_t first_step_ = 0;         // steps done before this process
+  std::string resumed_from_;            // a checkpoint; "" for a new run
+  std::vector<SettingChange> changes_;  // since that checkpoint
+  std::vector<std::string> resume_lines_;
+  std::string kernel_choices_;  // on GPUs
+  std::string run_directory_;   // to continue in; "": a new one
   std::vector<Candidate> candidates_;
   std::vector<std::string> hosts_;  // rank 0 only
   std::chrono::steady_clock::time_point loop_started_;

@@ -1,6 +1,8 @@
 // The loop of a training run: steps, lines, evaluations, traces, and the end.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "io/file/text_file.hpp"
 #include "jobs/cli/commands/train.hpp"
@@ -8,8 +10,6 @@
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/rng.hpp"
-
-#include <filesystem>
 
 namespace tessera::jobs {
 
@@ -59,7 +59,7 @@ train::StepReport TrainRun::one_step() {
     tokens_ += report.tokens;
   }
   if (range && (done == range->last || (done == length_.total_steps && done >= range->first && done < range->last)))
-    trace(done);
+    write_trace();
   const bool logged = done % options_.integer("logging_steps") == 0 || done == length_.total_steps ||
                       (done == 1 && options_.flag("logging_first_step")) || report.skipped;
   if (logged) log_step(report);
@@ -72,46 +72,51 @@ void TrainRun::log_step(const train::StepReport& report) {
                 .report = report,
                 .interval = interval_,
                 .total_steps = length_.total_steps};
-  const double rate = static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12);
-  line.mfu = sgemm_gflops_ > 0 ? interval_.flops / std::max(interval_.seconds, 1e-12) / (sgemm_gflops_ * 1e9) : 0;
+  line.mfu = peak_.mfu(world_, interval_.flops, interval_.seconds);
   line.memory = static_cast<std::uint64_t>(world_.max(static_cast<std::int64_t>(pss_bytes())));
   line.memory_limit = memory_limit_;
   line.elapsed = elapsed();
   line.remaining = line.elapsed / static_cast<double>(report.step - first_step_) *
                    static_cast<double>(length_.total_steps - report.step);
   log::info(step_line(line));
-  JsonLine json;
-  json.number("loss", report.loss).number("grad_norm", report.grad_norm).number("learning_rate", report.learning_rate);
+  using Json = nlohmann::ordered_json;
+  Json json = {{"loss", json_number(report.loss)},
+               {"grad_norm", json_number(report.grad_norm)},
+               {"learning_rate", report.learning_rate}};
   if (line.scaled)
-    json.number("loss_scale", report.loss_scale)
-        .integer("skipped", report.skipped)
-        .integer("skipped_steps", progress_.skipped);
-  if (model_.router.layers > 0)
-    json.number("aux_loss", report.aux_loss).numbers("aux_loss_layers", trainer_->layer_aux_losses());
-  json.number("epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples))
-      .integer("global_step", report.step)
-      .integer("max_steps", length_.total_steps);
-  json.number("elapsed_time", line.elapsed)
-      .number("remaining_time", line.remaining)
-      .number("memory(GiB)", static_cast<double>(line.memory) / 1073741824.0);
-  json.number("tokens_per_second", rate).number("mfu", line.mfu).integer("tokens", report.tokens);
-  json.number("time_step", interval_.seconds / static_cast<double>(interval_.steps))
-      .number("time_data", interval_.data_seconds / static_cast<double>(interval_.steps));
-  json.number("time_comm", interval_.comm_seconds / static_cast<double>(interval_.steps));
+    json.update(
+        {{"loss_scale", report.loss_scale}, {"skipped", int{report.skipped}}, {"skipped_steps", progress_.skipped}});
+  if (model_.router.layers > 0) {
+    json["aux_loss"] = json_number(report.aux_loss);
+    for (const double loss : trainer_->layer_aux_losses()) json["aux_loss_layers"].push_back(json_number(loss));
+  }
+  const auto steps = static_cast<double>(interval_.steps);
+  json.update({{"epoch", static_cast<double>(progress_.samples) / static_cast<double>(length_.samples)},
+               {"global_step", report.step},
+               {"max_steps", length_.total_steps},
+               {"elapsed_time", line.elapsed},
+               {"remaining_time", line.remaining},
+               {"memory(GiB)", static_cast<double>(line.memory) / 1073741824.0},
+               {"tokens_per_second", static_cast<double>(interval_.tokens) / std::max(interval_.seconds, 1e-12)}});
+  if (line.mfu) json["mfu"] = *line.mfu;
+  json.update({{"tokens", report.tokens},
+               {"time_step", interval_.seconds / steps},
+               {"time_data", interval_.data_seconds / steps},
+               {"time_comm", interval_.comm_seconds / steps}});
   const std::int64_t every = options_.integer("hash_params_every");
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;
     for (const std::string& hash :
          world_.gather(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
       all += hash;
-    json.text("state_hash", strfmt("%016llx", static_cast<unsigned long long>(hash64(all))));
+    json["state_hash"] = strfmt("%016llx", static_cast<unsigned long long>(hash64(all)));
   }
   world_.run_and_agree([&] { output_->log(json); });
   interval_ = {};
   logged_ = report.step;
 }
 
-void TrainRun::trace(std::int64_t) {
+void TrainRun::write_trace() {
   const std::vector<train::TraceSpan> spans = trainer_->take_trace();
   const std::vector<std::string>& ranks = options_.list("profile_ranks");
   const bool wanted =
@@ -146,14 +151,13 @@ train::EvalReport TrainRun::evaluate(std::int64_t done) {
     world_.abort(error);
   }
   log::info(eval_line(done, length_.total_steps, report));
-  JsonLine json;
-  json.number("eval_loss", report.loss)
-      .number("eval_ppl", std::exp(report.loss))
-      .number("eval_token_acc", report.token_accuracy);
-  json.integer("eval_tokens", report.tokens)
-      .integer("global_step", done)
-      .integer("max_steps", length_.total_steps)
-      .number("eval_runtime", report.seconds);
+  const nlohmann::ordered_json json = {{"eval_loss", json_number(report.loss)},
+                                       {"eval_ppl", json_number(std::exp(report.loss))},
+                                       {"eval_token_acc", report.token_accuracy},
+                                       {"eval_tokens", report.tokens},
+                                       {"global_step", done},
+                                       {"max_steps", length_.total_steps},
+                                       {"eval_runtime", report.seconds}};
   world_.run_and_agree([&] { output_->log(json); });
   return report;
 }
@@ -191,24 +195,26 @@ void TrainRun::memory_line() {
              human_bytes(other_max).c_str()));
 }
 
+void TrainRun::print_baseline(const train::EvalReport& last) {
+  std::string line;
+  world_.run_and_agree([&] {
+    if (world_.rank() != 0) return;
+    const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
+    line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
+                  std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last.loss),
+                  last.loss < bigram.loss ? "lower" : "higher");
+    output_->log({{"bigram_loss", json_number(bigram.loss)},
+                  {"eval_loss", json_number(last.loss)},
+                  {"global_step", progress_.step}});
+  });
+  log::info(line);
+}
+
 void TrainRun::finish() {
   const double seconds = elapsed();
-  std::optional<train::EvalReport> last;
-  if (data_.validation != nullptr) last = evaluate(length_.total_steps);
-  if (options_.text("baseline") == "bigram") {
-    std::string line;
-    world_.run_and_agree([&] {
-      if (world_.rank() != 0) return;
-      const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
-      line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s",
-                    bigram.loss, std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last->loss),
-                    last->loss < bigram.loss ? "lower" : "higher");
-      output_->log(JsonLine()
-                       .number("bigram_loss", bigram.loss)
-                       .number("eval_loss", last->loss)
-                       .integer("global_step", length_.total_steps));
-    });
-    log::info(line);
+  if (data_.validation != nullptr) {
+    const train::EvalReport last = evaluate(progress_.step);
+    if (options_.text("baseline") == "bigram") print_baseline(last);
   }
   memory_line();
   if (options_.has("sample_prompt")) sample();
@@ -221,20 +227,31 @@ void TrainRun::finish() {
   world_.run_and_agree([&] {
     if (world_.rank() == 0) output_->status("completed");
   });
-  log::info(strfmt(
-      "done %lld/%lld | train_loss %.4f | %s tokens | %s | %s tok/s | %s", static_cast<long long>(length_.total_steps),
-      static_cast<long long>(length_.total_steps), loss_sum_ / static_cast<double>(std::max<std::int64_t>(tokens_, 1)),
-      human_count(static_cast<double>(tokens_)).c_str(), human_time(seconds).c_str(),
-      human_count(static_cast<double>(tokens_) / std::max(seconds, 1e-12)).c_str(), output_->path().c_str()));
+  print_done(seconds);
+}
+
+void TrainRun::print_done(double seconds) const {
+  const std::string steps =
+      strfmt("done %lld/%lld | ", static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps));
+  const std::string path = " | " + output_->path();
+  if (progress_.step == first_step_)
+    return log::info(steps + "no step was left: the checkpoint is the run's end" + path);
+  const auto tokens = static_cast<double>(tokens_);
+  log::info(steps +
+            (tokens_ > 0 ? strfmt("train_loss %.4f", loss_sum_ / tokens) : "every step overflowed and was skipped") +
+            strfmt(" | %s tokens | %s | %s tok/s", human_count(tokens).c_str(), human_time(seconds).c_str(),
+                   human_count(tokens / std::max(seconds, 1e-12)).c_str()) +
+            path);
 }
 
 int TrainRun::stopped_early() {
   world_.run_and_agree([&] {
     if (world_.rank() == 0) output_->status("preempted");
   });
-  log::info(strfmt("stopped %lld/%lld | the checkpoint is saved: start again with --resume_from_checkpoint auto | %s",
-                   static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps),
-                   output_->path().c_str()));
+  log::info(
+      strfmt("stopped %lld/%lld by %s | the checkpoint is saved: continue with --resume_from_checkpoint auto | %s",
+             static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps),
+             checkpoint_manager_->stop_reason().c_str(), output_->path().c_str()));
   return static_cast<int>(ExitCode::preempted);
 }
 

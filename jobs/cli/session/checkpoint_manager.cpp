@@ -6,13 +6,10 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
-
-using Clock = std::chrono::steady_clock;
 
 CheckpointManager::CheckpointManager(Parts parts)
     : parts_(std::move(parts)),
@@ -38,7 +35,7 @@ void CheckpointManager::check_free_space() {
   const double needed =
       1.01 * vectors * sizeof(float) * static_cast<double>(parts_.trainer->plan().spec.model->num_params()) + (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  limit_.expect_save(needed / 2e8);  // until one has been measured: a slow disk
+  limit_.save_took(needed / 2e8);  // at 200 MB/s, until a save has been measured
   if (there < needed)
     throw Error(
         ExitCode::data,
@@ -66,14 +63,16 @@ bool CheckpointManager::after_step(const train::StepReport& report, const Progre
   limit_.step_took(report.seconds);
   if (saving_ && report.flags.saved == parts_.world->size()) commit();
   must_stop_ = report.flags.stop > 0;
+  if (must_stop_)
+    stop_reason_ = parts_.world->max(stop_requested() ? 1 : 0) > 0 ? "SIGUSR1" : "time limit (" + limit_.source() + ")";
   if (must_stop_ || report.flags.save > 0 || due(progress.step, epoch_ends))
-    save(progress, must_stop_ || !parts_.options->flag("async_save") ? Way::now : Way::beside);
+    save(progress, must_stop_ || !parts_.options->flag("async_save") ? SaveMode::blocking : SaveMode::async);
   return must_stop_;
 }
 
 void CheckpointManager::finish(const Progress& progress) {
   if (saving_) commit();
-  if (enabled_ && saved_step_ != progress.step) save(progress, Way::now);
+  if (enabled_ && saved_step_ != progress.step) save(progress, SaveMode::blocking);
   parts_.trainer->set_callback(nullptr);
 }
 
@@ -88,9 +87,8 @@ std::string CheckpointManager::run_metadata() const {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void CheckpointManager::save(const Progress& progress, Way way) {
+void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   if (saving_) commit();  // one at a time
-  const auto begin = Clock::now();
   const Options& options = *parts_.options;
   train::Trainer& trainer = *parts_.trainer;
   io::SaveRequest request;
@@ -107,20 +105,18 @@ void CheckpointManager::save(const Progress& progress, Way way) {
   request.auxiliary_files = parts_.auxiliary_files;
   request.training = training_text(progress, parts_.data, options);
   request.run_metadata = run_metadata();
-  if (way == Way::beside) {
+  if (mode == SaveMode::async) {
     request.snapshot = trainer.room(plan::snapshot_name);
     request.threads = 1;
-    request.compare_replicas = false;  // training waits for no more than it must
+    request.compare_replicas = false;  // training would wait for it
   }
   try {
     saving_ = std::make_unique<io::CheckpointSave>(*parts_.world, request);
   } catch (const Error& error) { return failed(error); }
-  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
-  if (way == Way::now) commit();
+  if (mode == SaveMode::blocking) commit();
 }
 
 void CheckpointManager::commit() {
-  const auto begin = Clock::now();
   io::SaveReport report;
   try {
     report = saving_->commit();
@@ -131,20 +127,17 @@ void CheckpointManager::commit() {
   saving_.reset();
   saved_step_ = saving_step_;
   limit_.save_took(report.seconds);
-  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
   std::string size = human_bytes(static_cast<double>(report.bytes)),
               rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
   std::erase(size, ' ');
   std::erase(rate, ' ');
-  const bool beside = parts_.options->flag("async_save");
   log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(),
-                   report.seconds, rate.c_str(), beside ? " | async" : ""));
-  JsonLine line;
-  line.text("checkpoint", saving_path_)
-      .integer("global_step", saved_step_)
-      .integer("save_bytes", static_cast<std::int64_t>(report.bytes));
-  line.number("save_seconds", report.seconds);
-  parts_.world->run_and_agree([&] { parts_.output->log(line); });
+                   report.seconds, rate.c_str(), parts_.options->flag("async_save") ? " | async" : ""));
+  const nlohmann::ordered_json record = {{"checkpoint", saving_path_},
+                                         {"global_step", saved_step_},
+                                         {"save_bytes", report.bytes},
+                                         {"save_seconds", report.seconds}};
+  parts_.world->run_and_agree([&] { parts_.output->log(record); });
   retain();
 }
 
@@ -158,14 +151,15 @@ void CheckpointManager::retain() {
     });
   } catch (const Error& error) {
     if (error.code() != ExitCode::data || parts_.options->text("on_save_error") == "stop") throw;
-    if (parts_.world->rank() == 0) log::warn(28, "old checkpoints were not removed, training goes on: " + error.line());
+    if (parts_.world->rank() == 0)
+      log::warn(28, "old checkpoints were not removed, training continues: " + error.line());
   }
 }
 
 void CheckpointManager::failed(const Error& error) {
   if (error.code() != ExitCode::data || must_stop_ || parts_.options->text("on_save_error") == "stop") throw error;
   if (parts_.world->rank() == 0)
-    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training goes on: " + error.line());
+    log::warn(27, io::checkpoint_name(saving_step_) + " was not saved, training continues: " + error.line());
 }
 
 }  // namespace tessera::jobs

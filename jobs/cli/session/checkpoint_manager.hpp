@@ -1,6 +1,6 @@
 #pragma once
-// CheckpointManager of a run: when one is due, saving it (beside the steps, where asked), which ones
-// stay, and when the run has to stop.
+// Saves a run's checkpoints when they are due, asynchronously with --async_save; deletes old ones; says when the run
+// stops.
 
 #include <memory>
 #include <optional>
@@ -24,29 +24,29 @@ class CheckpointManager final : public train::StepCallback {
     RunDirectory* output = nullptr;
     std::vector<io::AuxiliaryFile> auxiliary_files;  // rank 0's
     DataIdentity data;
-    std::int64_t saved_step = -1;  // what is in this directory already: the step that was resumed from
-    std::string run;               // JSON object for the manifest's may_differ
+    std::int64_t saved_step = -1;  // the step resumed from, if its checkpoint is in this directory
+    std::string run;               // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
-  /// Collective. Checks that a checkpoint can be saved, where saving is asked for: throws Error (data, E140) on every
-  /// rank alike if there is not room for one.
+  /// Collective. Throws Error (data, E140) on every rank if checkpoints are asked for and the disk has no space for
+  /// one.
   explicit CheckpointManager(Parts parts);
 
   shard::ControlFlags flags() override;
   void before_update(int unit) override;
 
-  /// Collective, after each step. True: the run stops here, its checkpoint is on disk (exit 75). Throws Error (data) on
-  /// every rank alike if a save has failed and --on_save_error is stop.
+  /// Collective, after each step. True: the run stops here, and its checkpoint is on disk (exit 75). Throws Error
+  /// (data) on every rank if a save has failed and --on_save_error is stop.
   [[nodiscard]] bool after_step(const train::StepReport& report, const Progress& progress, bool epoch_ends);
-  /// Collective, after the last step: saves the end, unless it is saved, and waits for what is on its way.
+  /// "SIGUSR1" or "time limit (--time_limit 8s)", once after_step has returned true.
+  [[nodiscard]] const std::string& stop_reason() const { return stop_reason_; }
+  /// Collective, after the last step: finishes an asynchronous save, then saves the last step if it is not saved.
   void finish(const Progress& progress);
-  /// Seconds that training has waited for saves.
-  [[nodiscard]] double seconds() const { return seconds_; }
 
  private:
   [[nodiscard]] bool due(std::int64_t step, bool epoch_ends) const;
-  enum class Way : unsigned char { beside, now };
-  void save(const Progress& progress, Way way);
+  enum class SaveMode : unsigned char { async, blocking };
+  void save(const Progress& progress, SaveMode mode);
   void commit();
   void retain();
   void failed(const Error& error);
@@ -56,12 +56,12 @@ class CheckpointManager final : public train::StepCallback {
   Parts parts_;
   TimeLimit limit_;
   io::Retention retention_;
-  bool enabled_ = false;  // any saving was asked for
+  bool enabled_ = false;  // some checkpoint was asked for
   bool must_stop_ = false;
+  std::string stop_reason_;
   std::unique_ptr<io::CheckpointSave> saving_;
   std::string saving_path_;
   std::int64_t saving_step_ = -1, saved_step_ = -1;
-  double seconds_ = 0;
 };
 
 }  // namespace tessera::jobs

@@ -144,9 +144,10 @@ std::optional<double> ComputePeak::mfu(World& world, double flops, double second
       const double before = flops_;
       flops_ = std::max(fastest, measure_());
       if (!std::exchange(corrected_, true))
-        log::info(strfmt("compute   a step was faster than the GEMM peak of %.1f GFLOP/s measured at the start; measured "
-                         "again: %.1f GFLOP/s",
-                         1e-9 * before, 1e-9 * flops_));
+        log::info(
+            strfmt("compute   a step was faster than the GEMM peak of %.1f GFLOP/s measured at the start; measured "
+                   "again: %.1f GFLOP/s",
+                   1e-9 * before, 1e-9 * flops_));
     }
   }
   return reached / flops_;

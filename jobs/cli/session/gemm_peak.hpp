@@ -46,8 +46,8 @@ class ComputePeak {
   [[nodiscard]] double flops() const { return flops_; }  // 0: unknown
   /// A sentence for the log, on rank 0.
   [[nodiscard]] const std::string& why_unknown() const { return why_unknown_; }
-  /// Collective: model FLOPs in `seconds` as a share of the peak; none if that is unknown. Measures again and prints so,
-  /// once, where a rank's figure is above 1; never returns more than 1 then.
+  /// Collective: model FLOPs in `seconds` as a share of the peak; none if that is unknown. Measures again and prints
+  /// so, once, where a rank's figure is above 1; never returns more than 1 then.
   [[nodiscard]] std::optional<double> mfu(World& world, double flops, double seconds);
 
  private:
@@ -59,8 +59,8 @@ class ComputePeak {
 
 /// Collective: the ranks' GPUs by name, for GEMMs of `dtype`; unknown if the table (runtime/plan/gpu_specs) lacks one.
 [[nodiscard]] ComputePeak gpu_peak(World& world, DType dtype);
-/// Collective: measures the model's largest GEMM, shortened to fit about `seconds`, in fp32, and in bf16 too where the run
-/// computes in it; the faster one counts.
+/// Collective: measures the model's largest GEMM, shortened to fit about `seconds`, in fp32, and in bf16 too where the
+/// run computes in it; the faster one counts.
 [[nodiscard]] ComputePeak cpu_peak(World& world, const models::Model& model, std::int64_t rows, double seconds);
 
 }  // namespace tessera::jobs

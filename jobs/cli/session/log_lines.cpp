@@ -8,7 +8,6 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
-#include "runtime/plan/device_limits.hpp"
 
 namespace tessera::jobs {
 
@@ -99,17 +98,20 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
-    lines.push_back(strfmt("compute   rank 0 on %s | mfu against an %s's %.0f TFLOP/s for each rank",
-                           device_name(plan.spec.device).c_str(), plan::h200.name,
-                           plan::h200.flops(plan.spec.strategy.policy.param_dtype) * 1e-12));
+    lines.push_back(strfmt("compute   rank 0 on %s (GPU %d of its host) | ", device_name(plan.spec.device).c_str(),
+                           plan.spec.device.index) +
+                    (start.peak->flops() > 0
+                         ? strfmt("mfu is a share of %.0f TFLOP/s, the published %s peak of all ranks' GPUs",
+                                  start.peak->flops() * 1e-12, name_of(plan.spec.strategy.policy.param_dtype))
+                         : "no mfu: " + start.peak->why_unknown()));
   else
     lines.push_back(strfmt(
-        "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | sgemm %.1f GFLOP/s over all ranks",
+        "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | GEMM peak %.1f GFLOP/s over all ranks",
         cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads,
         start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
         cpu_list(start.threads.cpus).c_str(),
         start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
-        start.sgemm_gflops));
+        start.peak->flops() * 1e-9));
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
@@ -147,7 +149,7 @@ std::string step_line(const StepLine& line) {
   std::string memory = human_bytes(static_cast<double>(line.memory));
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s | mfu %.1f%% | mem %s/%.0f%% | data %.1f%% "
+      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s/%.0f%% | data %.1f%% "
       "comm "
       "%.1f%% "
       "| %s<%s",
@@ -158,7 +160,8 @@ std::string step_line(const StepLine& line) {
                 .c_str()
           : "",
       line.report.grad_norm, line.report.learning_rate,
-      human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(), 100 * line.mfu, memory.c_str(), share,
+      human_count(static_cast<double>(line.interval.tokens) / seconds).c_str(),
+      line.mfu ? strfmt(" | mfu %.1f%%", 100 * *line.mfu).c_str() : "", memory.c_str(), share,
       100 * line.interval.data_seconds / seconds, 100 * line.interval.comm_seconds / seconds,
       human_time(line.elapsed).c_str(), human_time(line.remaining).c_str());
 }

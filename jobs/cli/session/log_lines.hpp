@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/plan/plan.hpp"
@@ -20,9 +21,10 @@ struct StartUp {
   const World* world = nullptr;
   ThreadAllocation threads;
   RunLength length;
-  double sgemm_gflops = 0, ready_seconds = 0;
+  const ComputePeak* peak = nullptr;
+  double ready_seconds = 0;
   std::uint64_t memory_limit = 0;  // of a rank
-  std::string choices;             // of a run on devices: attention, products; "": on the CPU
+  std::string choices;             // on GPUs: how attention and GEMMs are computed
   std::string output;
   const std::vector<ExternalKey>* external_keys = nullptr;
 };
@@ -46,7 +48,7 @@ struct StepLine {
   train::StepReport report;
   Interval interval;
   std::int64_t total_steps = 0;
-  double mfu = 0;  // share of the sgemm limit, 1 = all
+  std::optional<double> mfu;  // 1 is the peak; none: unknown
   std::uint64_t memory = 0, memory_limit = 0;
   double elapsed = 0, remaining = 0;
 };

@@ -1,39 +1,41 @@
 #pragma once
-// Requests that come to a run from outside: a checkpoint now, or an end in time. What becomes of them
-// is decided by all ranks together.
+// What ends a run early, or asks it for a checkpoint, from outside: signals and time limits. Each rank only records
+// them; all ranks act on them together, after a step.
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include "jobs/cli/options/options.hpp"
 
 namespace tessera::jobs {
 
-/// From now on SIGUSR1 asks for a checkpoint and the end of the run (exit 75), SIGUSR2 for a checkpoint.
+/// From now on SIGUSR1 asks for a checkpoint and the end of the run (exit 75), SIGUSR2 for a checkpoint alone.
 void install_preemption_handlers() noexcept;
 [[nodiscard]] bool stop_requested() noexcept;
-/// True once for each SIGUSR2 or more.
+/// True once after one or more SIGUSR2.
 [[nodiscard]] bool take_save_request() noexcept;
 
-/// When this run has to be over: --time_limit after the program's start, or the end of the batch job
+/// When this run must be over: --time_limit after the program's start, or the end of the batch job
 /// (SLURM_JOB_END_TIME), whichever is sooner.
 class TimeLimit {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Throws Error (usage) if SLURM_JOB_END_TIME is no time.
+  /// Throws Error (usage) if SLURM_JOB_END_TIME is not a time.
   TimeLimit(const Options& options, Clock::time_point started);
 
   [[nodiscard]] bool exists() const { return end_.has_value(); }
-  /// One step has taken so long, one save so long; running means are kept.
+  /// "--time_limit 8s" or "SLURM_JOB_END_TIME"; "" if there is none.
+  [[nodiscard]] const std::string& source() const { return source_; }
+  /// Seconds of a step (a running mean is kept) and of a save (the last one counts; an estimate before the first).
   void step_took(double seconds);
   void save_took(double seconds) { save_ = seconds; }
   /// Too little time is left for two more steps and a checkpoint.
   [[nodiscard]] bool expires_soon() const;
-  /// Of the last save, before there is one.
-  void expect_save(double seconds) { save_ = seconds; }
 
  private:
   std::optional<Clock::time_point> end_;
+  std::string source_;
   double margin_ = 10, step_ = 0, save_ = 0;
 };
 

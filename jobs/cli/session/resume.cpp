@@ -128,6 +128,59 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
 
 namespace {
 
+const char* name_of(train::LrSchedule::Kind kind) {
+  switch (kind) {
+    case train::LrSchedule::Kind::constant: return "constant";
+    case train::LrSchedule::Kind::linear: return "linear";
+    case train::LrSchedule::Kind::cosine: return "cosine";
+    case train::LrSchedule::Kind::cosine_with_min_lr: return "cosine_with_min_lr";
+    case train::LrSchedule::Kind::wsd: return "wsd";
+  }
+  return "";
+}
+
+}  // namespace
+
+Json training_settings(const train::TrainerOptions& options) {
+  using Kind = train::LrSchedule::Kind;
+  const train::LrSchedule& lr = options.lr;
+  const shard::ShardPolicy& policy = options.run.strategy.policy;
+  Json json = {
+      {"learning_rate", lr.learning_rate}, {"lr_scheduler_type", name_of(lr.kind)}, {"warmup_steps", lr.warmup_steps}};
+  if (lr.kind != Kind::constant) json["total_steps"] = lr.total_steps;  // what the rate decays over
+  if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
+  if (lr.kind == Kind::wsd) json["lr_decay_steps"] = lr.decay_steps;
+  json.update({{"adam_beta1", options.adamw.beta1},
+               {"adam_beta2", options.adamw.beta2},
+               {"adam_epsilon", options.adamw.eps},
+               {"weight_decay", options.adamw.weight_decay},
+               {"max_grad_norm", options.max_grad_norm},
+               {"global_batch_size", options.run.batch.global_batch},
+               {"compute_dtype", tessera::name_of(policy.param_dtype)},
+               {"reduce_dtype", tessera::name_of(policy.reduce_dtype)}});
+  return json;
+}
+
+std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const Json& now) {
+  const auto object = [](const std::string& text, const char* key) {
+    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    return json.is_object() && json.contains(key) && json.at(key).is_object() ? json.at(key) : Json::object();
+  };
+  Json then = object(manifest.run_metadata, "settings");
+  if (then.empty()) {
+    then = object(manifest.training, "optimizer");
+    const Json metadata = Json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
+    for (const char* key : {"compute_dtype", "reduce_dtype"})
+      if (metadata.is_object() && metadata.contains(key)) then[key] = metadata.at(key);
+  }
+  std::vector<SettingChange> changes;
+  for (const auto& [name, value] : now.items())
+    if (then.contains(name) && then.at(name) != value) changes.push_back({name, then.at(name).dump(), value.dump()});
+  return changes;
+}
+
+namespace {
+
 /// v<N>-… directories under `base`, newest first, and `base` itself last.
 std::vector<std::string> version_directories(const std::string& base) {
   std::vector<std::pair<int, std::string>> found;

@@ -1,6 +1,7 @@
 #pragma once
 // Where a run goes on: which checkpoint, and whether what it remembers fits this run.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "jobs/cli/session/setup.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/train/loss_scale.hpp"
+#include "runtime/train/trainer.hpp"
 
 namespace tessera::jobs {
 
@@ -38,6 +40,17 @@ struct DataIdentity {
 /// others, unless `ignore_data`: then samples is 0.
 [[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory,
                                      const DataIdentity& data, bool ignore_data);
+
+/// The settings that decide how training continues from a state and may change on resuming: learning rate and schedule,
+/// optimizer, clipping, precision, batch. Kept in run.json and in the run metadata of each checkpoint ("settings").
+[[nodiscard]] nlohmann::ordered_json training_settings(const train::TrainerOptions& options);
+struct SettingChange {
+  std::string name, before, after;  // as JSON
+};
+/// What of `now` differs from what the checkpoint was made with, as far as its manifest says: one made before settings
+/// were kept has the optimizer's and the types alone.
+[[nodiscard]] std::vector<SettingChange> changed_settings(const io::Manifest& manifest,
+                                                          const nlohmann::ordered_json& now);
 
 struct Candidate {
   std::string checkpoint;  // ".../v0-…/checkpoint-200"

@@ -1,4 +1,3 @@
-// The output directory on disk.
 #include "jobs/cli/session/run_directory.hpp"
 
 #include <cerrno>
@@ -6,6 +5,8 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -18,42 +19,28 @@ namespace tessera::jobs {
 
 namespace fs = std::filesystem;
 
-std::string json_number(double value) {
-  if (std::isnan(value)) return "\"NaN\"";
-  if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
-  return strfmt("%.17g", value);
+using Json = nlohmann::ordered_json;
+
+Json json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
 }
 
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20) out += strfmt("\\u%04x", c);
-    else out += c;
+std::string records_to_keep(const std::string& log, const ContinuedRun& run) {
+  std::string kept;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    const auto step = record.find("global_step");
+    if (step != record.end() && step->is_number_integer()) {
+      if (step->get<std::int64_t>() > run.step) continue;
+      if (run.finished && record.contains("eval_loss") && step->get<std::int64_t>() == run.step) continue;
+    }
+    kept += line + '\n';
   }
-  return out + "\"";
-}
-
-JsonLine& JsonLine::number(const char* key, double value) {
-  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + json_number(value);
-  return *this;
-}
-
-JsonLine& JsonLine::numbers(const char* key, std::span<const double> values) {
-  std::string list;
-  for (const double value : values) list += (list.empty() ? "" : ", ") + json_number(value);
-  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": [" + list + "]";
-  return *this;
-}
-
-JsonLine& JsonLine::integer(const char* key, std::int64_t value) {
-  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + std::to_string(value);
-  return *this;
-}
-
-JsonLine& JsonLine::text(const char* key, const std::string& value) {
-  body_ += (body_.empty() ? "" : ", ") + json_string(key) + ": " + json_string(value);
-  return *this;
+  return kept;
 }
 
 namespace {
@@ -86,13 +73,14 @@ std::string timestamp() {
 
 }  // namespace
 
-void RunDirectory::create(const Options& options, const std::string& existing) {
+void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   const fs::path base = options.text("output_dir");
   std::error_code error;
   fs::create_directories(base, error);
   if (error) cannot_write(base.string(), error.message(), options);
-  path_ = existing.empty() ? base.string() : existing;
-  if (existing.empty() && options.flag("add_version")) {
+  const bool continues = !run.directory.empty();
+  path_ = continues ? run.directory : base.string();
+  if (!continues && options.flag("add_version")) {
     // Two runs may start at once: the one that makes the directory has it.
     for (int attempt = 0;; ++attempt) {
       const fs::path mine = base / strfmt("v%d-%s", next_version(base), timestamp().c_str());
@@ -103,23 +91,26 @@ void RunDirectory::create(const Options& options, const std::string& existing) {
       if (error || attempt == 100) cannot_write(mine.string(), error ? error.message() : "it exists", options);
     }
   }
-  if (existing.empty() && !io::list_checkpoints(path_).empty())
+  if (!continues && !io::list_checkpoints(path_).empty())
     throw Error(ExitCode::usage,
                 "the output directory holds checkpoints of an earlier run, and this one would mix its own with them",
                 path_ + "; --output_dir: " + options.value("output_dir").source.text,
                 "Go on with --resume_from_checkpoint auto, remove them, or choose another --output_dir");
+  const std::string log = file("logging.jsonl");
   try {
     io::write_text(file("STATUS"), "running\n");
+    if (continues && fs::exists(log)) {
+      const std::string before = io::read_text(log, std::size_t{1} << 40), kept = records_to_keep(before, run);
+      if (kept != before) io::write_text(log, kept);  // renamed into place
+    }
   } catch (const Error& failed) { cannot_write(path_, failed.line(), options); }
-  log_ = std::fopen(file("logging.jsonl").c_str(), existing.empty() ? "w" : "a+");
-  if (log_ == nullptr) cannot_write(file("logging.jsonl"), std::strerror(errno), options);
-  // A run that was killed may have left half a line.
-  if (!existing.empty() && std::fseek(log_, -1, SEEK_END) == 0 && std::fgetc(log_) != '\n') std::fputc('\n', log_);
+  log_ = std::fopen(log.c_str(), continues ? "a" : "w");
+  if (log_ == nullptr) cannot_write(log, std::strerror(errno), options);
 }
 
-RunDirectory::RunDirectory(World& world, const Options& options, const std::string& existing) : world_(world) {
+RunDirectory::RunDirectory(World& world, const Options& options, const ContinuedRun& run) : world_(world) {
   world.run_and_agree([&] {
-    if (world.rank() == 0) create(options, existing);
+    if (world.rank() == 0) create(options, run);
   });
   path_ = world.broadcast(path_);
   mark_failed_on_signal(file("STATUS").c_str());
@@ -150,9 +141,9 @@ void RunDirectory::write(const std::string& name, const std::string& text) {
   if (world_.rank() == 0) io::write_text(file(name), text);
 }
 
-void RunDirectory::log(const JsonLine& line) {
+void RunDirectory::log(const nlohmann::ordered_json& record) {
   if (log_ == nullptr) return;
-  const std::string text = line.str() + "\n";
+  const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0) {
     throw Error(ExitCode::data, std::string("cannot write: ") + std::strerror(errno), file("logging.jsonl"),
                 "Free some space");

@@ -1,9 +1,9 @@
 #pragma once
-// The output directory of a run: made and proven writable before the first step; STATUS, args.json, run.json,
-// logging.jsonl.
+// The output directory of a run: STATUS, args.json, run.json, logging.jsonl. Made, and found writable, before the first
+// step.
 
 #include <cstdio>
-#include <span>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "jobs/cli/options/options.hpp"
@@ -11,45 +11,42 @@
 
 namespace tessera::jobs {
 
-/// A double with all its digits, or "NaN", "Infinity" as a string: JSON either way.
-[[nodiscard]] std::string json_number(double value);
-[[nodiscard]] std::string json_string(const std::string& text);
+/// A JSON number; what JSON has no number for is the string "NaN", "Infinity" or "-Infinity".
+[[nodiscard]] nlohmann::ordered_json json_number(double value);
 
-/// One JSON object on one line, in the order of the calls.
-class JsonLine {
- public:
-  JsonLine& number(const char* key, double value);
-  JsonLine& numbers(const char* key, std::span<const double> values);
-  JsonLine& integer(const char* key, std::int64_t value);
-  JsonLine& text(const char* key, const std::string& value);
-  [[nodiscard]] std::string str() const { return "{" + body_ + "}"; }
-
- private:
-  std::string body_;
+/// Where a run continues, and after which step of it.
+struct ContinuedRun {
+  std::string directory;  // ""; a new directory
+  std::int64_t step = 0;
+  bool finished = false;  // no step is left: only what follows the last one is done again
 };
+/// The records of a logging.jsonl that stay when its run continues after `run.step`: those of later steps will be
+/// written again, of a finished run its last evaluation too. A line that is no record (a killed run leaves half a one)
+/// goes.
+[[nodiscard]] std::string records_to_keep(const std::string& log, const ContinuedRun& run);
 
 class RunDirectory {
  public:
   /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank
-  /// is told. `existing`: goes on in that directory, logging.jsonl is continued. Throws Error (data) on every rank
-  /// alike if it cannot be made or written.
-  RunDirectory(World& world, const Options& options, const std::string& existing = {});
+  /// learns the path. A run that continues uses its directory, and its logging.jsonl less the records of the steps that
+  /// are done again. Throws Error (data) on every rank if it cannot be made or written.
+  RunDirectory(World& world, const Options& options, const ContinuedRun& run = {});
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// "running", "completed", "preempted", "failed", in place, which a full disk allows. Any rank may say failed; never
-  /// throws then. A rank that a signal ends says it too (signals.hpp).
+  /// Writes "running", "completed", "preempted" or "failed" to STATUS, in place, which works on a full disk too.
   void status(const std::string& word);
+  /// Any rank: STATUS is "failed". A signal that ends a rank has the same effect (signals.hpp).
   void fail() noexcept;
-  /// Rank 0: whole file, atomically.
+  /// Rank 0: the whole file, atomically.
   void write(const std::string& name, const std::string& text);
-  /// Rank 0: appends to logging.jsonl, flushed. Throws Error (data) if the disk is full.
-  void log(const JsonLine& line);
+  /// Rank 0: appends one line to logging.jsonl and flushes. Throws Error (data) if the disk is full.
+  void log(const nlohmann::ordered_json& record);
 
  private:
-  void create(const Options& options, const std::string& existing);
+  void create(const Options& options, const ContinuedRun& run);
   World& world_;
   std::string path_;
   std::FILE* log_ = nullptr;

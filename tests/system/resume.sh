@@ -1,0 +1,68 @@
+#!/bin/bash
+# Resuming: every step is in logging.jsonl once, changed settings are named, a finished run has nothing to train, a stop has a reason.
+#   resume.sh TESSERA MPIRUN
+set -u
+tessera=$1 mpirun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; tail -40 log; exit 1; }
+# run OPTIONS…: into log; its exit code in $code
+run() {
+  code=0
+  timeout 120 "$mpirun" -n 2 "$tessera" "${common[@]}" "$@" > log 2>&1 < /dev/null || code=$?
+}
+expect() { grep -qE -- "$1" "$2" || fail "no \"$1\" in $2"; }
+steps() { grep '"loss"' "$1/logging.jsonl" | sed -E 's/.*"global_step":([0-9]*),.*/\1/' | tr '\n' ' '; }
+
+cat > config.json <<'JSON'
+{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 64, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+JSON
+for i in $(seq 300); do echo "line $i of the training text, as plain as can be"; done > train.txt
+common=(train --model config.json --from_scratch --dataset train.txt --split_dataset_ratio 0.1 --eval_steps 2 --max_length 16 --global_batch_size 8
+        --per_device_train_batch_size 2 --learning_rate 1e-2 --logging_steps 1 --max_steps 8 --save_steps 4 --add_version false)
+
+# Resumed at step 4 of 8 steps that had all been logged, behind half a line that a killed run left.
+run --output_dir out
+[ $code = 0 ] || fail "the run ended with $code"
+cp out/logging.jsonl first.jsonl
+rm -r out/checkpoint-8
+printf '{"loss":3.1' >> out/logging.jsonl
+run --resume_from_checkpoint auto --output_dir out
+[ $code = 0 ] || fail "resuming ended with $code"
+[ "$(steps out)" = "1 2 3 4 5 6 7 8 " ] || fail "steps of the resumed log: $(steps out)"
+expect '^\{"resume":"out/checkpoint-4","global_step":4\}$' out/logging.jsonl
+! grep -q 'differs from the checkpoint' log || fail "equal settings are said to differ"
+[ "$(grep -c '"eval_loss"' out/logging.jsonl)" = "$(grep -c '"eval_loss"' first.jsonl)" ] || fail "evaluations stand twice"
+
+# A finished run.
+cp out/model.safetensors model.safetensors
+run --resume_from_checkpoint auto --output_dir out
+[ $code = 0 ] || fail "resuming a finished run ended with $code"
+expect "^done 8/8 \\| no step was left: the checkpoint is the run's end \\| out$" log
+! grep -qE 'train_loss|^step ' log || fail "a finished run trains"
+cmp -s model.safetensors out/model.safetensors || fail "a finished run's model is another one"
+[ "$(steps out)" = "1 2 3 4 5 6 7 8 " ] && [ "$(grep -c '"eval_loss".*"global_step":8' out/logging.jsonl)" = 1 ] || fail "a finished run's log"
+
+# Other settings are named, in the log and in logging.jsonl.
+run --resume_from_checkpoint out/checkpoint-4 --output_dir other --learning_rate 3e-3 --adam_beta2 0.95 --weight_decay 0 --lr_scheduler_type linear \
+  --bf16 --global_batch_size 4
+[ $code = 0 ] || fail "resuming with other settings ended with $code"
+expect '^resume    differs from the checkpoint: learning_rate 0.01 -> 0.003, lr_scheduler_type cosine -> linear, adam_beta2 0.999 -> 0.95, .*global_batch_size 8 -> 4, compute_dtype fp32 -> bf16' log
+expect '^\{"resume":"out/checkpoint-4","global_step":4,"differs":\{"learning_rate":\[0.01,0.003\],.*"compute_dtype":\["fp32","bf16"\]' other/logging.jsonl
+[ "$(steps other)" = "5 6 7 8 " ] || fail "steps of another directory: $(steps other)"
+
+# A stop has a reason.
+run --max_steps 100000000 --logging_steps 100000 --eval_steps 0 --time_limit 4s --output_dir limited
+[ $code = 75 ] || fail "the time limit: exit $code"
+expect '^stopped [0-9]+/100000000 by time limit \(--time_limit 4s\) \| the checkpoint is saved' log
+: > log
+"$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000000 --output_dir signalled > log 2>&1 < /dev/null &
+until grep -q '^step 2/' log; do sleep 0.1; done
+kill -USR1 $!
+code=0
+wait $! || code=$?
+[ $code = 75 ] || fail "SIGUSR1: exit $code"
+expect '^stopped [0-9]+/100000000 by SIGUSR1 \| the checkpoint is saved' log
+echo good
