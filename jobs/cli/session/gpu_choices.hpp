@@ -1,6 +1,6 @@
 #pragma once
-// What a run on devices chooses before its first step: whose kernels compute attention (--attention), and by which
-// algorithms the library makes products (--gemm_choice), with the file that keeps them.
+// What a run on GPUs chooses before its first step: the attention kernels (--attention) and cuBLASLt's algorithm for
+// each GEMM (--gemm_choice), with the file that keeps the latter.
 
 #include <string>
 
@@ -9,13 +9,11 @@
 
 namespace tessera::jobs {
 
-/// By --attention; before a run on `device` is planned, which needs neither library nor device. What is to be measured
-/// is planned with what either needs. Throws Error (usage) where the options ask for a device's kernels and this one is
-/// the host.
+/// Applies --attention, before a run on `device` is planned; needs neither cuDNN nor a GPU. For `measured` the plan has
+/// the memory of both kernels. Throws Error (usage) where the options ask for GPU kernels and `device` is the host.
 void choose_attention(const Options& options, Device device);
-/// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every
-/// rank where a device, its library or the build lacks what the options ask for; what they ask to be measured
-/// where it is found may be missing.
+/// Collective, before the trainer is made: choose_attention for the world's device. Throws Error (usage) on every rank
+/// if a rank's GPU, its libraries or the build lack what the options name; `measured` falls back to what there is.
 void check_gpu_choices(const Options& options, World& world);
 
 struct WarmUpRun {
@@ -24,10 +22,9 @@ struct WarmUpRun {
   train::Trainer* trainer = nullptr;
   train::WarmupArgs step;
 };
-/// Collective, before the first step. Rehearses it where something is chosen; reads and writes the file of products on
-/// rank 0. Returns how attention and products are computed, for people; "" on the CPU. Throws Error (usage: a file for
-/// another device, attention that cuDNN does not take; data: a damaged file, or one that cannot be written) on every
-/// rank alike.
+/// Collective, before the first step. Runs warm-up steps where something is to be measured; rank 0 reads and writes the
+/// file of algorithms. Returns how attention and GEMMs are computed, for the log; "" on the CPU. Throws Error on every
+/// rank (usage: a file for another GPU, attention that cuDNN cannot compute; data: a damaged or unwritable file).
 [[nodiscard]] std::string choose_gpu_kernels(const WarmUpRun& run);
 
 }  // namespace tessera::jobs

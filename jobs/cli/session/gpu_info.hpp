@@ -1,5 +1,5 @@
 #pragma once
-// What this machine has to compute on, in words for people.
+// What this machine computes on, as `tessera doctor` prints it.
 
 #include <string>
 #include <utility>
@@ -7,11 +7,11 @@
 
 namespace tessera::jobs {
 
-/// Name and value, as doctor prints them: whether the CUDA backend is built in; the driver, devices and libraries
-/// found. Loads the driver and opens the libraries where there are any, so a run does not ask.
+/// Name and value: whether the CUDA backend is built in; the driver, GPUs and libraries found. Loads the driver and
+/// opens the libraries, which a run on the CPU must not do.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> gpu_info();
 
-/// "avx512_bf16, amx_bf16": what the CPU has for products of bf16; "none" if it widens them.
+/// The CPU's bf16 dot-product instructions: "avx512_bf16, amx_bf16", or "none".
 [[nodiscard]] std::string cpu_bf16_instructions();
 
 }  // namespace tessera::jobs

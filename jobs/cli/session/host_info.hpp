@@ -1,5 +1,5 @@
 #pragma once
-// What this process finds on its machine: cores it may use, memory it takes, memory it may take. Linux.
+// The host as this process sees it (Linux): cores it may use, memory it uses, memory that is free.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ class World;
 
 namespace tessera::jobs {
 
-/// CPUs of this process' affinity mask.
+/// The CPUs of this process' affinity mask.
 [[nodiscard]] std::vector<int> affinity_cpus();
 /// "0-3,8" of a sorted list.
 [[nodiscard]] std::string cpu_list(const std::vector<int>& cpus);
@@ -20,27 +20,26 @@ struct RankCores {
   std::string host;
   std::vector<int> cpus;
 };
-/// Each rank's fair share of the cores in its mask: a core shared by n ranks of a host counts 1/n for each.
+/// For each rank, the cores of its mask, where a core in the masks of n ranks of a host counts 1/n.
 [[nodiscard]] std::vector<double> fair_shares(const std::vector<RankCores>& ranks);
 
 struct ThreadAllocation {
   int threads = 1;             // of this rank
-  double share = 1;            // cores it may call its own; below 1: ranks share a core
-  bool overcommitted = false;  // some rank has more threads than cores of its own
+  double share = 1;            // from fair_shares; below 1, ranks share a core
+  bool overcommitted = false;  // some rank has more threads than its share of cores
   std::vector<int> cpus;
 };
-/// Collective: `wanted` threads for each rank, or (0) the whole cores of its fair share, at least one.
+/// Collective: `wanted` threads for each rank; 0: as many as its share has whole cores, at least one.
 [[nodiscard]] ThreadAllocation allocate_threads(World& world, int wanted);
 
-/// Proportional set size of this process, bytes: private pages, and shared ones by the number of
-/// sharers. 0 if it cannot be read.
+/// Proportional set size of this process in bytes (a page shared by n processes counts 1/n); 0 if it cannot be read.
 [[nodiscard]] std::uint64_t pss_bytes();
-/// Bytes that this machine (or its control group) can still give, and has in all.
+/// Free and total bytes of this machine, or of the process' control group if that has less.
 struct HostMemory {
   std::uint64_t available = 0, total = 0;
 };
 [[nodiscard]] HostMemory host_memory();
-/// Size and free bytes of /dev/shm; zeros if there is none.
+/// The same of /dev/shm; zeros if there is none.
 [[nodiscard]] HostMemory shared_memory();
 
 }  // namespace tessera::jobs

@@ -1,6 +1,5 @@
 #pragma once
-// What `generate` and `eval` begin with: a model that is only read, and a run that holds its parameters and nothing
-// else.
+// The start of `generate` and `eval`: a run that holds parameters, without gradients or optimizer state.
 
 #include <memory>
 #include <string>
@@ -12,8 +11,8 @@
 
 namespace tessera::jobs {
 
-/// What the planner needs, but for lengths: purpose, strategy, micro-batches of
-/// --per_device_eval_batch_size rows, at most `most`.
+/// What the planner needs, sequence lengths excepted: micro-batches have --per_device_eval_batch_size rows, at most
+/// `most`.
 [[nodiscard]] plan::RunSpec inference_spec(const Options& options, const models::Model& model, int world,
                                            const Topology& topology, plan::Purpose purpose, std::int64_t most);
 
@@ -22,7 +21,7 @@ namespace tessera::jobs {
                                                                const ModelConfig& config, const models::Model& model,
                                                                const plan::RunSpec& spec);
 
-/// Version, model, parallel, memory (plan = measured) and time: the start-up block.
+/// Prints the start-up block: version, model, parallelism, memory planned and measured, time.
 void announce_inference(const Call& call, const World& world, const ModelConfig& config, const infer::Inference& run,
                         const ThreadAllocation& threads, const std::string& work);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Lines for people about a run: the start-up block, step, evaluation and last line. Words only; measures nothing.
+// The lines that a run prints: start-up block, step and evaluation lines. Formats only; measures nothing.
 
 #include <string>
 #include <vector>
@@ -31,20 +31,20 @@ struct StartUp {
 /// At most 40 lines.
 [[nodiscard]] std::vector<std::string> start_up_block(const StartUp& start);
 
-/// "global 16 = …"; accumulation and what is short.
+/// "global 16 = micro 2 x accumulation 2 x ranks 4"; says where micro-batches are short.
 [[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);
 [[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,
                                     const io::TokenStream& tokens, const io::SampleCount& count, std::int64_t length);
 
-/// What passed since the last line.
+/// Sums over the steps since the last line.
 struct Interval {
   std::int64_t steps = 0, tokens = 0;
   double flops = 0, seconds = 0, data_seconds = 0, comm_seconds = 0;
   void add(const train::StepReport& report);
 };
 struct StepLine {
-  bool experts = false;  // there is a balance loss to show
-  bool scaled = false;   // and a loss scale
+  bool experts = false;  // show the balance loss
+  bool scaled = false;   // show the loss scale
   train::StepReport report;
   Interval interval;
   std::int64_t total_steps = 0;
@@ -54,9 +54,9 @@ struct StepLine {
 };
 [[nodiscard]] std::string step_line(const StepLine& line);
 [[nodiscard]] std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report);
-/// Text for a terminal: what is no UTF-8, and control characters but newline and tab, as '?'.
+/// For a terminal: bytes that are not UTF-8, and control characters except newline and tab, become '?'.
 [[nodiscard]] std::string printable_text(const std::string& bytes);
-/// ids below 256 as text; what is no UTF-8, and control characters but newline and tab, as '?'.
+/// The same of token ids that are bytes; others become '?'.
 [[nodiscard]] std::string printable(const std::vector<std::int32_t>& ids);
 
 }  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 #pragma once
-// Which stored tensors a model's parameters are made of: between io, which knows no models, and models, which know no
+// Matches the tensors of files with the parameters of a model. Here, because io knows no models and models know no
 // files.
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace tessera::jobs {
 
-/// A tensor of a file that must be equal to a parameter (a tied head that is stored too): indices into the stored
-/// tensors.
+/// A stored tensor that must equal another one, because the parameter is tied (a head stored beside the embedding):
+/// indices into the stored tensors.
 struct TiedCopy {
   int tensor = 0, parameter = 0;
 };
@@ -21,12 +21,11 @@ struct ModelTensors {
   std::vector<io::ConvertTensor> tensors;  // one for each parameter, in canonical order, fp32
   std::vector<TiedCopy> copies;
 };
-/// Throws Error (data): one error that lists what is missing or unexpected (E112), and what has another shape or type
-/// (E113).
+/// Throws one Error (data) that lists missing and unexpected tensors (E112) and those of another shape or type (E113).
 [[nodiscard]] ModelTensors match_model_tensors(const models::Model& model, const io::TensorCatalog& stored,
                                                const std::string& source);
 
-/// "fp32", "bfloat16", … as a type.
+/// The type named "fp32", "float32", "bf16", "bfloat16", "fp16" or "float16".
 [[nodiscard]] std::optional<DType> parse_dtype(const std::string& word);
 
 }  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 #pragma once
-// From options to the types a run computes and reduces in.
+// The dtypes that the options ask to compute and to reduce gradients in.
 
 #include <optional>
 #include <string>
@@ -13,15 +13,15 @@ namespace tessera::jobs {
 struct Precision {
   DType compute = DType::f32;  // Model::dtype, ShardPolicy::param_dtype
   DType reduce = DType::f32;   // ShardPolicy::reduce_dtype
-  /// "bf16, reduced in fp32"; "" where all is fp32.
+  /// "bf16, gradients reduced in fp32"; "" if all is fp32.
   [[nodiscard]] std::string str() const;
 };
 
-/// Of --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or a
-/// type is reduced in that is not computed in. generate and eval: all fp32.
+/// From --mixed_precision, --bf16, --fp16 and --reduce_dtype. Throws Error (usage) where they contradict each other, or
+/// --reduce_dtype is neither fp32 nor the compute dtype. For generate and eval: fp32.
 [[nodiscard]] Precision precision_of(const Options& options);
-/// None where nothing is computed in fp16. Throws Error (usage): a floor that is no power of two or above the start;
-/// options of fp16 on the command line of another run.
+/// None unless the run computes in fp16. Throws Error (usage): --min_loss_scale is no power of two or above the initial
+/// scale; loss-scale options on the command line of a run that is not fp16.
 [[nodiscard]] std::optional<train::LossScaleOptions> loss_scale_of(const Options& options);
 
 }  // namespace tessera::jobs

@@ -1,5 +1,5 @@
 #pragma once
-// Prompts: the texts to continue, from the command line and a file.
+// The prompts of `generate`, from the command line and a file.
 
 #include <string>
 #include <vector>
@@ -9,9 +9,8 @@
 
 namespace tessera::jobs {
 
-/// Collective: rank 0 reads, all get the same. Those of --prompt, then those of --prompt_file: the lines of a text that
-/// are not blank, or the "prompt" (or "text") of each line of a .jsonl. Throws Error (usage: none, an empty one; data:
-/// the file).
+/// Collective; rank 0 reads. --prompt first, then --prompt_file: each line of a text that is not blank, or "prompt" (or
+/// "text") of each line of a .jsonl. Throws Error (usage: no prompt, an empty one; data: the file).
 [[nodiscard]] std::vector<std::string> read_prompts(const Options& options, World& world);
 
 }  // namespace tessera::jobs

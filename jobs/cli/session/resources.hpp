@@ -1,5 +1,5 @@
 #pragma once
-// What a run takes of its machine: cores for its threads, memory for its plan.
+// The resources of a run: cores for its threads, memory for its plan.
 
 #include <string>
 
@@ -10,12 +10,11 @@
 
 namespace tessera::jobs {
 
-/// Collective. Sets this rank's threads as --threads says, and warns where they do not get what they need (W021, W022)
-/// and of options without effect (W024).
+/// Collective. Sets this rank's number of threads by --threads. Warns if ranks share cores (W021), if OpenBLAS is the
+/// serial build (W022), and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
-/// Collective. Throws Error (does_not_fit) where a rank of this plan needs more than it may take. Returns what it may
-/// take.
+/// Collective. Returns the memory that a rank may use; throws Error (does_not_fit) if the plan needs more.
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do);
 
 }  // namespace tessera::jobs

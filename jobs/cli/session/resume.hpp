@@ -1,5 +1,5 @@
 #pragma once
-// Where a run goes on: which checkpoint, and whether what it remembers fits this run.
+// Resuming: which checkpoint, whether it fits this run's data, which settings have changed.
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -15,28 +15,28 @@
 
 namespace tessera::jobs {
 
-/// What a checkpoint keeps of a run beside its tensors; a function of the state alone, the same in any world.
+/// How far a run is, as its checkpoints keep it; the same for any number of ranks.
 struct Progress {
   std::int64_t step = 0;                            // optimizer steps done
-  std::int64_t samples = 0;                         // global samples drawn, counting on over epochs
+  std::int64_t samples = 0;                         // global samples drawn, over all epochs
   std::int64_t tokens = 0;                          // valid tokens trained on
-  std::int64_t skipped = 0;                         // of the steps: those that overflowed and updated nothing (fp16)
+  std::int64_t skipped = 0;                         // steps that overflowed and updated nothing (fp16)
   std::optional<train::LossScaleState> loss_scale;  // fp16
 };
 
-/// The data a run draws from, as far as going on in its middle needs them unchanged.
+/// What must not change about the data of a run that is resumed within it.
 struct DataIdentity {
   std::int64_t tokens = 0, samples = 0, max_length = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  std::uint32_t crc = 0;         // of tokens from the beginning, the middle and the end
+  std::uint32_t crc = 0;         // of tokens at the beginning, in the middle and at the end
   std::string packing = "none";  // or the strategy
 };
 [[nodiscard]] DataIdentity identity_of(const RunData& data, const Options& options, std::int64_t max_length);
 
-/// The manifest's "training" object and back.
+/// The manifest's "training" object.
 [[nodiscard]] std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options);
-/// Throws Error (data) if it is not there or not of this form; Error (usage) naming what differs if the data are
+/// Reads it. Throws Error (data) if it is missing or malformed; Error (usage) naming what differs if the data are
 /// others, unless `ignore_data`: then samples is 0.
 [[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory,
                                      const DataIdentity& data, bool ignore_data);
@@ -54,15 +54,14 @@ struct SettingChange {
 
 struct Candidate {
   std::string checkpoint;  // ".../v0-…/checkpoint-200"
-  std::string directory;   // the run directory to go on in; "": a new one (an explicit PATH)
+  std::string directory;   // the run directory to continue in; "": a new one (a PATH was given)
 };
-/// --resume_from_checkpoint auto: by what is under --output_dir.
+/// True for --resume_from_checkpoint auto.
 [[nodiscard]] bool resumes_automatically(const Options& options);
-/// Collective. The checkpoints to try, best first, by --resume_from_checkpoint; empty: start afresh. `auto`: of
-/// the newest version directory under
-/// --output_dir that holds any, newest step first, then of older ones; those that are not whole are told and passed
-/// over. PATH: that checkpoint, or the newest of that run directory. Throws Error (data) on every rank alike: no such
-/// checkpoint; checkpoints are there and none is whole.
+/// Collective. The checkpoints to try by --resume_from_checkpoint, best first; none: start from the beginning. `auto`:
+/// those under --output_dir, newest version directory first, newest step first; incomplete ones are skipped with a
+/// warning. PATH: that checkpoint, or the newest one of that run directory. Throws Error (data) on every rank: no such
+/// checkpoint; there are checkpoints and all are incomplete.
 [[nodiscard]] std::vector<Candidate> resume_candidates(World& world, const Options& options);
 
 }  // namespace tessera::jobs
