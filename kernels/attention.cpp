@@ -67,7 +67,7 @@ void check_positions(const TensorView& positions, std::int64_t rows) {
 
 }  // namespace
 
-void set_device_attention(DeviceAttention who) { on_devices = who; }
+void set_device_attention(DeviceAttention kernels) { on_devices = kernels; }
 DeviceAttention device_attention() { return on_devices; }
 std::int64_t cudnn_attention_calls() { return library_calls; }
 std::string cudnn_attention_refusal() {

@@ -1,9 +1,9 @@
 #pragma once
-// Causal self-attention without a T×T buffer: tiles, online softmax (Milakov, Gimelshein 2018; FlashAttention-2, Dao
-// 2023, Alg. 1-2). Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by `scale`
-// (head_dim^-0.5). A sequence may hold several documents, told by positions: a token sees its own document only, and a
-// document's bits are those it has when it is a sequence of its own. Nothing is computed outside the documents: the
-// cost is the sum over them, not T².
+// Causal self-attention without a (T, T) buffer: tiles and online softmax (Milakov, Gimelshein 2018; FlashAttention-2,
+// Dao 2023, algorithms 1 and 2). Grouped-query: query head i reads kv head i / (heads / kv_heads). Scores are scaled by
+// `scale` (head_dim^-0.5). A sequence may hold several packed documents, told by positions: a token attends to its own
+// document only, and a document gets the bits it would get as a sequence of its own. The cost is that of the documents,
+// not of T².
 
 #include <cstdint>
 #include <string>
@@ -22,11 +22,11 @@ struct AttentionForwardArgs {
   AttentionShape shape;
   TensorView qkv;  // (B, T, (nh + 2·nk)·d): q heads, then k heads, then v heads, per token
   TensorView out;  // (B, T, nh·d)
-  TensorView lse;  // (B, nh, T) of stat_dtype: log of the softmax denominator, for backward; absent: not wanted
+  TensorView lse;  // (B, nh, T) of stat_dtype: log of the softmax denominator, for backward; absent: not written
   double scale = 1;
   TensorView workspace;
-  TensorView positions =
-      {};  // (B, T) int32: a document begins where it is 0 (and with the sequence); absent: one document
+  /// (B, T) int32: a document begins where it is 0, and with the sequence; absent: one document.
+  TensorView positions = {};
 };
 void attention_forward(const AttentionForwardArgs& args, StreamView stream);
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape, DType dtype,
@@ -39,25 +39,23 @@ struct AttentionBackwardArgs {
   TensorView dqkv;  // (B, T, (nh + 2·nk)·d), overwritten; must not be qkv
   double scale = 1;
   TensorView workspace;
-  TensorView positions = {};  // as forward's
+  TensorView positions = {};  // as in forward
 };
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream);
 [[nodiscard]] std::size_t attention_backward_workspace(const AttentionShape& shape, DType dtype,
                                                        Device device = host_device);
 
-/// Who computes attention on devices: our own kernels; or cuDNN's, where they take a call: bf16 or fp16, heads of 64 or
-/// 128, one document a sequence, backward's scratch within a bound, and in forward `lse` wanted. The other calls are
-/// our own kernels'. cudnn_or_own: as cudnn, but what the library then refuses is our own's too, and counted, where
-/// else it throws. Workspaces are those of own or, larger, of the other two: set before a run is planned; a smaller one
-/// may follow.
+/// Kernels for attention on devices. own: our kernels. cudnn: cuDNN's for the calls it supports (bf16 or fp16, heads of
+/// 64 or 128, one document a sequence, backward's scratch within a bound, forward with `lse`), and ours for the rest;
+/// throws if cuDNN refuses a call. cudnn_or_own: as cudnn, but a refused call is computed by our kernels. Workspaces
+/// are those of the kernels in use: set before a run is planned; a later choice must not need a larger one.
 enum class DeviceAttention : unsigned char { own, cudnn, cudnn_or_own };
-void set_device_attention(DeviceAttention who);
+void set_device_attention(DeviceAttention kernels);
 [[nodiscard]] DeviceAttention device_attention();
-/// Throws Error (usage), saying what is missing, where cuDNN cannot compute on the device: not built in, no library or
-/// an old one, a device that is no sm_90.
+/// Throws Error (usage) with the reason if cuDNN cannot compute on the device: not built in, the library missing or too
+/// old, or a device other than sm_90.
 void require_cudnn_attention(Device device);
-/// Calls that cuDNN's kernels have taken in this process; and, of cudnn_or_own ones, why the last was refused ("": none
-/// was).
+/// Calls computed by cuDNN in this process; and why it refused the last refused one ("": none was).
 [[nodiscard]] std::int64_t cudnn_attention_calls();
 [[nodiscard]] std::string cudnn_attention_refusal();
 

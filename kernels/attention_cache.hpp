@@ -1,21 +1,21 @@
 #pragma once
-// Attention with a cache of keys and values, for generation: what is new in a pass is put behind what a row has seen,
-// and the queries look at all of it. Keys enter as they are (rotated already, where positions rotate).
+// Attention with a KV cache, for generation: the keys and values of new tokens are appended, and the queries attend to
+// the whole cache. Keys are stored with rotary positions already applied.
 
 #include "kernels/attention.hpp"
 
 namespace tessera::kernels {
 
-/// What earlier passes left. Key or value of token t of row b and kv head h: element (b, h, t).
+/// Keys and values of earlier passes: element (b, h, t) is that of token t of row b and kv head h.
 struct AttentionCache {
-  TensorView keys, values;  // (B, nk, room, d)
-  [[nodiscard]] std::int64_t room() const { return keys.shape[2]; }
+  TensorView keys, values;  // (B, nk, capacity, d)
+  [[nodiscard]] std::int64_t capacity() const { return keys.shape[2]; }
 };
 
 struct CacheAppendArgs {
-  AttentionShape shape;  // of this pass
+  AttentionShape shape;  // of the new tokens
   TensorView qkv;        // (B, T, (nh + 2·nk)·d)
-  TensorView positions;  // (B, T) int32, each below the cache's room; absent: 0 … T-1 in every row
+  TensorView positions;  // (B, T) int32, each below the cache's capacity; absent: 0 … T-1 in every row
   AttentionCache cache;  // entries `positions` of every row are overwritten
 };
 void cache_append(const CacheAppendArgs& args, StreamView stream);
@@ -29,8 +29,8 @@ struct CachedAttentionArgs {
   double scale = 1;
   TensorView workspace;
 };
-/// One pass over the keys of a row per kv head: for few queries per row (one, as a rule). Many of them, with nothing
-/// before them, are attention_forward's.
+/// Reads the keys of a row once per kv head: for few queries per row (usually one). A prompt without a cache before it
+/// is faster with attention_forward.
 void cached_attention(const CachedAttentionArgs& args, StreamView stream);
 [[nodiscard]] std::size_t cached_attention_workspace(const AttentionShape& shape, DType dtype);
 

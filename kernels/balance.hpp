@@ -1,23 +1,23 @@
 #pragma once
-// The balance loss of mixtures of experts, per micro-batch and over all layers at once, as Hugging Face's: with f_e the
-// share of tokens that chose e (all K choices counted) and P_e the mean of its probability, E·Σ f_e·P_e; K at perfect
-// balance. Padding does not count. In double and in one order, so that equal statistics give equal bits on host and
-// device.
+// The load-balancing loss of mixtures of experts, per micro-batch and over all layers at once, as Hugging Face's: with
+// f_e the share of tokens that chose expert e (all K choices counted) and P_e the mean of its probability, E·Σ f_e·P_e;
+// it is K at perfect balance. Padding does not count. Computed in double in one order: equal statistics give equal bits
+// on host and device.
 
 #include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"
 
 namespace tessera::kernels {
 
-/// What is known of a micro-batch when all its layers have chosen.
+/// Routing statistics of a micro-batch, once all its layers have routed.
 struct BalanceArgs {
   TensorView router;  // (layers, 2, E) f64: RouteArgs::counts and sums of each
   TokenFields words;  // targets present
-  /// 1 / valid tokens of the global batch, in memory: a micro-batch weighs its share of them.
+  /// Pointer to 1 / valid tokens of the global batch: weights the micro-batch by its share of them.
   const double* loss_scale = nullptr;
 };
 
-/// d(coefficient·weight·loss)/dP of each token, the same for all tokens and layers, as the choices are constants.
+/// d(coefficient·weight·loss)/dP of each token. The choices are constants, so it is the same for all tokens and layers.
 struct BalanceGradientArgs {
   BalanceArgs of;
   double coefficient = 0;
@@ -25,16 +25,17 @@ struct BalanceGradientArgs {
 };
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream);
 
-/// Losses of the micro-batch times its weight, without coefficient, added up as integers.
+/// Adds the micro-batch's losses times its weight, without the coefficient, as integers in units of `unit`.
 struct BalanceSumsArgs {
   BalanceArgs of;
-  const double* gradient_scale = nullptr;  // in memory: what is in loss_scale besides
+  const double* gradient_scale = nullptr;  // pointer to the factor by which loss_scale was multiplied
   double unit = 1;
-  std::int64_t* sums = nullptr;  // layers + 1, of all layers' tokens together, then of each; where router lies
+  std::int64_t* sums = nullptr;  // (layers + 1), in the router's memory: of all layers together, then of each
 };
 void add_balance_losses(const BalanceSumsArgs& args, StreamView stream);
 
-/// Of one layer, or (layer -1) of all together, where `tokens` have chosen. `router` as BalanceArgs', in host memory.
+/// The loss of one layer, or with layer -1 of all together, over `tokens` routed tokens. `router` as in BalanceArgs,
+/// host memory.
 [[nodiscard]] double balance_loss(const TensorView& router, std::int64_t tokens, int layer);
 
 }  // namespace tessera::kernels

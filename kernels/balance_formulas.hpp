@@ -1,5 +1,5 @@
 #pragma once
-// The balance loss in parts, on host and device. Doubles: no compiler fuses an operation with another (--fmad=false,
+// The terms of the balance loss, for host and device. Doubles: no compiler fuses two operations (--fmad=false,
 // -ffp-contract=off).
 
 #include <cmath>
@@ -8,12 +8,12 @@
 
 namespace tessera::kernels {
 
-/// (layers, 2, E): choices, sums of probabilities.
+/// (layers, 2, E): counts of choices, sums of probabilities.
 struct RouterTable {
   const double* all;
   std::int64_t layers, experts;
 
-  /// Of rows [first, first + count), summed: choices (0) or probabilities (1) of expert e.
+  /// Sum over layers [first, first + count) of the counts (which = 0) or probabilities (1) of expert e.
   TESSERA_HD double total(std::int64_t first, std::int64_t count, int which, std::int64_t e) const {
     double sum = 0;
     for (std::int64_t layer = first; layer < first + count; ++layer) sum += all[(2 * layer + which) * experts + e];
@@ -24,7 +24,7 @@ struct RouterTable {
   return {router.as<double>(), router.shape[0], router.shape[2]};
 }
 
-/// Which layers loss `i` of BalanceSumsArgs::sums is of.
+/// The layers that loss i of BalanceSumsArgs::sums covers.
 struct LayerRange {
   std::int64_t first, count;
 };
@@ -32,7 +32,7 @@ TESSERA_HD LayerRange layers_of(std::int64_t i, std::int64_t layers) {
   return i == 0 ? LayerRange{0, layers} : LayerRange{i - 1, 1};
 }
 
-/// f_e·P_e over `rows` tokens of those layers.
+/// f_e·P_e over `rows` tokens of these layers.
 TESSERA_HD double balance_term(const RouterTable& table, LayerRange layers, double rows, std::int64_t e) {
   return table.total(layers.first, layers.count, 0, e) / rows * (table.total(layers.first, layers.count, 1, e) / rows);
 }
@@ -41,7 +41,7 @@ TESSERA_HD double balance_slope(const RouterTable& table, double factor, double 
   return factor * static_cast<double>(table.experts) * table.total(0, table.layers, 0, e) / rows / rows;
 }
 
-/// 0 where logits were not finite: the step's own loss and norm say so.
+/// 0 if a logit was not finite: the step's loss and norm report that.
 TESSERA_HD std::int64_t balance_units(double loss, double weight, double unit) {
   const double units = weight * loss / unit;
   return units > -9e18 && units < 9e18 ? llround(units) : 0;

@@ -9,12 +9,12 @@ namespace tessera::kernels {
 struct BiasBackwardArgs {
   TensorView dy;            // (N, C)
   std::int64_t stride = 0;  // elements from one row of dy to the next; 0: C
-  TensorView dbias;         // (C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
+  TensorView dbias;         // (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
   bool accumulate = false;  // add to dbias, or overwrite it
 };
 void bias_backward(const BiasBackwardArgs& args, StreamView stream);
 
-/// y += x, one rounding, element by element (residual connections).
+/// y += x, each element rounded once (residual connections).
 struct AddArgs {
   TensorView x;
   TensorView y;

@@ -1,7 +1,7 @@
 #pragma once
-// C = alpha·op(A)·op(B) + beta·C, row-major, by CBLAS tiled over this rank's threads, or for a few rows by a kernel of
-// our own. fp32, fp64, and bf16 or fp16: then products, sums, alpha, beta, bias and the old C are fp32, and every
-// element is rounded once, when it is stored.
+// C = alpha·op(A)·op(B) + beta·C, row-major. CBLAS tiled over this rank's threads, or a kernel of our own for a few
+// rows. fp32, fp64, bf16 and fp16; for 16-bit inputs products, sums, alpha, beta, bias and the old C are fp32, and
+// every element is rounded once, when it is stored.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -11,18 +11,18 @@ namespace tessera::kernels {
 struct GemmArgs {
   TensorView a;  // (m, k), or (k, m) if trans_a
   TensorView b;  // (k, n), or (n, k) if trans_b
-  TensorView c;  // (m, n), as a and b; or fp32 beside halves
+  TensorView c;  // (m, n), of the dtype of a and b; or fp32 if they are 16-bit
   bool trans_a = false, trans_b = false;
   double alpha = 1, beta = 0;  // beta 0 does not read c
-  TensorView addend;  // as c, rows as far apart: beta multiplies it, and c is not read; never c itself. Absent: c
-  TensorView bias;    // (n) as a and b; added to every row, or absent
-  // Elements from one row to the next where a, b, c are columns of a wider matrix; 0: rows follow one another.
+  TensorView addend;  // shape, dtype and stride of c; beta multiplies it in place of c, which is not read. Absent: c
+  TensorView bias;    // (n) of a's dtype; added to every row, or absent
+  // Elements from one row to the next, if a, b, c are columns of a wider matrix; 0: contiguous rows.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
 };
-/// The split over threads depends on shapes and the number of threads alone, so equal calls give equal bits.
+/// The split over threads depends on shapes and the number of threads only, so equal calls give equal bits.
 void gemm(const GemmArgs& args, StreamView stream);
 
-/// Of products on a device: scratch of its own for each stream that has products, taken at the first of them.
+/// Bytes of cuBLASLt's workspace on a device: one for each stream that runs GEMMs, allocated at the stream's first.
 inline constexpr std::size_t gemm_device_workspace = std::size_t{32} << 20;
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// Fresh parameters: element i of parameter `name` is a function of (seed, name, i) alone.
+// Initial values: element i of parameter `name` is a function of (seed, name, i) only.
 
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"

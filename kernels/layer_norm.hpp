@@ -10,12 +10,12 @@ struct LayerNormForwardArgs {
   TensorView x;             // (N, C)
   TensorView weight, bias;  // (C)
   TensorView y;             // (N, C); may be x
-  TensorView mean, rstd;    // (N) of stat_dtype, written for backward; absent: not wanted
+  TensorView mean, rstd;    // (N) of stat_dtype, written for backward; absent: not written
   double eps = 1e-5;
 };
 void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream);
 
-/// y again from saved mean and rstd: the same bits as the forward pass.
+/// Recomputes y from the saved mean and rstd: the same bits as the forward pass.
 struct LayerNormApplyArgs {
   TensorView x, weight, bias, mean, rstd, y;
 };
@@ -26,13 +26,13 @@ struct LayerNormBackwardArgs {
   TensorView x;           // (N, C), the forward's input
   TensorView weight;      // (C)
   TensorView mean, rstd;  // (N)
-  TensorView dx;          // (N, C); may be dy; with add_to_dx the residual's gradient is already there
+  TensorView dx;          // (N, C); may be dy; with add_to_dx added to the residual's gradient in it
   bool add_to_dx = false;
-  TensorView dweight, dbias;  // (C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
+  TensorView dweight, dbias;  // (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
   bool accumulate = false;    // add to dweight, dbias, or overwrite them
   TensorView workspace;       // layer_norm_backward_workspace bytes
 };
-/// Rows are summed into dweight and dbias by blocks that depend on N alone: the same bits for any number of threads.
+/// Rows are summed into dweight and dbias by blocks that depend on N only: the same bits for any number of threads.
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream);
 /// Bytes, for any number of rows and threads.
 [[nodiscard]] std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype);

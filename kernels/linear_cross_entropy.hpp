@@ -1,7 +1,7 @@
 #pragma once
-// The language-model head with its loss, fused: logits = x·Wᵀ by blocks of rows, swept in chunks of the vocabulary, so
-// that no (N, V) buffer ever exists. The gradient of the loss is made in the same pass as the loss. Of bf16 or fp16:
-// logits are fp32 in the block, their gradient is rounded to the type before it enters a product, dx is rounded once.
+// The language-model head fused with its loss: logits = x·Wᵀ by blocks of rows and chunks of the vocabulary, so that no
+// (N, V) buffer exists. The gradient of the loss is computed in the same pass. With bf16 or fp16 inputs the logits of a
+// block are fp32, their gradient is rounded to the input's dtype before the GEMMs, and dx is rounded once.
 
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/stream.hpp"
@@ -9,11 +9,11 @@
 
 namespace tessera::kernels {
 
-/// What a pass adds to: sums over tokens, so that any split of a batch gives the same total.
+/// Sums over tokens that each call adds to; any split of a batch gives the same total.
 struct LossSums {
   ExactSum loss;             // Σ -log p(target), natural log
   std::int64_t tokens = 0;   // targets that are not ignore_index
-  std::int64_t correct = 0;  // argmax = target (the lowest index among equals)
+  std::int64_t correct = 0;  // argmax (the lowest index among equals) is the target
 };
 
 inline constexpr std::int32_t ignore_index = -100;
@@ -24,8 +24,8 @@ struct LinearCrossEntropyArgs {
   TensorView targets;  // (N) int32 in [0, V) or ignore_index
   LossSums* sums = nullptr;
   TensorView workspace;  // linear_cross_entropy_workspace bytes
-  // Gradient of scale·Σ loss; absent dx: evaluation only.
-  const double* loss_scale = nullptr;  // in memory: 1 / valid tokens of the global batch
+  // Gradient of loss_scale·Σ loss; without dx: evaluation only.
+  const double* loss_scale = nullptr;  // pointer to 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten
   TensorView
       dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)

@@ -1,10 +1,10 @@
 #pragma once
-// Mixture of experts around the experts' own products: the router's choice, rows dealt to experts and back.
-// No capacity: no token is dropped.
+// Mixture of experts around the experts' GEMMs: routing, dispatch of rows to experts, and combining them again. No
+// capacity limit: no token is dropped.
 //
-// N tokens choose K of E experts each: slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by
-// expert, and in an expert by slot, so that each expert's rows are neighbours: expert e has rows [offsets[e],
-// offsets[e+1]) of N·K.
+// N tokens choose K of E experts each. Slot t·K + k is token t's k-th choice, best first. Rows are slots sorted by
+// expert, then by slot, so that the rows of an expert are contiguous: expert e has rows [offsets[e], offsets[e+1]) of
+// N·K.
 
 #include "kernels/padding.hpp"
 #include "runtime/base/stream.hpp"
@@ -13,14 +13,14 @@
 namespace tessera::kernels {
 
 struct RouteArgs {
-  TensorView logits;      // (N, E), as probs and weights of stat_dtype: fp32 beside activations of halves
+  TensorView logits;      // (N, E), of stat_dtype, as probs and weights: fp32 with 16-bit activations
   TensorView probs;       // (N, E): softmax, written; may be logits
   TensorView experts;     // (N, K) int32: the K largest, descending; of equals the lowest index
   TensorView weights;     // (N, K): their probabilities
   bool normalise = true;  // divided by their sum
   TensorView counts,
-      sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not wanted
-  TokenFields words;  // say which tokens are padding: it chooses, and does not count
+      sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written
+  TokenFields words;  // tell which tokens are padding: they are routed, but not counted
 };
 void route(const RouteArgs& args, StreamView stream);
 
@@ -28,19 +28,20 @@ struct RouteBackwardArgs {
   TensorView dweights;  // (N, K)
   TensorView probs, experts, weights;
   bool normalise = true;
-  TensorView balance;  // (E) f64: gradient that every token's probabilities have besides; absent: none
-  TokenFields words;   // say which tokens are padding: the balance loss is none of its business, its gradient is 0
-  TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs where types agree
+  TensorView
+      balance;  // (E) f64: of the balance loss, added to the gradient of every token's probabilities; absent: none
+  TokenFields words;   // tell which tokens are padding: their gradient is 0
+  TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs if dtypes agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);
 
-/// Who sits where: all int32.
+/// The permutation between slots and rows; int32.
 struct Dispatch {
   TensorView slots;    // (N·K): the slot of each row
   TensorView rows;     // (N·K): the row of each slot
   TensorView offsets;  // (E + 1)
 };
-/// Of the chosen `experts` (N, K).
+/// Sorts the slots by the chosen `experts` (N, K).
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream);
 
 /// y[row] = x[token of row]: (N, C) to (N·K, C).
@@ -55,7 +56,8 @@ struct CombineArgs {
 };
 void combine_rows(const CombineArgs& args, StreamView stream);
 
-/// Backward of weighing: dweights[slot] = a[row]·b[row], then both times the slot's weight.
+/// Backward of the weights in combine_rows: dweights[slot] = a[row]·b[row] (dot product), then a and b times the slot's
+/// weight.
 struct CombineWeightsBackwardArgs {
   TensorView a, b;     // (N·K, C), in place
   TensorView weights;  // (N, K), as dweights of stat_dtype

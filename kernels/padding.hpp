@@ -1,20 +1,18 @@
 #pragma once
-// Which tokens of a packed micro-batch are padding, by its words: one rule for host and device.
+// Which tokens of a packed micro-batch are padding: one rule for host and device.
 
 #include "kernels/host_device.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 
 namespace tessera::kernels {
 
-/// What a micro-batch says of its tokens.
+/// Fields of a micro-batch that tell padding.
 struct TokenFields {
-  TensorView
-      positions;  // (B, T) int32: a document begins where it is 0; absent: rows are not packed, and no token is padding
-  TensorView targets;  // (B, T) int32, ignore_index where no loss; absent: likewise
+  TensorView positions;  // (B, T) int32: a document begins where it is 0; absent: not packed, no padding
+  TensorView targets;    // (B, T) int32, ignore_index: no loss; absent: no padding
 };
 
-/// The same, to be asked: a document of a single token without a target is padding, which fills a row up; nothing may
-/// depend on it.
+/// Padding is a document of a single token without a target: it fills up a row, and no result depends on it.
 struct PaddingMap {
   const std::int32_t *positions = nullptr, *targets = nullptr;  // null: no token is padding
   std::int64_t row = 1;                                         // T

@@ -1,26 +1,26 @@
 #pragma once
-// RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers:
-// whole rows, or the heads in them.
+// RMSNorm (Zhang, Sennrich 2019): y = x / sqrt(mean(x²) + eps) · weight, over groups of C numbers: whole
+// rows, or the heads in them.
 
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
 
 namespace tessera::kernels {
 
-/// Rows may be columns of a wider matrix: strides are elements from row to row, 0: rows follow one another.
+/// Rows may be columns of a wider matrix: strides are elements from row to row; 0: contiguous rows.
 struct RmsNormForwardArgs {
   TensorView x;       // (N, G·C): each of the N·G groups of C has its own norm
   TensorView weight;  // (C)
   TensorView y;       // (N, G·C); may be x
-  TensorView rstd;    // (N·G) of stat_dtype, written for backward; absent: not wanted
+  TensorView rstd;    // (N·G) of stat_dtype, written for backward; absent: not written
   double eps = 1e-6;
   std::int64_t stride_x = 0, stride_y = 0;
 };
 void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream);
 
-/// y again from saved rstd: the same bits as the forward pass.
+/// Recomputes y from the saved rstd: the same bits as the forward pass.
 struct RmsNormApplyArgs {
-  TensorView x, weight, rstd, y;  // as above, whole rows
+  TensorView x, weight, rstd, y;  // as above; contiguous rows
 };
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream);
 
@@ -29,14 +29,14 @@ struct RmsNormBackwardArgs {
   TensorView x;       // (N, G·C), the forward's input
   TensorView weight;  // (C)
   TensorView rstd;    // (N·G)
-  TensorView dx;      // (N, G·C); may be dy; with add_to_dx the residual's gradient is already there
+  TensorView dx;      // (N, G·C); may be dy; with add_to_dx added to the residual's gradient in it
   bool add_to_dx = false;
-  TensorView dweight;       // (C) of dy's type, or fp32 beside halves; summed in fp32, rounded once
+  TensorView dweight;       // (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
   bool accumulate = false;  // add to dweight, or overwrite it
   TensorView workspace;     // rms_norm_backward_workspace bytes
   std::int64_t stride_dy = 0, stride_x = 0, stride_dx = 0;
 };
-/// Rows are summed into dweight by blocks that depend on N alone: the same bits for any number of threads.
+/// Rows are summed into dweight by blocks that depend on N only: the same bits for any number of threads.
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream);
 /// Bytes, for any number of rows and threads.
 [[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype);

@@ -1,7 +1,7 @@
 #pragma once
-// Rotary positions (Su et al. 2021), half rotation as Hugging Face's models have it: of a head x of d numbers at
-// position p, with a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j +
-// x_j·sin a_j, for j < d/2.
+// Rotary positions (Su et al. 2021), half rotation as in Hugging Face's models. For a head x of d numbers at position p
+// and a_j = p·inv_freq_j: y_j = x_j·cos a_j - x_(j+d/2)·sin a_j and y_(j+d/2) = x_(j+d/2)·cos a_j + x_j·sin a_j, for j
+// < d/2.
 
 #include <span>
 
@@ -13,8 +13,8 @@ namespace tessera::kernels {
 struct RopeTableArgs {
   std::span<const double> inv_freq;  // (d/2)
   double scale = 1;                  // of cosines and sines (YaRN)
-  TensorView positions;              // (P) int32: of each row; absent: 0 … P-1
-  TensorView table;                  // (P, d): a row has d/2 cosines, then d/2 sines, of its position
+  TensorView positions;              // (P) int32: of each row of the table; absent: 0 … P-1
+  TensorView table;                  // (P, d): d/2 cosines, then d/2 sines of the row's position
 };
 /// Angles are rounded to the table's type before cosine and sine are taken, as torch does.
 void rope_table(const RopeTableArgs& args, StreamView stream);
@@ -24,8 +24,8 @@ enum class Rotation : unsigned char { forward, backward };  // backward: by the 
 struct RopeArgs {
   TensorView x;               // (N, heads·d), rotated in place
   std::int64_t head_dim = 0;  // d, even
-  std::int64_t stride = 0;    // elements from one row of x to the next; 0: heads·d
-  TensorView table;           // (P, d), of rope_table; of stat_dtype: fp32 beside halves
+  std::int64_t stride = 0;    // elements from one row of x to the next; 0: contiguous
+  TensorView table;           // (P, d), of rope_table; of stat_dtype: fp32 with 16-bit x
   TensorView positions;       // (N) int32: row r takes table row positions[r]; absent: table row r mod P
   Rotation rotation = Rotation::forward;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The value of an ExactSum's words and what a step makes of it, on host and device: the bits of ExactSum::value(). One
-// thread; the digits lie where the caller says. Doubles: nvcc rounds each operation once, as --fmad=false asks.
+// The value of an ExactSum's words, and the clip factor and skip flag made of it; for host and device, the bits of
+// ExactSum::value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels {
 
-/// `digits`: room for ExactSum::num_digits. Of words without a non-finite term.
+/// Of words without a non-finite term. `digits`: scratch of ExactSum::num_digits.
 TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
   constexpr int count = static_cast<int>(ExactSum::num_digits);
   // Carry upward so that every digit but the top is in [0, 2^32), then negate if the whole is negative.

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "io/convert/cast.hpp"
+#include "kernels/convert.hpp"
 
 namespace tessera::io {
 
@@ -38,7 +38,7 @@ double value_of(const std::byte* bytes, DType dtype) {
   double wide = 0;
   float value = 0;
   if (dtype == DType::f64) std::memcpy(&wide, bytes, sizeof wide);
-  else if (cast(bytes, dtype, reinterpret_cast<std::byte*>(&value), DType::f32, 1) == 1)
+  else if (kernels::convert_bytes({bytes, dtype, reinterpret_cast<std::byte*>(&value), DType::f32, 1}) == 1)
     wide = static_cast<double>(value);
   return wide;
 }
@@ -142,7 +142,7 @@ void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& s
     const auto read = buffers.from.span().first(static_cast<std::size_t>(n) * source_width);
     cache.read(from.file, start + static_cast<std::uint64_t>(inside) * source_width, read);
     std::byte* const made = buffers.to.span().data();
-    if (const std::int64_t good = cast(read.data(), from.dtype, made, tensor.dtype, n); good < n)
+    if (const std::int64_t good = kernels::convert_bytes({read.data(), from.dtype, made, tensor.dtype, n}); good < n)
       throw Error(ExitCode::data,
                   strfmt("E143 element %lld of tensor %s is %g, too large for %s",
                          static_cast<long long>(slice.first + inside + good), quote_name(from.name).c_str(),

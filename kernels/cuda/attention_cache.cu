@@ -14,14 +14,14 @@ constexpr int most_columns = 8;  // a lane's share of a row of 256 numbers
 template <class T>
 struct CacheCall {
   HeadMap map;
-  std::int64_t room;
+  std::int64_t capacity;
   const std::int32_t* positions;  // (B, T), or null: 0 … T-1
   const T* qkv;
   T *keys, *values, *out;
   float scale;
   /// Where the keys of a row's head begin.
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
-    return (b * map.kv_heads + kv_head) * room * map.head_dim;
+    return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
   }
   TESSERA_HD std::int64_t position(std::int64_t row) const { return positions ? positions[row] : row % map.tokens; }
 };
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   const std::int64_t row = i / width, kv_head = i % width / d, column = i % d, b = row / c.map.tokens,
                      t = row % c.map.tokens;
   const std::int64_t position = c.position(row);
-  if (position < 0 || position >= c.room) return;
+  if (position < 0 || position >= c.capacity) return;
   const std::int64_t to = c.cached(b, kv_head) + position * d + column;
   c.keys[to] = c.qkv[c.map.k(b, kv_head, t) + column];
   c.values[to] = c.qkv[c.map.v(b, kv_head, t) + column];
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<
   const std::int64_t head = index % c.map.heads, row = index / c.map.heads, b = row / c.map.tokens,
                      t = row % c.map.tokens, d = c.map.head_dim;
   const std::int64_t cached = c.cached(b, head / c.map.group()), asked = c.position(row),
-                     last = asked < c.room ? asked : c.room - 1;
+                     last = asked < c.capacity ? asked : c.capacity - 1;
   const T* const q = c.qkv + c.map.q(b, head, t);
   float out[most_columns] = {}, max = -INFINITY, sum = 0;
   for (std::int64_t first = 0; first <= last; first += 32) {
@@ -89,7 +89,7 @@ CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const Tenso
                      const AttentionCache& cache) {
   TESSERA_ASSERT(s.head_dim <= 32 * most_columns, "heads of %lld", static_cast<long long>(s.head_dim));
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
-          .room = cache.room(),
+          .capacity = cache.capacity(),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
           .qkv = data_of<T>(qkv),
           .keys = data_of<T>(cache.keys),

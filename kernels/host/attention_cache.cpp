@@ -18,7 +18,7 @@ std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int
 
 void cache_append(const CacheAppendArgs& args) {
   const AttentionShape& s = args.shape;
-  const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
+  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* qkv = args.qkv.as<T>();
@@ -26,11 +26,11 @@ void cache_append(const CacheAppendArgs& args) {
     parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t b = row / s.tokens, position = position_of(args.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < room, "position %lld of %lld", static_cast<long long>(position),
-                       static_cast<long long>(room));
+        TESSERA_ASSERT(position >= 0 && position < capacity, "position %lld of %lld", static_cast<long long>(position),
+                       static_cast<long long>(capacity));
         const T* k = qkv + row * width + s.heads * d;
         for (std::int64_t h = 0; h < s.kv_heads; ++h) {
-          const std::int64_t to = ((b * s.kv_heads + h) * room + position) * d;
+          const std::int64_t to = ((b * s.kv_heads + h) * capacity + position) * d;
           std::copy_n(k + h * d, d, keys + to);
           std::copy_n(k + (s.kv_heads + h) * d, d, values + to);
         }
@@ -41,7 +41,7 @@ void cache_append(const CacheAppendArgs& args) {
 
 void cached_attention(const CachedAttentionArgs& args) {
   const AttentionShape& s = args.shape;
-  const std::int64_t room = args.cache.room(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
+  const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
   dispatch_dtype(args.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -52,9 +52,9 @@ void cached_attention(const CachedAttentionArgs& args) {
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
         const std::int64_t position = position_of(args.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < room, "position %lld of %lld", static_cast<long long>(position),
-                       static_cast<long long>(room));
-        const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * room * d;
+        TESSERA_ASSERT(position >= 0 && position < capacity, "position %lld of %lld", static_cast<long long>(position),
+                       static_cast<long long>(capacity));
+        const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * capacity * d;
         cached_attention<T>().run({.q = args.qkv.as<T>() + row * width + h * group * d,
                                    .keys = args.cache.keys.as<T>() + cached,
                                    .values = args.cache.values.as<T>() + cached,

@@ -39,6 +39,10 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
   return "?";
 }
 
+[[nodiscard]] constexpr bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
 /// Type of statistics (mean, rstd, lse, router probabilities) and losses, given the type of activations.
 [[nodiscard]] constexpr DType stat_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 

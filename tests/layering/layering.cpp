@@ -42,7 +42,7 @@ const std::vector<Layer>& layers() {
       {"comm", "runtime/comm/", {"base", "kernels"}},
       {"shard", "runtime/shard/", {"base", "kernels", "comm"}},
       {"models", "models/", {"base", "kernels"}},
-      {"io", "io/", {"base", "comm", "shard"}},
+      {"io", "io/", {"base", "comm", "shard", "kernels/convert.hpp"}},
       // Of comm the plan may_include the pure parts: a grid, and what a transport costs.
       {"plan", "runtime/plan/", {"base", "models", "shard", "runtime/comm/mesh.hpp", "runtime/comm/topology.hpp"}},
       {"train", "runtime/train/", {"base", "kernels", "comm", "shard", "models", "io", "plan"}},

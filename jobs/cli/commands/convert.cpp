@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/convert/cast.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/tensor_stats.hpp"
@@ -143,7 +142,7 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
       throw Error(ExitCode::data,
                   strfmt("tensor %s is %s, which cannot be written", io::quote_name(t.name).c_str(), t.type));
     tensors.push_back({new_prefix + t.name.substr(prefix.size()),
-                       dtype && io::is_float(t.dtype) ? *dtype : t.dtype,
+                       dtype && is_float(t.dtype) ? *dtype : t.dtype,
                        shape_of(t),
                        {{static_cast<int>(i), 0, t.numel()}}});
   }

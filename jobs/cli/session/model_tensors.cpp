@@ -3,8 +3,6 @@
 
 #include <map>
 
-#include "io/convert/cast.hpp"
-
 namespace tessera::jobs {
 
 namespace {
@@ -72,7 +70,7 @@ class Matcher {
       if (!index_.contains(part)) return unexpected_.add(io::quote_name(t.name));
     const Shape& shape = use.parts.size() > 1 ? use.shape : model_.params[index_.at(first)].shape;
     if (t.shape != dims_of(shape)) return refuse(use, t, io::shape_text(t.shape) + ", not " + shape.str());
-    if (!t.known || !io::is_float(t.dtype)) return refuse(use, t, std::string(t.type) + ", no float");
+    if (!t.known || !is_float(t.dtype)) return refuse(use, t, std::string(t.type) + ", no float");
     if (use.parts.empty()) return same_.push_back({tensor, use.same_as});
     std::int64_t at = 0;
     for (const std::string& part : use.parts) {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "io/convert/cast.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/text_file.hpp"
+#include "kernels/convert.hpp"
 
 namespace tessera::test {
 
@@ -37,8 +37,8 @@ void write_model(const std::string& directory, const std::vector<NamedShape>& te
       while (tensors[index].name != e.name) ++index;
       std::vector<float> values(static_cast<std::size_t>(e.numel()));
       for (std::int64_t i = 0; i < e.numel(); ++i) values[static_cast<std::size_t>(i)] = value(index, i);
-      EXPECT_EQ(io::cast(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
-                         reinterpret_cast<std::byte*>(bytes.data() + e.begin), dtype, e.numel()),
+      EXPECT_EQ(kernels::convert_bytes({reinterpret_cast<const std::byte*>(values.data()), DType::f32,
+                                        reinterpret_cast<std::byte*>(bytes.data() + e.begin), dtype, e.numel()}),
                 e.numel());
     }
     io::write_text(directory + "/" + file.name, bytes);

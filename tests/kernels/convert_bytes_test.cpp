@@ -1,23 +1,35 @@
-// Rounding to 16 bits against a search for the nearest neighbour; NaNs, infinities, and what does not fit.
+// convert_bytes: rounding to 16 bits against a search for the nearest neighbour; NaNs, infinities, and what does not
+// fit. Every instruction set.
 
-#include "io/convert/cast.hpp"
-
-#include <gtest/gtest.h>
+#include "kernels/convert.hpp"
 
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
-#include "io/model/safetensors.hpp"
+#include "reference.hpp"
 
-namespace tessera::io {
+namespace tessera::kernels {
 namespace {
 
 const float infinity = std::numeric_limits<float>::infinity();
 
+float widen_f16(std::uint16_t bits) { return half::from_f16(bits); }
+float widen_bf16(std::uint16_t bits) { return half::from_bf16(bits); }
+
+/// One element; none where it does not fit.
+template <class From>
+std::optional<std::uint16_t> narrowed(From value, DType source, DType target) {
+  std::uint16_t out = 0;
+  if (convert_bytes(
+          {reinterpret_cast<const std::byte*>(&value), source, reinterpret_cast<std::byte*>(&out), target, 1}) == 0)
+    return std::nullopt;
+  return out;
+}
 /// The nearest of all 16-bit values, even if two are; beyond the largest one as IEEE 754 rounds.
 std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t infinite) {
   std::uint16_t low = 0, high = infinite;  // magnitudes; ordered as their bits are
@@ -36,7 +48,12 @@ std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t
   return static_cast<std::uint16_t>(chosen | (std::signbit(value) ? 0x8000 : 0));
 }
 
-TEST(Cast, ToSixteenBitsRoundsToNearestEven) {
+std::optional<std::uint16_t> expected(double value, float (*widen)(std::uint16_t), std::uint16_t infinite) {
+  const std::uint16_t bits = nearest(value, widen, infinite);
+  return (bits & 0x7fff) == infinite ? std::nullopt : std::optional(bits);
+}
+
+TEST(ConvertBytes, ToSixteenBitsRoundsToNearestEven) {
   std::mt19937 random(7);
   std::vector<float> values = {0.0F,
                                -0.0F,
@@ -66,54 +83,55 @@ TEST(Cast, ToSixteenBitsRoundsToNearestEven) {
     if (i % 3 == 0) value = std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) & ~0x1fffu) | 0x1000u);
     values.push_back(value);
   }
-  for (const float value : values) {
-    ASSERT_EQ(f16_of_float(value), nearest(value, float_of_f16, 0x7c00)) << value;
-    ASSERT_EQ(bf16_of_float(value), nearest(value, float_of_bf16, 0x7f80)) << value;
+  for (const Isa set : instruction_sets()) {
+    const Setting setting(1, set);
+    for (const float value : values) {
+      ASSERT_EQ(narrowed(value, DType::f32, DType::f16), expected(value, widen_f16, 0x7c00)) << value;
+      ASSERT_EQ(narrowed(value, DType::f32, DType::bf16), expected(value, widen_bf16, 0x7f80)) << value;
+    }
   }
 }
 
-TEST(Cast, DoublesAreRoundedOnce) {
+TEST(ConvertBytes, DoublesAreRoundedOnce) {
   std::mt19937_64 random(11);
   for (int i = 0; i < 200000; ++i) {
     // Just beside a tie of bf16: rounding to fp32 first would fall onto the tie.
     const auto base = std::bit_cast<float>((static_cast<std::uint32_t>(random()) & 0x7fff0000u) | 0x8000u);
     if (!std::isfinite(base) || std::abs(base) < 1e-37F) continue;
     const double value = static_cast<double>(base) * (1 + (i % 2 == 0 ? 1e-12 : -1e-12));
-    std::uint16_t out = 0;
-    ASSERT_EQ(cast(reinterpret_cast<const std::byte*>(&value), DType::f64, reinterpret_cast<std::byte*>(&out),
-                   DType::bf16, 1),
-              (nearest(value, float_of_bf16, 0x7f80) & 0x7fff) == 0x7f80 ? 0 : 1);
-    if ((out & 0x7fff) != 0) { ASSERT_EQ(out, nearest(value, float_of_bf16, 0x7f80)) << value; }
+    ASSERT_EQ(narrowed(value, DType::f64, DType::bf16), expected(value, widen_bf16, 0x7f80)) << value;
   }
-  EXPECT_EQ(odd_float_of_double(1.5), 1.5F);
-  EXPECT_EQ(odd_float_of_double(1e-300), std::numeric_limits<float>::denorm_min());
+  EXPECT_EQ(narrowed(1.5, DType::f64, DType::bf16), 0x3fc0);
+  EXPECT_EQ(narrowed(1e-300, DType::f64, DType::f16), 0);
 }
 
 template <class From, class To>
 std::vector<To> all(const std::vector<From>& from, DType source, DType target, std::int64_t done) {
   std::vector<To> to(from.size());
-  EXPECT_EQ(cast(reinterpret_cast<const std::byte*>(from.data()), source, reinterpret_cast<std::byte*>(to.data()),
-                 target, static_cast<std::int64_t>(from.size())),
+  EXPECT_EQ(convert_bytes({reinterpret_cast<const std::byte*>(from.data()), source,
+                           reinterpret_cast<std::byte*>(to.data()), target, static_cast<std::int64_t>(from.size())}),
             done);
   return to;
 }
 
-TEST(Cast, EveryNarrowValueComesBackUnchanged) {
+TEST(ConvertBytes, EveryNarrowValueComesBackUnchanged) {
   std::vector<std::uint16_t> bits;
   for (std::uint32_t i = 0; i < 65536; ++i) bits.push_back(static_cast<std::uint16_t>(i));
-  for (const DType dtype : {DType::bf16, DType::f16}) {  // NaNs with their payload included
-    const auto wide = all<std::uint16_t, float>(bits, dtype, DType::f32, 65536);
-    EXPECT_EQ((all<float, std::uint16_t>(wide, DType::f32, dtype, 65536)), bits) << name_of(dtype);
-  }
+  for (const Isa set : instruction_sets())
+    for (const DType dtype : {DType::bf16, DType::f16}) {  // NaNs with their payload included
+      const Setting setting(1, set);
+      const auto wide = all<std::uint16_t, float>(bits, dtype, DType::f32, 65536);
+      EXPECT_EQ((all<float, std::uint16_t>(wide, DType::f32, dtype, 65536)), bits) << name_of(dtype);
+    }
 }
 
-TEST(Cast, WhatDoesNotFitIsFound) {
+TEST(ConvertBytes, WhatDoesNotFitIsFound) {
   std::vector<float> values(1000, 1.0F);
   values[0] = infinity, values[1] = -infinity, values[2] = std::numeric_limits<float>::quiet_NaN();
   const auto halves = all<float, std::uint16_t>(values, DType::f32, DType::f16, 1000);
   EXPECT_EQ(halves[0], 0x7c00);
   EXPECT_EQ(halves[1], 0xfc00);
-  EXPECT_TRUE(std::isnan(float_of_f16(halves[2])));
+  EXPECT_TRUE(std::isnan(widen_f16(halves[2])));
   values[777] = 1e5F;
   (void)all<float, std::uint16_t>(values, DType::f32, DType::f16, 777);
   (void)all<float, std::uint16_t>(values, DType::f32, DType::bf16, 1000);
@@ -122,4 +140,4 @@ TEST(Cast, WhatDoesNotFitIsFound) {
 }
 
 }  // namespace
-}  // namespace tessera::io
+}  // namespace tessera::kernels
