@@ -25,4 +25,8 @@ std::size_t apply_gemm_choices(const std::string& text, const std::string& from)
   return 0;
 }
 
+void set_gemm_workspace([[maybe_unused]] StreamView stream, [[maybe_unused]] std::byte* workspace) {
+  if constexpr (cuda_built) cuda::set_gemm_workspace(stream, workspace);
+}
+
 }  // namespace tessera::kernels

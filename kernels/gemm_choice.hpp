@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <string>
 
+#include "runtime/base/stream.hpp"
+
 namespace tessera::kernels {
 
 /// From now on records the first call of every GEMM with its memory. Forgets earlier records.
@@ -24,5 +26,9 @@ std::size_t finish_recording_gemms(Timing timing);
 /// such a text, is damaged, or holds an algorithm that the library refuses for a GEMM that has run; for other GEMMs the
 /// first call reports it.
 std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
+
+/// Device memory (gemm_device_workspace bytes) that GEMMs on `stream` use as workspace; null: no longer. A stream
+/// without one allocates its own at the first GEMM.
+void set_gemm_workspace(StreamView stream, std::byte* workspace);
 
 }  // namespace tessera::kernels

@@ -48,9 +48,9 @@ GenerateSide measure_generation(World& world, plan::RunSpec spec, const infer::G
   GenerateSide side;
   side.report = run.generate(request);
   side.prompt_rate =
-      static_cast<double>(world.sum(side.report.prompt.tokens)) / std::max(side.report.prompt.seconds, 1e-12);
+      static_cast<double>(world.sum(side.report.prefill.tokens)) / std::max(side.report.prefill.seconds, 1e-12);
   side.pass_seconds =
-      side.report.next.seconds / static_cast<double>(std::max<std::int64_t>(side.report.next.passes, 1));
+      side.report.decode.seconds / static_cast<double>(std::max<std::int64_t>(side.report.decode.passes, 1));
   side.next_rate =
       static_cast<double>(request.prompts.size()) / std::max(side.pass_seconds, 1e-12);  // no row ends early
   return side;

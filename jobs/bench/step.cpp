@@ -53,8 +53,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
     measurement.seconds.push_back(report.seconds);
     measurement.comm.push_back(report.comm_seconds);
   }
-  std::size_t arena = 0;
-  for (int c = 0; c < plan::num_categories; ++c) arena += trainer.measured_memory()[c];
+  const std::size_t arena = trainer.measured_memory().total();
   measurement.pss = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(pss_bytes())));
   measurement.arena = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(arena)));
   measurement.planned = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(trainer.plan().costs.total)));

@@ -97,6 +97,13 @@ void zero_depth_gemm(const GemmArgs& args, const GemmPlan& plan, cudaStream_t st
 
 }  // namespace
 
+void set_gemm_workspace(StreamView stream, std::byte* workspace) {
+  const DeviceGemms own;
+  const auto handle = static_cast<cudaStream_t>(stream.handle);
+  if (workspace != nullptr) own->workspaces[handle] = workspace;
+  else own->workspaces.erase(handle);
+}
+
 void record_gemms() {
   const DeviceGemms own;
   own->noting = true;

@@ -37,9 +37,9 @@ void record_gemms();
 std::size_t finish_recording_gemms(Timing timing);
 [[nodiscard]] std::string gemm_choices();
 std::size_t apply_gemm_choices(const std::string& text, const std::string& from);
+void set_gemm_workspace(StreamView stream, std::byte* workspace);
 
-/// Bytes of the library's workspace, one for each stream that multiplies, outside the arena: made
-/// at the first product of a stream.
+/// Bytes of the library's workspace, one for each stream with GEMMs.
 inline constexpr std::size_t gemm_workspace_bytes = gemm_device_workspace;
 
 }  // namespace tessera::kernels::cuda

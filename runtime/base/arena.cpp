@@ -1,8 +1,9 @@
 #include "runtime/base/arena.hpp"
 
-#include <sys/mman.h>
-
 #include <cstring>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/error.hpp"
@@ -16,7 +17,30 @@ bool has_canary(const ArenaSlot& slot) {
   return slot.placement == Placement::own || slot.placement == Placement::peers_read;
 }
 
-std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+std::size_t with_canary(const ArenaSlot& slot) { return slot.bytes + (has_canary(slot) ? Arena::canary_bytes : 0); }
+
+/// Bytes of the own slots of each memory and category.
+struct BlockSizes {
+  explicit BlockSizes(const std::vector<ArenaSlot>& slots) {
+    for (const auto& slot : slots)
+      if (slot.placement == Placement::own) of(slot.memory, slot.category) += round_to_pages(with_canary(slot));
+    for (std::size_t& bytes : bytes_[static_cast<int>(Memory::device)])
+      bytes = (bytes + Arena::device_block_bytes - 1) / Arena::device_block_bytes * Arena::device_block_bytes;
+  }
+  std::size_t& of(Memory memory, Category category) {
+    return bytes_[static_cast<int>(memory)][static_cast<int>(category)];
+  }
+
+ private:
+  std::size_t bytes_[num_memories][num_categories] = {};
+};
+
+/// Calls `work` for each memory and category.
+template <class Work>
+void for_each_block(const Work& work) {
+  for (int m = 0; m < num_memories; ++m)
+    for (int c = 0; c < num_categories; ++c) work(static_cast<Memory>(m), static_cast<Category>(c));
+}
 }  // namespace
 
 const char* name_of(Category category) {
@@ -24,54 +48,103 @@ const char* name_of(Category category) {
   return names[static_cast<int>(category)];
 }
 
+void MemoryTable::add(Memory memory, Category category, std::size_t bytes) {
+  by_memory[static_cast<int>(memory)] += bytes;
+  by_category[static_cast<int>(category)] += bytes;
+}
+
+std::size_t MemoryTable::total() const { return std::reduce(std::begin(by_category), std::end(by_category)); }
+
+MemoryTable planned_memory(const std::vector<ArenaSlot>& slots) {
+  MemoryTable table;
+  BlockSizes sizes(slots);
+  for_each_block([&](Memory memory, Category category) { table.add(memory, category, sizes.of(memory, category)); });
+  for (const auto& slot : slots) {
+    if (slot.placement == Placement::own) continue;
+    const std::size_t region = round_to_pages(with_canary(slot) * static_cast<std::size_t>(slot.sharers));
+    table.add(slot.memory, slot.category,
+              slot.placement == Placement::transport ? slot.bytes : part_of(region, slot.sharers, slot.index));
+  }
+  return table;
+}
+
 Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
     : slots_(std::move(slots)), data_(slots_.size()), device_(device) {
-  std::size_t block_bytes[num_memories] = {};
-  for (const auto& slot : slots_)
-    if (slot.placement == Placement::own)
-      block_bytes[static_cast<int>(slot.memory)] += round_up(slot.bytes + canary_bytes, alignment);
-  std::byte* next[num_memories] = {};
-  for (int m = 0; m < num_memories; ++m) {
-    if (block_bytes[m] > 0) blocks_[m] = take(static_cast<Memory>(m), block_bytes[m]);
-    next[m] = blocks_[m].get();
-  }
+  BlockSizes sizes(slots_);
+  std::byte* next[num_memories][num_categories] = {};
+  for_each_block([&](Memory memory, Category category) {
+    Block& block = blocks_[static_cast<int>(memory)][static_cast<int>(category)];
+    if (sizes.of(memory, category) > 0) block = Block(memory, category, device, sizes.of(memory, category));
+    next[static_cast<int>(memory)][static_cast<int>(category)] = block.data();
+  });
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto& slot = slots_[i];
-    bytes_[static_cast<int>(slot.category)] += slot.bytes;
     if (slot.placement == Placement::own) {
-      std::byte*& place = next[static_cast<int>(slot.memory)];
-      data_[i] = place;
-      place += round_up(slot.bytes + canary_bytes, alignment);
+      std::byte*& free = next[static_cast<int>(slot.memory)][static_cast<int>(slot.category)];
+      data_[i] = free;
+      free += round_to_pages(with_canary(slot));
     } else if (slot.placement != Placement::transport) {
-      TESSERA_ASSERT(slot.memory == Memory::host, "slot %s is shared, and not the host's", slot.name.c_str());
-      data_[i] = share(slot, slot.bytes + (slot.placement == Placement::peers_read ? canary_bytes : 0));
+      TESSERA_ASSERT(slot.memory == Memory::host, "slot %s is shared, and not in host memory", slot.name.c_str());
+      data_[i] = share(slot, with_canary(slot));
     }
     if (has_canary(slot)) fill(i, slot.bytes, canary, canary_bytes);
   }
 }
 
-Arena::Block Arena::take(Memory memory, std::size_t bytes) const {
-  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device_.kind == Device::Kind::cuda),
+Arena::Block::Block(Memory memory, Category category, Device device, std::size_t bytes)
+    : memory_(memory), device_(device) {
+  TESSERA_ASSERT(memory == Memory::host || (cuda_built && device.kind == Device::Kind::cuda),
                  "%zu bytes for a device, and none was named", bytes);
-  if constexpr (cuda_built) {
-    if (memory == Memory::device) return {cuda::allocate(device_, bytes), Release{memory, device_, bytes}};
-    if (memory == Memory::pinned) return {cuda::allocate_pinned(device_, bytes), Release{memory, device_, bytes}};
-  }
-  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED)
+  if constexpr (cuda_built)
+    if (memory == Memory::device) {
+      data_ = cuda::allocate(device, bytes, &device_bytes_);
+      return;
+    }
+  try {
+    mapping_ = Mapping::anonymous(bytes, (std::string("tessera ") + name_of(category)).c_str());
+  } catch (const Error& error) {
     throw Error(
-        ExitCode::does_not_fit, strfmt("cannot allocate %zu bytes for this rank", bytes), "arena",
+        error.code(), error.line(), "arena",
         "`tessera plan` shows what takes the memory; lower per_device_train_batch_size or raise the number of ranks");
-  madvise(block, bytes, MADV_HUGEPAGE);
-  return {static_cast<std::byte*>(block), Release{memory, device_, bytes}};
+  }
+  data_ = mapping_.data();
+  if constexpr (cuda_built)
+    if (memory == Memory::pinned) cuda::pin(device, data_, bytes);
 }
 
-void Arena::Release::operator()(std::byte* block) const {
+Arena::Block::~Block() {
   if constexpr (cuda_built) {
-    if (memory == Memory::device) return cuda::release(device, block);
-    if (memory == Memory::pinned) return cuda::release_pinned(block);
+    if (data_ != nullptr && memory_ == Memory::device) cuda::release(device_, data_);
+    if (data_ != nullptr && memory_ == Memory::pinned) cuda::unpin(data_);
   }
-  munmap(block, bytes);
+}
+
+Arena::Block::Block(Block&& other) noexcept { *this = std::move(other); }
+
+Arena::Block& Arena::Block::operator=(Block&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(device_, other.device_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(data_, other.data_);
+  std::swap(device_bytes_, other.device_bytes_);
+  return *this;
+}
+
+std::size_t Arena::Block::measure(const ProcessMaps& maps) const {
+  return memory_ == Memory::device ? device_bytes_ : maps.bytes_at(data_);
+}
+
+MemoryTable Arena::measure() const {
+  const ProcessMaps maps;
+  MemoryTable table;
+  for_each_block([&](Memory memory, Category category) {
+    const Block& block = blocks_[static_cast<int>(memory)][static_cast<int>(category)];
+    if (block.data() != nullptr) table.add(memory, category, block.measure(maps));
+  });
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].placement == Placement::peers_read || slots_[i].placement == Placement::node)
+      table.add(Memory::host, slots_[i].category, part_of(maps.bytes_at(data_[i]), slots_[i].sharers, slots_[i].index));
+  return table;
 }
 
 void Arena::fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes) {

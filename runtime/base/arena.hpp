@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/device.hpp"
+#include "runtime/base/mapping.hpp"
 
 namespace tessera {
 
@@ -17,39 +18,53 @@ enum class Category : unsigned char { params, grads, optimizer, activations, buf
 inline constexpr int num_categories = 6;
 [[nodiscard]] const char* name_of(Category category);
 
-/// How a slot is allocated, and what its `bytes` count.
+/// Who uses a slot, and what its `bytes` are.
 enum class Placement : unsigned char {
-  own,         // private to this rank
-  peers_read,  // this rank's, in shared memory that the ranks of its node read
-  node,        // one buffer for all ranks of the group on the node; bytes are this rank's part
-  transport,   // allocated by a communicator or library for itself; counted here, not handed out
+  own,         // this rank alone
+  peers_read,  // written by this rank, read in place by the ranks of its node that share it; `bytes` of each rank
+  node,        // one buffer for all ranks that share it; `bytes` are this rank's interval
+  transport,   // allocated by a communicator when it is made; `bytes` are what this rank is charged for
 };
 
-/// Memory that a private slot is in.
+/// Which memory an own slot lies in.
 enum class Memory : unsigned char {
   host,
-  pinned,  // page-locked host memory, for copies to and from the device
-  device,  // memory of the run's device
+  pinned,  // page-locked host memory: what is copied to and from the device
+  device,
 };
 inline constexpr int num_memories = 3;
 
-/// A named slot. `bytes`: what this rank is charged for it.
+/// A named slot.
 struct ArenaSlot {
   std::string name;  // "grad.s0", "saved.h.3", …; unique
   Category category = Category::buffers;
   Placement placement = Placement::own;
   std::size_t bytes = 0;
-  Memory memory = Memory::host;  // own slots
+  Memory memory = Memory::host;  // own slots; the others are in host memory
+  int sharers = 1, index = 0;    // peers_read, node: how many ranks share it, and this rank's number among them
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 
-/// Owns the slots, in one block per memory. Canary bytes follow every private slot and every peers_read slot; a write
-/// past the end of a slot breaks them.
+/// What slots take, in bytes.
+struct MemoryTable {
+  std::size_t by_category[num_categories] = {};
+  std::size_t by_memory[num_memories] = {};
+  void add(Memory memory, Category category, std::size_t bytes);
+  [[nodiscard]] std::size_t total() const;
+};
+/// What a rank takes for the slots, from their sizes: rounded up to pages (and on a device to device_block_bytes),
+/// canaries included.
+[[nodiscard]] MemoryTable planned_memory(const std::vector<ArenaSlot>& slots);
+
+/// Owns the slots: one block for each category and memory, each a mapping of its own, so that the system's account of
+/// the process shows what each takes. Canary bytes follow every own and every peers_read slot; a write past its end
+/// changes them.
 class Arena {
  public:
-  static constexpr std::size_t alignment =
-      4096;  // of every own slot: SIMD, O_DIRECT; on a device 256, as it aligns its blocks
+  static constexpr std::size_t alignment = page_bytes;  // of own slots, within their block: for SIMD and O_DIRECT
   static constexpr std::size_t canary_bytes = 64;
+  static constexpr std::size_t device_block_bytes = std::size_t{2}
+                                                    << 20;  // what a device's allocator gives out at least
 
   /// Allocates a slot that peers share: `bytes` for each rank, canary included. Returns the start of this rank's part
   /// (peers_read) or of the whole region (node). Called in slot order, which is the same on every rank.
@@ -65,9 +80,10 @@ class Arena {
   /// The same, or null if there is no slot of that name.
   [[nodiscard]] std::byte* data_if(std::string_view name) const;
   [[nodiscard]] const std::vector<ArenaSlot>& slots() const { return slots_; }
-  /// Bytes allocated for this rank, by category.
-  [[nodiscard]] const std::size_t* bytes() const { return bytes_; }
-  /// Name of the first slot whose canary is broken; "" if none is.
+  /// Bytes that the system has given for this rank's slots, without those of communicators: mappings as /proc/self/maps
+  /// lists them, shared ones divided by their sharers; of a device, by how much its free memory shrank.
+  [[nodiscard]] MemoryTable measure() const;
+  /// Name of the first slot whose canary has been overwritten; "" if there is none.
   [[nodiscard]] std::string broken_canary() const;
 
   /// For tests: fill_with_pattern fills every slot but params and optimizer with a pattern. touched returns how many
@@ -78,23 +94,33 @@ class Arena {
  private:
   [[nodiscard]] std::size_t find(std::string_view name) const;
 
-  std::vector<ArenaSlot> slots_;
-  std::vector<std::byte*> data_;
-  std::size_t bytes_[num_categories] = {};
-  Device device_;
-  struct Release {
-    Memory memory;
-    Device device;
-    std::size_t bytes;
-    void operator()(std::byte* block) const;
+  /// A block of one memory and category.
+  class Block {
+   public:
+    Block() = default;
+    Block(Memory memory, Category category, Device device, std::size_t bytes);
+    ~Block();
+    Block(Block&& other) noexcept;
+    Block& operator=(Block&& other) noexcept;
+    [[nodiscard]] std::byte* data() const { return data_; }
+    [[nodiscard]] std::size_t measure(const ProcessMaps& maps) const;
+
+   private:
+    Memory memory_ = Memory::host;
+    Device device_;
+    Mapping mapping_;  // host and pinned
+    std::byte* data_ = nullptr;
+    std::size_t device_bytes_ = 0;  // by how much the device's free memory shrank
   };
-  using Block = std::unique_ptr<std::byte, Release>;
-  [[nodiscard]] Block take(Memory memory, std::size_t bytes) const;
   void fill(std::size_t slot, std::size_t at, unsigned char value, std::size_t bytes);
   /// `bytes` of a slot from `at` on, readable by the host: in place, or copied into `copy`.
   [[nodiscard]] const std::byte* read(std::size_t slot, std::size_t at, std::size_t bytes,
                                       std::vector<std::byte>& copy) const;
-  Block blocks_[num_memories];
+
+  std::vector<ArenaSlot> slots_;
+  std::vector<std::byte*> data_;
+  Device device_;
+  Block blocks_[num_memories][num_categories];
 };
 
 }  // namespace tessera

@@ -107,6 +107,8 @@ class Communicator {
   virtual void set_staging(std::span<std::byte> staging) = 0;
 
   [[nodiscard]] virtual TrafficCount traffic() const = 0;
+  /// Bytes that the system has given for the communicator itself, as charged to this rank: what transport_bytes plans.
+  [[nodiscard]] virtual std::size_t own_memory() const { return 0; }
 };
 
 }  // namespace tessera

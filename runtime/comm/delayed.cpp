@@ -20,6 +20,7 @@ class Delayed final : public Communicator {
   SharedRegion share(std::size_t bytes_per_rank) override { return inner_->share(bytes_per_rank); }
   void set_staging(std::span<std::byte> staging) override { inner_->set_staging(staging); }
   TrafficCount traffic() const override { return inner_->traffic(); }
+  std::size_t own_memory() const override { return inner_->own_memory(); }
 
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) override {
     sleep(delay_.gather_s, chunk_bytes * static_cast<std::size_t>(size()));

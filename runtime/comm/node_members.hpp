@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "runtime/base/mapping.hpp"
+
 namespace tessera::comm {
 
 /// Members [first, first + count) of an axis share a node.
@@ -27,6 +29,16 @@ struct NodeMembers {
 /// Bytes of shared scratch that a communicator allocates for each of its members on a node.
 inline constexpr std::size_t node_scratch = std::size_t{256} << 10;     // one node: for buffers that are not shared
 inline constexpr std::size_t two_level_scratch = std::size_t{1} << 20;  // several nodes: all data passes through it
+
+/// Bytes of the region that `members` of a node share for one communicator: the state of their barrier, and their
+/// scratch.
+inline constexpr std::size_t barrier_state_bytes = 128, barrier_member_bytes = 128;
+[[nodiscard]] constexpr std::size_t node_head_bytes(int members) {
+  return round_to_pages(barrier_state_bytes + static_cast<std::size_t>(members) * barrier_member_bytes);
+}
+[[nodiscard]] constexpr std::size_t node_region_bytes(int members, std::size_t scratch) {
+  return node_head_bytes(members) + static_cast<std::size_t>(members) * round_to_pages(scratch);
+}
 
 /// Bytes of a chunk that one round of a two-level gather or reduce-scatter moves: what fits the smallest node's
 /// scratch. A multiple of 64, the same on every member.

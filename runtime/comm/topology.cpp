@@ -242,7 +242,10 @@ std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, Axis axi
   const auto node_members = split_by_node(members, topology.ranks_per_node);
   if (topology.transport == Transport::nccl) return nccl_bytes(node_members, members.size());
   if (!shared(topology) || (node_members.size() == members.size() && members.size() > 1)) return 0;
-  return node_members.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
+  const int me = mesh.coordinate(rank, axis);
+  const comm::NodeMembers& here = node_members[comm::node_index_of(node_members, me)];
+  const std::size_t scratch = node_members.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
+  return part_of(comm::node_region_bytes(here.count, scratch), here.count, me - here.first);
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@ GenerationShape generation_shape(const GenerateRequest& request, std::int64_t ro
   GenerationShape shape{std::min(rows, static_cast<std::int64_t>(request.prompts.size())), 0, 0};
   for (const TokenIds& prompt : request.prompts)
     shape.tokens = std::max(shape.tokens, static_cast<std::int64_t>(prompt.size()));
-  shape.cache_tokens = shape.tokens + request.max_new_tokens - 1;  // the last new token is not shown to the model
+  shape.cache_tokens = shape.tokens + request.max_new_tokens - 1;  // the last new token is no input
   if (request.recompute) shape.tokens = shape.cache_tokens;
   return shape;
 }
@@ -35,7 +35,7 @@ void GenerationBatch::begin(std::size_t first, std::size_t count) {
     rows_[r].made.stopped = false;
     rows_[r].open = true;
   }
-  whole_ = true;
+  prefill_ = true;
   next_pass();
 }
 
@@ -45,15 +45,15 @@ void GenerationBatch::next_pass() {
     const Row& row = rows_[r];
     lengths_[r] = static_cast<std::int32_t>(row.ids.size() - (row.made.ids.empty() || row.open ? 0 : 1));
     positions_[r] = lengths_[r] - 1;
-    if (whole_) tokens_ = std::max(tokens_, static_cast<std::int64_t>(lengths_[r]));
+    if (prefill_) tokens_ = std::max(tokens_, static_cast<std::int64_t>(lengths_[r]));
   }
 }
 
 void GenerationBatch::load(int, const train::BatchMemory& memory) {
   for (std::size_t r = 0; r < count_; ++r) {
     std::int32_t* to = memory.ids + static_cast<std::int64_t>(r) * tokens_;
-    const std::int32_t* from = rows_[r].ids.data() + (whole_ ? 0 : positions_[r]);
-    const std::int64_t shown = whole_ ? lengths_[r] : 1;
+    const std::int32_t* from = rows_[r].ids.data() + (prefill_ ? 0 : positions_[r]);
+    const std::int64_t shown = prefill_ ? lengths_[r] : 1;
     std::fill(std::copy_n(from, shown, to), to + tokens_, 0);
   }
 }
@@ -76,14 +76,14 @@ std::int64_t GenerationBatch::take(std::span<float> logits) {
     append(r, picker_.pick(logits.subspan(r * vocab, vocab), row.ids, first_ + r, row.made.ids.size()));
     open_ += row.open ? 1 : 0;
   }
-  whole_ = request_.recompute;
+  prefill_ = request_.recompute;
   next_pass();
   return open_;
 }
 
-std::int64_t GenerationBatch::shown() const {
+std::int64_t GenerationBatch::num_input_tokens() const {
   std::int64_t tokens = 0;
-  for (std::size_t r = 0; r < count_; ++r) tokens += rows_[r].open ? (whole_ ? lengths_[r] : 1) : 0;
+  for (std::size_t r = 0; r < count_; ++r) tokens += rows_[r].open ? (prefill_ ? lengths_[r] : 1) : 0;
   return tokens;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the ranks must have alike of a request.
+/// What must be equal on all ranks.
 std::string agreed(const GenerateRequest& request) {
   const train::Sampling& s = request.sampling;
   std::uint64_t hash = hash64("");
@@ -54,13 +54,13 @@ std::vector<Completion> from_text(const std::string& text) {
 struct Inference::Parts : train::RunContext {
   Parts(World& world_, const InferenceOptions& options);
   void run(train::Executor::BoundSchedule& program, train::BatchSource& source, train::StepBlock& block) {
-    alone(block.step, [&] { executor.run(program, source, block); });
+    abort_on_error(block.step, [&] { executor.run(program, source, block); });
   }
-  /// Runs one micro-batch of every rank to the end of its last row.
+  /// Runs one micro-batch per rank until all rows are finished.
   void run_round(GenerationBatch& rows, GenerateReport& report);
 
   std::unique_ptr<train::Executor::BoundSchedule> load, main;
-  train::Executor executor;  // after the programs: its streams end before them
+  train::Executor executor;  // after the bound schedules: its streams end before them
 };
 
 Inference::Parts::Parts(World& world_, const InferenceOptions& options)
@@ -75,15 +75,15 @@ Inference::Parts::Parts(World& world_, const InferenceOptions& options)
 
 void Inference::Parts::run_round(GenerationBatch& rows, GenerateReport& report) {
   for (std::int64_t pass = 0;; ++pass) {
-    PassTimes& times = pass == 0 ? report.prompt : report.next;
-    times.tokens += rows.shown();
+    PassTimes& times = pass == 0 ? report.prefill : report.decode;
+    times.tokens += rows.num_input_tokens();
     train::StepBlock block;
     block.step = pass;
     const auto begin = Clock::now();
     run(*main, rows, block);
     times.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
     ++times.passes;
-    if (block.sums.tokens == 0) return;  // no rank has an open row
+    if (block.sums.tokens == 0) return;  // no rank has an unfinished row
   }
 }
 
@@ -127,14 +127,15 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
 
   GenerateReport report;
   GenerationBatch rows(request, spec.batch.micro_batch, spec.model->vocab);
-  const std::size_t world = static_cast<std::size_t>(spec.batch.world), place = static_cast<std::size_t>(p.place());
+  const std::size_t world = static_cast<std::size_t>(spec.batch.world),
+                    data_rank = static_cast<std::size_t>(p.data_rank());
   for (std::size_t round = 0; round < prompts; round += micro * world) {
-    const std::size_t first = std::min(round + place * micro, prompts), count = std::min(micro, prompts - first);
+    const std::size_t first = std::min(round + data_rank * micro, prompts), count = std::min(micro, prompts - first);
     rows.begin(first, count);
     p.run_round(rows, report);
     std::string mine;
     for (std::size_t r = 0; r < count; ++r) mine += to_text(rows.completion(r));
-    // Ranks are in the order of their places in the data.
+    // World ranks are in the order of data-parallel ranks.
     for (const std::string& text : p.world.gather(mine))
       for (Completion& completion : from_text(text)) {
         if (request.on_completion) request.on_completion(report.completions.size(), completion);
@@ -144,8 +145,8 @@ GenerateReport Inference::generate(const GenerateRequest& request) {
   return report;
 }
 
-std::span<std::byte> Inference::room(const char* slot) { return parts_->room(slot); }
-const std::size_t* Inference::measured_memory() const { return parts_->arena->bytes(); }
+std::span<std::byte> Inference::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
+MemoryTable Inference::measured_memory() const { return parts_->measure_memory(); }
 TrafficCount Inference::traffic(Axis axis) const { return parts_->traffic(axis); }
 Arena& Inference::arena() { return *parts_->arena; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Inference: evaluation or generation with sharded parameters and nothing else: no gradient, no optimizer state. The
-// model may be larger than a rank, as in training.
+// Inference: evaluation or generation with sharded parameters, without gradients and optimizer states. As in training,
+// the model may be larger than the memory of a rank.
 
 #include <memory>
 #include <span>
@@ -16,42 +16,41 @@ struct InferenceOptions {
   train::RunTestHooks test_hooks;                      // tests
 };
 
-/// One kind of pass, summed over the rounds; of this rank.
+/// Passes of one kind on this rank, added up.
 struct PassTimes {
-  std::int64_t passes = 0, tokens = 0;  // tokens shown to the model in rows that are still open
+  std::int64_t passes = 0, tokens = 0;  // tokens: input tokens of unfinished rows
   double seconds = 0;
 };
 
 struct GenerateReport {
-  std::vector<Completion> completions;  // by prompt; on rank 0, elsewhere empty
-  PassTimes prompt, next;               // first passes; those of one token a row
+  std::vector<Completion> completions;  // by prompt; empty except on rank 0
+  PassTimes prefill, decode;
 };
 
 class Inference {
  public:
-  /// Collective. Plans, agrees with the peers on the plan, allocates the arena. The model must outlive it.
+  /// Collective. Plans, checks that all ranks have the same plan, allocates. The model must outlive it.
   Inference(World& world, const InferenceOptions& options);
   ~Inference();
 
   [[nodiscard]] const plan::RunPlan& plan() const;
-  /// This rank's shards, to read a model into; parameters_loaded() after writing.
+  /// This rank's shards, to load a model into. Afterwards all ranks call parameters_loaded().
   [[nodiscard]] std::vector<io::ShardView> shards();
-  /// Collective. Gathers what stays gathered.
+  /// Collective. Gathers the units that stay gathered.
   void parameters_loaded();
-  /// Collective. Fresh parameters instead, loaded.
+  /// Collective. Initialises the parameters instead of loading them.
   void initialise(std::uint64_t seed);
 
   /// Purpose evaluate. As train::evaluate.
   [[nodiscard]] train::EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,
                                            const std::function<void(std::int64_t, std::int64_t)>& progress = {});
-  /// Purpose generate. Collective: the same request on every rank. Prompts go in micro-batches of B in their order,
-  /// micro-batch m to rank m mod W, so the tokens are the same at any number of ranks and any strategy, at equal
-  /// threads per rank.
+  /// Purpose generate. Collective: the same request on every rank. Rank m mod W generates micro-batch m of B prompts,
+  /// so that the tokens are the same at any number of ranks and any strategy, at equal threads per rank.
   GenerateReport generate(const GenerateRequest& request);
 
   /// As Trainer's.
-  [[nodiscard]] std::span<std::byte> room(const char* slot);
-  [[nodiscard]] const std::size_t* measured_memory() const;
+  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
+  [[nodiscard]] MemoryTable measured_memory() const;
   [[nodiscard]] TrafficCount traffic(Axis axis) const;
   [[nodiscard]] Arena& arena();
 

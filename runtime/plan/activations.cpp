@@ -24,16 +24,16 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
   const models::Model& model = *spec.model;
   const bool generates = spec.purpose == Purpose::generate;
   const models::BatchShape pass{spec.batch.micro_batch, spec.tokens, spec.device},
-      room{pass.batch, spec.cache_tokens, spec.device};
+      cached{pass.batch, spec.cache_tokens, spec.device};
   const models::Phase phase = generates ? models::Phase::logits : models::Phase::eval;
   const std::size_t element = size_of(model.dtype);
-  const auto words = static_cast<std::size_t>(pass.batch * pass.tokens);
+  const auto tokens = static_cast<std::size_t>(pass.batch * pass.tokens);
   const int modules = static_cast<int>(model.modules.size());
 
   std::vector<ArenaSlot> slots;
   for (int i = 0; i < std::min(2, modules - 1); ++i)
     slots.push_back({boundary_name(i), Category::activations, Placement::own,
-                     words * static_cast<std::size_t>(model.hidden) * element});
+                     tokens * static_cast<std::size_t>(model.hidden) * element});
   std::size_t workspace = 0;
   for (const auto& module : model.modules) {
     workspace = std::max(workspace, module->workspace_bytes(pass, model.dtype, phase));
@@ -41,15 +41,16 @@ std::vector<ArenaSlot> inference_slots(const RunSpec& spec) {
       workspace = std::max(workspace, module->workspace_bytes({pass.batch, 1, spec.device}, model.dtype, phase));
   }
   for (int i = 0; generates && i < modules; ++i)
-    if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(room, model.dtype); bytes > 0)
+    if (const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->cache_bytes(cached, model.dtype);
+        bytes > 0)
       slots.push_back({cache_name(model, i), Category::activations, Placement::own, bytes});
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
-  slots.push_back({ids_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  slots.push_back({ids_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
   if (generates)
     slots.push_back({logits_name, Category::buffers, Placement::own,
                      static_cast<std::size_t>(pass.batch * model.vocab) * size_of(stat_dtype(model.dtype))});
-  else slots.push_back({targets_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
-  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words * sizeof(std::int32_t)});
+  else slots.push_back({targets_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
+  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, tokens * sizeof(std::int32_t)});
   return slots;
 }
 
@@ -66,7 +67,7 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int last = static_cast<int>(model.modules.size()) - 1;
 
   std::vector<ArenaSlot> slots;
-  for (int i = 0; i < last; ++i)  // forward passes alone take turns in the first two
+  for (int i = 0; i < last; ++i)  // evaluation and generation use the first two alternately
     slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? rows : train.batch)});
   for (int i = 0; i <= last; ++i) {
     const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->saved_bytes(train, model.dtype);
@@ -83,11 +84,11 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     workspace = std::max({workspace, module->workspace_bytes(train, model.dtype, models::Phase::train),
                           module->workspace_bytes(eval, model.dtype, models::Phase::eval),
                           module->workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
-  const auto words = static_cast<std::size_t>(rows * spec.tokens) * sizeof(std::int32_t);
+  const auto token_bytes = static_cast<std::size_t>(rows * spec.tokens) * sizeof(std::int32_t);
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
-  slots.push_back({ids_name, Category::buffers, Placement::own, words});
-  slots.push_back({targets_name, Category::buffers, Placement::own, words});
-  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, words});
+  slots.push_back({ids_name, Category::buffers, Placement::own, token_bytes});
+  slots.push_back({targets_name, Category::buffers, Placement::own, token_bytes});
+  if (spec.packed) slots.push_back({positions_name, Category::buffers, Placement::own, token_bytes});
   slots.push_back({logits_name, Category::buffers, Placement::own,
                    static_cast<std::size_t>(model.vocab) * size_of(stat_dtype(model.dtype))});
   if (const auto statistics = static_cast<std::size_t>(model.router.layers * 2 * model.router.experts); statistics > 0)
@@ -101,7 +102,7 @@ bool is_staging(const ArenaSlot& slot) {
   return slot.name == shard::shard_staging_name || slot.name == shard::replicate_staging_name;
 }
 
-/// What the host writes of a micro-batch.
+/// True for token ids, targets and positions, which the host writes for each micro-batch.
 bool is_token_ids(const ArenaSlot& slot) {
   return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name;
 }
@@ -117,23 +118,22 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
   for (ArenaSlot& slot : slots) {
     if (slot.placement != Placement::own) continue;
     slot.memory = is_staging(slot) ? Memory::pinned : Memory::device;
-    // Every micro-batch of a step has words of its own: the host writes them without waiting for the one before.
+    // Every micro-batch of a step has its own token buffers: the host writes them without waiting for the one before.
     if (is_token_ids(slot) && spec.purpose == Purpose::train)
       slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
     if (is_token_ids(slot) || slot.name == logits_name)
       more.push_back({pinned_name(slot.name), Category::buffers, Placement::own, slot.bytes, Memory::pinned});
   }
-  if (spec.purpose == Purpose::generate) {  // passes after the first say where their tokens stand
+  if (spec.purpose == Purpose::generate) {  // decode passes give the positions of their tokens
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
     both(positions_name, rows, rows);
   }
-  const std::size_t words =
+  const std::size_t counters =
       shard::ShardManager::num_norm_counters(Axis::shard, num_units, spec.model->router.num_losses());
-  both(shard::norm_name, (words + ExactSum::num_words) * sizeof(std::int64_t),
-       (words + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
+  both(shard::norm_name, (counters + ExactSum::num_words) * sizeof(std::int64_t),
+       (counters + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
   if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);
-  more.push_back(
-      {gemm_workspace_name, Category::buffers, Placement::transport, shard::gemm_workspace_bytes, Memory::device});
+  more.push_back({gemm_workspace_name, Category::buffers, Placement::own, shard::gemm_workspace_bytes, Memory::device});
   slots.insert(slots.end(), more.begin(), more.end());
 }
 

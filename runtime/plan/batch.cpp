@@ -38,7 +38,7 @@ std::string right_side(std::int64_t micro, std::int64_t accumulation, int world,
                 static_cast<long long>(accumulation), world, static_cast<long long>(made));
 }
 
-/// All three are given and do not agree: the equation, and the three ways out.
+/// All three are given and contradict each other: the equation, and which option to change.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
   const std::int64_t made = product(product(micro, accumulation), world);
   throw Error(ExitCode::usage,

@@ -7,8 +7,8 @@
 namespace tessera::plan {
 
 /// Global batch G in samples, micro-batch B, world W, accumulation A = ceil(G / (B·W)). Micro-batch m = a·W + r (a: the
-/// accumulation step, r: the rank's place in the data) holds samples [m·B, min((m+1)·B, G)): the
-/// last ones may be short or empty.
+/// accumulation step, r: the data-parallel rank) holds samples [m·B, min((m+1)·B, G)): the last ones may be short or
+/// empty.
 struct BatchPlan {
   std::int64_t global_batch = 1, micro_batch = 1;
   int world = 1, accumulation = 1;
@@ -16,13 +16,13 @@ struct BatchPlan {
   struct Range {
     std::int64_t first = 0, count = 0;
   };
-  /// Samples of accumulation step a on rank r, relative to the start of a global batch of `samples` ≤ G (a last partial
-  /// one).
+  /// Samples of accumulation step a on rank r, relative to the start of the global batch. The last batch of an epoch
+  /// has only `samples` ≤ G.
   [[nodiscard]] Range range(int a, int r, std::int64_t samples) const;
 };
 
-/// Solves for what is missing (defaults: B 8, A 1). Throws Error (usage) when all three are given and ceil(G/(B·W)) !=
-/// A, with the equation and the three ways out; when a value is not positive.
+/// Computes what is not given (defaults: B 8, A 1). Throws Error (usage) if all three are given and ceil(G/(B·W)) != A
+/// (the message has the equation, and which option to change), or if a value is not positive.
 [[nodiscard]] BatchPlan solve_batch(std::optional<std::int64_t> global_batch, std::optional<std::int64_t> micro_batch,
                                     std::optional<std::int64_t> accumulation, int world);
 

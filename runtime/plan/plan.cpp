@@ -17,7 +17,7 @@ namespace tessera::plan {
 
 namespace {
 
-constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of matrix products
+constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // B·T: a dimension of GEMMs
 constexpr std::int64_t max_module_executions = std::int64_t{1} << 20;  // modules of a step: the schedule lists each
 
 void check_size(const RunSpec& spec) {
@@ -87,11 +87,10 @@ DType smallest_dtype(const shard::ShardPolicy& policy) {
 void price(RunPlan& plan) {
   Costs& costs = plan.costs;
   const RunSpec& spec = plan.spec;
-  for (const auto& slot : plan.slots) {
-    costs.memory[static_cast<int>(slot.category)] += slot.bytes;
-    costs.total += slot.bytes;
-    costs.in[static_cast<int>(slot.memory)] += slot.bytes;
-  }
+  const MemoryTable memory = planned_memory(plan.slots);
+  std::ranges::copy(memory.by_category, costs.memory);
+  std::ranges::copy(memory.by_memory, costs.in);
+  costs.total = memory.total();
   const StepTraffic sent = step_traffic(plan, spec.rank);
   costs.shard_axis = sent.shard_axis;
   costs.replicate_axis = sent.replicate_axis;
@@ -106,7 +105,7 @@ void price(RunPlan& plan) {
                 {spec.batch.global_batch, spec.tokens});
 }
 
-/// `proved`: run the verifier (a search over sizes asks for bytes alone, of schedules that do not change with them).
+/// Whether to run the verifier. A search over batch sizes does not: its schedules do not depend on the size.
 enum class Proof : bool { none, full };
 
 void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
@@ -119,7 +118,7 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
   input.params_fixed = spec.purpose != Purpose::train;
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   if (spec.purpose == Purpose::train) plan.logits = shard::build_forward(input, /*with_loss=*/false);
-  // Ranks run passes until no rank has a row left: they count those in `norm`.
+  // Ranks run passes until no rank has an unfinished row: `norm` sums how many there are.
   if (spec.purpose == Purpose::generate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
   if (input.params_fixed) plan.load = shard::build_load(input);
 }
@@ -150,7 +149,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
     plan.slots.push_back(std::move(slot));
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
-  // The host's own, wherever the run computes.
+  // In host memory, whatever the device.
   if (spec.snapshot_vectors > 0) {
     const std::int64_t numel =
         shard::replica_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
@@ -171,6 +170,19 @@ std::vector<const shard::Schedule*> RunPlan::schedules() const {
   for (const auto* schedule : {&train, &eval, &logits, &load})
     if (schedule != all.front() && !schedule->list.empty()) all.push_back(schedule);
   return all;
+}
+
+std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
+  std::string text;
+  for (int c = 0; c < num_categories; ++c) {
+    const std::size_t planned = plan.costs.memory[c], found = measured.by_category[c];
+    const auto category = static_cast<Category>(c);
+    const bool estimated = category == Category::comm && plan.spec.topology.transport == Transport::nccl;
+    if (estimated ? found > planned : found != planned)
+      text +=
+          strfmt("%s%s %zu bytes planned, %zu measured", text.empty() ? "" : "; ", name_of(category), planned, found);
+  }
+  return text;
 }
 
 std::size_t memory_needed(const RunPlan& plan) {

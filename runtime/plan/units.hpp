@@ -1,5 +1,5 @@
 #pragma once
-// Where models and shard meet: a model's modules become shard units and the uses a schedule is built from. Pure.
+// Turns a model's modules into the units and module uses from which a schedule is built. Pure.
 
 #include <string>
 #include <vector>
@@ -11,11 +11,11 @@
 
 namespace tessera::plan {
 
-/// One unit per module that has parameters of its own: those no earlier module reads. A tied parameter belongs to its
-/// first reader. With ExpertUnits::block, neighbours of one group (a layer and its experts) have one unit.
+/// One unit per module that has parameters which no earlier module reads; a tied parameter belongs to its first reader.
+/// With ExpertUnits::block, a layer and its experts are one unit.
 [[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts);
 
-/// What each module reads and contributes to, for training (backward included) or for forward passes alone.
+/// Units that each module reads and contributes gradients to, in a phase.
 [[nodiscard]] std::vector<shard::ModuleUse> module_uses(const models::Model& model,
                                                         const std::vector<shard::UnitSpec>& units, models::Phase phase);
 

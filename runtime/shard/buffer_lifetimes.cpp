@@ -1,4 +1,4 @@
-// A walk over the executions with the slots' occupants, evicting what is needed last.
+// Goes through the executions in order and keeps track of which unit each slot holds.
 
 #include "runtime/shard/buffer_lifetimes.hpp"
 
@@ -6,8 +6,8 @@
 #include <deque>
 #include <limits>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -45,7 +45,7 @@ class BeladyReplacement {
         lifetimes_[at(lifetime_of_[at(u)])].last_read = now_;
         needs_[at(u)].pop_front();
       }
-      look_ahead();
+      prefetch();
     }
     return std::move(lifetimes_);
   }
@@ -58,7 +58,8 @@ class BeladyReplacement {
     return std::find(units.begin(), units.end(), unit) != units.end();
   }
 
-  void look_ahead() {
+  /// Issues the gathers of the executions ahead.
+  void prefetch() {
     int distance = 0;
     for (int t = now_ + 1; t < static_cast<int>(executions_.size()); ++t) {
       const ModuleExecution& execution = executions_[at(t)];
@@ -73,7 +74,8 @@ class BeladyReplacement {
     }
   }
 
-  /// False if every slot holds a unit that is read now or needed no later than `first_read`.
+  /// Gathers `unit` into the slot whose unit is read again last. False if every slot holds a unit that is read now, or
+  /// again no later than `first_read`.
   bool gather(int unit, int first_read) {
     int best = -1, best_need = first_read;
     for (const int s : *slots_of_[at(unit)]) {

@@ -1,6 +1,6 @@
 #pragma once
-// Residency: which unit lies gathered in which parameter slot, from which execution to which. Pure; used by the
-// builder.
+// When each unit is gathered, into which parameter slot, and until when it stays there: Belady replacement over the
+// module executions of a step. Pure; used by the schedule builder.
 
 #include <vector>
 
@@ -8,32 +8,32 @@
 
 namespace tessera::shard {
 
-/// A module at work: one forward, or one backward with its recompute. Visits follow one another on the compute stream.
+/// One forward of a module, or one backward with its recompute. Executions run one after another on the compute stream.
 struct ModuleExecution {
   int module = -1;
   int micro = -1;
   bool forward = true;
-  std::vector<int> units;  // read here; no unit twice
+  std::vector<int> units;  // that it reads; no unit twice
 };
 
-/// One lifetime of a unit in a slot.
+/// A unit in a slot, from its gather to its last read. Executions by index.
 struct BufferLifetime {
   int unit = -1;
   int slot = -1;
   int gathered_before = -1;  // the gather is issued just before this execution
-  int first_read = -1;       // execution
-  int last_read = -1;        // execution
-  int evicts = -1;           // index of the lifetime whose slot it takes over; -1: the slot was free
+  int first_read = -1;
+  int last_read = -1;
+  int evicts = -1;  // index of the lifetime that had the slot before; -1: the slot was free
 };
 
 struct PrefetchDepth {
   int forward = 0, backward = 0;
 };
 
-/// Stays in the order of their gathers. A gather is issued up to `depth` executions (that read units) ahead of its
-/// first read, at most `depth` of them at once, strictly in the order of need, into the slot whose occupant is needed
-/// last; a unit lifetimes where it is until its slot is taken, so that one used again before that is not gathered
-/// twice. slots[c]: the slots of classes[c]; each has at least as many as one execution reads of the class.
+/// Lifetimes in the order of their gathers, which is the order of first reads. A gather is issued up to `depth`
+/// executions (those that read units) ahead, with at most `depth` gathers ahead at a time. It takes the slot whose unit
+/// is read again last. A unit stays gathered until its slot is taken, and is not gathered again if it is read before
+/// that. slots[c]: the slots of classes[c], at least as many as one execution reads of that class.
 [[nodiscard]] std::vector<BufferLifetime> plan_buffer_lifetimes(const std::vector<ModuleExecution>& executions,
                                                                 int num_units, const std::vector<SlotClass>& classes,
                                                                 const std::vector<std::vector<int>>& slots,

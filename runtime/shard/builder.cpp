@@ -7,8 +7,8 @@
 #include <array>
 #include <stdexcept>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/shard/buffer_lifetimes.hpp"
 #include "runtime/shard/slot_classes.hpp"
 
@@ -196,14 +196,14 @@ class Builder {
                                  s_.num_micro > 1 ? n - 1 : k);
       const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + places) % places;
       for (const int u : visit.units) {
-        for (int t = 0; t <= ahead; ++t) demands[at(u)].places.push_back((first + t) % places);
+        for (int t = 0; t <= ahead; ++t) demands[at(u)].times.push_back((first + t) % places);
       }
     }
     for (SlotDemand& d : demands) {
-      std::sort(d.places.begin(), d.places.end());
-      d.places.erase(std::unique(d.places.begin(), d.places.end()), d.places.end());
+      std::sort(d.times.begin(), d.times.end());
+      d.times.erase(std::unique(d.times.begin(), d.times.end()), d.times.end());
     }
-    std::erase_if(demands, [](const SlotDemand& d) { return d.places.empty(); });
+    std::erase_if(demands, [](const SlotDemand& d) { return d.times.empty(); });
     return demands;
   }
 
@@ -273,7 +273,7 @@ class Builder {
       SlotDemand demand{u, in_.unit_numel[at(u)], {}};
       const int n = num_modules();
       for (int place = n - 1 - first_contributor_[at(u)]; place <= n - last_contributor_[at(u)]; ++place)
-        demand.places.push_back(place);
+        demand.times.push_back(place);
       demands.push_back(std::move(demand));
     }
     return demands;
@@ -365,20 +365,21 @@ class Builder {
 
   /// How the gradient of micro-batch a joins the partials: the running sum, or the binary counter.
   [[nodiscard]] Accumulation fold_of(int a) const {
-    Accumulation fold;
-    if (s_.num_accumulators == 0 || reduces_once()) return fold;
+    Accumulation accumulation;
+    if (s_.num_accumulators == 0 || reduces_once()) return accumulation;
     if (!in_.policy.reproducible) {
-      if (a > 0) fold.fold.push_back(0);
-      return fold;
+      if (a > 0) accumulation.inputs.push_back(0);
+      return accumulation;
     }
-    for (; (a >> fold.target) & 1; ++fold.target) fold.fold.push_back(fold.target);  // a's trailing ones
-    if (a + 1 < in_.num_micro) return fold;
-    for (int p = fold.target + 1; p < s_.num_accumulators;
+    for (; (a >> accumulation.target) & 1; ++accumulation.target)
+      accumulation.inputs.push_back(accumulation.target);  // a's trailing ones
+    if (a + 1 < in_.num_micro) return accumulation;
+    for (int p = accumulation.target + 1; p < s_.num_accumulators;
          ++p) {  // what is left of the counter, which now stands at a + 1
-      if (((a + 1) >> p) & 1) fold.fold.push_back(p);
+      if (((a + 1) >> p) & 1) accumulation.inputs.push_back(p);
     }
-    fold.target = 0;
-    return fold;
+    accumulation.target = 0;
+    return accumulation;
   }
 
   void emit_reduces() {
@@ -391,7 +392,7 @@ class Builder {
                                           .unit = unit,
                                           .micro = micro,
                                           .slot = slot,
-                                          .fold = fold_of(micro),
+                                          .accumulation = fold_of(micro),
                                           .last_reduce = last},
                                          {last_module_});
       grad_busy_[at(slot)] = false;

@@ -1,5 +1,5 @@
-// The manager's sums where they lie on a device: words that stay there through the all-reduce, and are
-// read by the host from pinned memory.
+// The shard manager's norm on a device: counters stay in device memory through the all-reduce; the host reads them from
+// pinned memory.
 #include <algorithm>
 #include <cstddef>
 
@@ -14,8 +14,8 @@ namespace tessera::shard {
 
 namespace {
 constexpr std::size_t sum_words = ExactSum::num_words, word_bytes = sizeof(std::int64_t);
-// Passes add their loss straight into the words that are summed over ranks: loss, tokens, correct stand there as in
-// LossSums.
+// Forward passes add their loss directly to the counters that are summed over ranks: loss, tokens and correct are in
+// the order of LossSums.
 static_assert(sizeof(kernels::LossSums) == (sum_words + 2) * word_bytes &&
               offsetof(kernels::LossSums, tokens) == sum_words * word_bytes);
 }  // namespace

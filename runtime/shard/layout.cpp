@@ -1,12 +1,12 @@
-// Offsets of parameters in the flat buffers, and the cut into shards.
+// Offsets of parameters in the flat buffers, and segments of shards.
 
 #include "runtime/shard/layout.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -45,7 +45,7 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
   }
 }
 
-std::vector<Segment> ShardLayout::cut(int unit, std::int64_t first, std::int64_t last) const {
+std::vector<Segment> ShardLayout::segments_between(int unit, std::int64_t first, std::int64_t last) const {
   std::vector<Segment> out;
   for (const int p : unit_params(unit)) {
     const std::int64_t begin = std::max(first, offset_of_[at(p)]);
@@ -59,15 +59,15 @@ std::vector<Segment> ShardLayout::cut(int unit, std::int64_t first, std::int64_t
 
 std::vector<Segment> ShardLayout::segments(int unit, int shard) const {
   TESSERA_ASSERT(shard >= 0 && shard < shards_, "shard %d of %d", shard, shards_);
-  return cut(unit, shard * shard_numel(unit), (shard + 1) * shard_numel(unit));
+  return segments_between(unit, shard * shard_numel(unit), (shard + 1) * shard_numel(unit));
 }
 
-std::vector<Segment> ShardLayout::whole(int unit) const { return cut(unit, 0, padded_numel(unit)); }
+std::vector<Segment> ShardLayout::all_segments(int unit) const { return segments_between(unit, 0, padded_numel(unit)); }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> ShardLayout::gaps(int unit) const {
   std::vector<std::pair<std::int64_t, std::int64_t>> out;
   std::int64_t end = 0;
-  for (const Segment& s : whole(unit)) {
+  for (const Segment& s : all_segments(unit)) {
     if (s.unit_offset > end) out.emplace_back(end, s.unit_offset - end);
     end = s.unit_offset + s.length;
   }

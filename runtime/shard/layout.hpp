@@ -1,11 +1,11 @@
 #pragma once
-// ShardLayout: the pure map (unit, rank) ↔ flat interval ↔ segments of parameters. Nobody else computes offsets.
+// ShardLayout: the pure map between (unit, rank), intervals of flat buffers, and segments of parameters. Only it
+// computes offsets.
 //
-// A unit is one flat buffer: its parameters one after another, each starting on param_alignment elements, padded at the
-// end to a multiple of world·quantum elements. It is cut into S equal shards (S: the shard axis). Since the padding
-// depends on the world and not on the mesh, every strategy of one world has the same flat buffers, cut differently.
-// Offsets are in elements: the buffers of masters, gathered parameters and gradients of a unit are laid out alike,
-// whatever their types.
+// A unit is one flat buffer: its parameters one after another, each aligned to param_alignment elements, padded at the
+// end to a multiple of world·quantum elements, and split into S equal shards (S: size of the shard axis). The padding
+// depends on the world and not on the mesh, so that all strategies of one world have the same flat buffers. Offsets are
+// in elements: master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -17,17 +17,18 @@
 
 namespace tessera::shard {
 
-/// The parameters that travel together. Indices into the model's list of ParamSpec; each parameter is in one unit.
+/// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter is
+/// in one unit.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;
 };
 
-/// A piece of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
+/// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
 struct Segment {
   int param = 0;                  // index into the model's list
-  std::int64_t param_offset = 0;  // first element of the piece within the parameter
-  std::int64_t unit_offset = 0;   // and within the unit's flat buffer
+  std::int64_t param_offset = 0;  // first element, within the parameter
+  std::int64_t unit_offset = 0;   // the same within the unit's flat buffer
   std::int64_t length = 0;
   friend bool operator==(const Segment&, const Segment&) = default;
 };
@@ -35,7 +36,7 @@ struct Segment {
 class ShardLayout {
  public:
   static constexpr std::int64_t param_alignment = 64;  // elements: 256 bytes of fp32
-  /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest type that a buffer of the unit has.
+  /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest dtype of the unit's buffers.
   [[nodiscard]] static constexpr std::int64_t quantum(DType smallest = DType::f32) {
     return 512 / static_cast<std::int64_t>(size_of(smallest));
   }
@@ -54,21 +55,21 @@ class ShardLayout {
   [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
   /// Elements of one shard: padded_numel / S.
   [[nodiscard]] std::int64_t shard_numel(int unit) const { return padded_numel(unit) / shards_; }
-  /// Elements that are parameters, without padding.
+  /// Elements without padding.
   [[nodiscard]] std::int64_t numel(int unit) const { return numel_[static_cast<std::size_t>(unit)]; }
   [[nodiscard]] int num_shards() const { return shards_; }
 
   [[nodiscard]] int unit_of(int param) const { return unit_of_[static_cast<std::size_t>(param)]; }
-  /// Where the parameter starts in its unit's flat buffer.
+  /// First element of the parameter in its unit's flat buffer.
   [[nodiscard]] std::int64_t offset_of(int param) const { return offset_of_[static_cast<std::size_t>(param)]; }
-  /// The pieces of parameters in shard `shard` of `unit`, in order; all of them for whole(unit).
+  /// Segments of the parameters in shard `shard` of `unit`, in order; all_segments: in the whole unit.
   [[nodiscard]] std::vector<Segment> segments(int unit, int shard) const;
-  [[nodiscard]] std::vector<Segment> whole(int unit) const;
-  /// The gaps of the flat buffer that belong to no parameter, as (offset, length), in order.
+  [[nodiscard]] std::vector<Segment> all_segments(int unit) const;
+  /// Padding, between and after the parameters: (offset, length), in order.
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> gaps(int unit) const;
 
  private:
-  [[nodiscard]] std::vector<Segment> cut(int unit, std::int64_t first, std::int64_t last) const;
+  [[nodiscard]] std::vector<Segment> segments_between(int unit, std::int64_t first, std::int64_t last) const;
 
   std::vector<UnitSpec> units_;
   std::vector<std::int64_t> padded_, numel_;

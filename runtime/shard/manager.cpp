@@ -52,29 +52,29 @@ void ShardManager::bind_unit(int u) {
   std::byte* const interval = train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) +
                                                           static_cast<std::size_t>(offset) * size_of(train.param_dtype)
                                                     : nullptr;
-  const bool apart = train.has_separate_masters();
-  unit.master = interval != nullptr && !apart ? interval : parts_.arena->data(master_name(layout, u));
-  unit.copy = apart ? interval : nullptr;
+  const bool separate = train.has_separate_masters();
+  unit.master = interval != nullptr && !separate ? interval : parts_.arena->data(master_name(layout, u));
+  unit.low_precision = separate ? interval : nullptr;
   for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
-  for (int p = 0; p < train.num_accumulators; ++p) unit.partials.push_back(floats(accumulator_name(layout, u, p)));
+  for (int p = 0; p < train.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
   if (train.grad_slots.empty()) return;  // nothing to update
-  // The finished gradient: the target of the last fold, or this rank's interval of the resident gradient slot.
-  unit.reduced = train.num_accumulators > 0 ? unit.partials[0] : floats(resident_grad_name(layout, u)) + offset;
+  // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
+  unit.reduced = train.num_accumulators > 0 ? unit.accumulators[0] : floats(resident_grad_name(layout, u)) + offset;
 
   unit.view = {.numel = layout.shard_numel(u),
                .master = master(u),
                .grad = unit.reduced,
                .states = {unit.states[0], unit.states[1]},
                .device = parts_.device};
-  if (unit.copy != nullptr)
-    unit.view.copy = {unit.copy, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
+  if (unit.low_precision != nullptr)
+    unit.view.low_precision = {unit.low_precision, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
   for (const Segment& segment : layout.segments(u, parts_.shard))
     unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
 }
 
 void ShardManager::cast_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
-    std::byte* const copy = units_[static_cast<std::size_t>(u)].copy;
+    std::byte* const copy = units_[static_cast<std::size_t>(u)].low_precision;
     if (copy == nullptr) continue;
     kernels::convert({.from = shard(u),
                       .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
@@ -91,7 +91,7 @@ void ShardManager::gather(const Instruction& instruction, std::byte* full) {
   const std::byte* mine = units_[static_cast<std::size_t>(unit)].master;
   if (parts_.train->has_separate_masters()) {
     std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
-    if (units_[static_cast<std::size_t>(unit)].copy == nullptr)  // the slot is another unit's by turns
+    if (units_[static_cast<std::size_t>(unit)].low_precision == nullptr)  // the slot is shared with other units
       kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
     mine = own;
   }
@@ -104,9 +104,10 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
   const CollectiveLabel label{"reduce", parts_.layout->unit_name(instruction.unit).c_str(), instruction.micro};
 
-  float* target =
-      unit.partials.empty() ? unit.reduced : unit.partials[static_cast<std::size_t>(instruction.fold.target)];
-  float* x = instruction.fold.fold.empty() ? target : scratch_;
+  float* target = unit.accumulators.empty()
+                      ? unit.reduced
+                      : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
+  float* x = instruction.accumulation.inputs.empty() ? target : scratch_;
   const SourceBuffer terms(full, parts_.train->reduce_dtype);
   if (parts_.shard_axis) {
     parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
@@ -117,22 +118,23 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
     widen(terms, x, chunk);
   }
 
-  this->fold(instruction, unit, x, target);
+  accumulate(instruction, unit, x, target);
   if (!instruction.last_reduce) return;
-  TESSERA_ASSERT(target == unit.reduced, "unit %d ends in partial %d", instruction.unit, instruction.fold.target);
+  TESSERA_ASSERT(target == unit.reduced, "the gradient of unit %d ends in accumulator %d", instruction.unit,
+                 instruction.accumulation.target);
   add_norm(instruction.unit);
 }
 
-/// x = partial + x for each partial of the fold, in order; the last sum goes to `target`.
-void ShardManager::fold(const Instruction& instruction, Unit& unit, float* x, float* target) {
-  const auto& fold = instruction.fold.fold;
+/// x = accumulator + x for each input, in order; the last sum goes to `target`.
+void ShardManager::accumulate(const Instruction& instruction, Unit& unit, float* x, float* target) {
+  const auto& inputs = instruction.accumulation.inputs;
   const auto chunk = static_cast<std::size_t>(parts_.layout->shard_numel(instruction.unit));
-  for (std::size_t i = 0; i < fold.size(); ++i) {
-    float* partial = unit.partials[static_cast<std::size_t>(fold[i])];
-    if (i + 1 == fold.size() && partial == target)
-      kernels::add_to(x, target, chunk, stream_);  // x + partial and partial + x are the same bits
-    else kernels::add_to(partial, x, chunk, stream_);
-    if (i + 1 == fold.size() && partial != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    float* accumulator = unit.accumulators[static_cast<std::size_t>(inputs[i])];
+    if (i + 1 == inputs.size() && accumulator == target)
+      kernels::add_to(x, target, chunk, stream_);  // x + accumulator and accumulator + x are the same bits
+    else kernels::add_to(accumulator, x, chunk, stream_);
+    if (i + 1 == inputs.size() && accumulator != target) copy_bytes(target, x, chunk * sizeof(float), stream_);
   }
 }
 
@@ -155,8 +157,8 @@ int ShardManager::norm(StepSums& sums) {
   constexpr std::size_t n = ExactSum::num_words;
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   const std::span<std::int64_t> all(counters_), over_world = all.subspan(n, n + num_step_counters + extra);
-  TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu integers, %zu expected", sums.extra.size(),
-                 extra);
+  TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu extra counters, %zu expected",
+                 sums.extra.size(), extra);
   std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;
@@ -166,7 +168,7 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 4] = sums.flags.saved;
   std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  // Replicas hold the same gradients: only what counts tokens is summed over them.
+  // Replicas hold the same gradients: only loss and counters are summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
   const int unit = unpack(counters_, sums);
   norm2_.clear();

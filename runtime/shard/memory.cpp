@@ -22,8 +22,7 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
   else same->bytes = std::max(same->bytes, slot.bytes);
 }
 
-/// Gathered parameters: in place of the masters, resident, or in slots taken in turns. Masters lie beside them then,
-/// and where they have another type.
+/// Gathered parameters, and master weights unless these are intervals of resident slots.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const Schedule& train = *in.schedules.front();
@@ -36,11 +35,15 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       if (schedule->slots[s].kind != Slot::Kind::param) continue;
       const int slot = static_cast<int>(s);
       const auto full = bytes_of(slot_numel(*schedule, layout, slot), schedule->param_dtype);
-      const bool in_place = schedule->params_in_place;
-      add_or_grow(slots, {param_slot_name(*schedule, layout, slot),
-                          schedule->params_resident ? Category::params : Category::buffers,
-                          in_place ? Placement::node : Placement::own,
-                          in_place ? full / static_cast<std::size_t>(layout.num_shards()) : full});
+      ArenaSlot gathered{param_slot_name(*schedule, layout, slot),
+                         schedule->params_resident ? Category::params : Category::buffers, Placement::own, full};
+      if (schedule->params_in_place) {
+        gathered.placement = Placement::node;
+        gathered.bytes = full / static_cast<std::size_t>(layout.num_shards());
+        gathered.sharers = layout.num_shards();
+        gathered.index = in.mesh.coordinate(in.rank, Axis::shard);
+      }
+      add_or_grow(slots, gathered);
     }
 }
 
@@ -52,9 +55,12 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
     if (train.slots[s].kind != Slot::Kind::grad) continue;
     const int slot = static_cast<int>(s);
-    slots.push_back({grad_slot_name(train, layout, slot), Category::grads,
-                     peers_read ? Placement::peers_read : Placement::own,
-                     bytes_of(slot_numel(train, layout, slot), train.reduce_dtype)});
+    slots.push_back({.name = grad_slot_name(train, layout, slot),
+                     .category = Category::grads,
+                     .placement = peers_read ? Placement::peers_read : Placement::own,
+                     .bytes = bytes_of(slot_numel(train, layout, slot), train.reduce_dtype),
+                     .sharers = peers_read ? in.mesh.size(axis) : 1,
+                     .index = peers_read ? in.mesh.coordinate(in.rank, axis) : 0});
   }
   std::int64_t largest = 0;
   for (int u = 0; u < layout.num_units(); ++u) {
@@ -63,7 +69,8 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       slots.push_back(
           {accumulator_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
   }
-  if (std::ranges::any_of(train.list, [](const Instruction& instruction) { return !instruction.fold.fold.empty(); }))
+  if (std::ranges::any_of(train.list,
+                          [](const Instruction& instruction) { return !instruction.accumulation.inputs.empty(); }))
     slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
 }
 
@@ -72,7 +79,7 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   for (int u = 0; u < in.layout->num_units(); ++u) padded = std::max(padded, in.layout->padded_numel(u));
   const auto add = [&](const char* name, Axis axis, std::int64_t numel, DType dtype) {
     if (in.mesh.size(axis) == 1) return;
-    // Staging is for sums; of a device's memory, for everything.
+    // Staging buffers are for sums; with device memory, for all collectives.
     const bool staged = in.topology.staged || !in.schedules.front()->grad_slots.empty();
     const std::size_t bytes = staged ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
@@ -81,7 +88,7 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside,
                        in.topology.transport == Transport::nccl ? Memory::device : Memory::host});
   };
-  // What replicas sum has been reduced to fp32 over the shard axis before, if there is one.
+  // Replicas sum what the shard axis, if there is one, has reduced to fp32.
   const DType terms = in.schedules.front()->reduce_dtype;
   add(shard_staging_name, Axis::shard, padded, terms);
   add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(),
@@ -104,8 +111,8 @@ std::string resident_grad_name(const ShardLayout& layout, int unit) { return "gr
 
 std::string master_name(const ShardLayout& layout, int unit) { return "master." + layout.unit_name(unit); }
 
-std::string accumulator_name(const ShardLayout& layout, int unit, int partial) {
-  return "reduced." + std::to_string(partial) + "." + layout.unit_name(unit);
+std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator) {
+  return "reduced." + std::to_string(accumulator) + "." + layout.unit_name(unit);
 }
 
 std::string state_name(const ShardLayout& layout, int unit, int state) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the sharded state of a run takes, slot by slot: pure. The planner prints it, the arena
-// allocates it, the manager uses it.
+// Arena slots of sharded parameters, gradients and optimizer states. Pure: the planner adds them up, the arena
+// allocates them, the shard manager uses them.
 
 #include <cstddef>
 #include <vector>
@@ -14,18 +14,18 @@
 
 namespace tessera::shard {
 
-/// Names of the slots of sharded state; units and slots by index.
+/// Names of slots; units, slots and accumulators by index.
 [[nodiscard]] std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
 [[nodiscard]] std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot);
 [[nodiscard]] std::string resident_param_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string resident_grad_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string master_name(const ShardLayout& layout, int unit);
-[[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int partial);
+[[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
 [[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
-inline constexpr const char* reduced_name = "reduced";
-inline constexpr const char* norm_name =
-    "norm";  // on a device: the words that norm sums, and those of one unit; pinned: what the host tells and reads
-/// On a device: what changes from step to step (kernels::StepScalars), and scratch of products.
+inline constexpr const char* reduced_name = "reduced";  // the gradient that reduce adds to an accumulator
+/// On a device: the counters of norm, and the norm of one unit. Pinned: the host's counters, and the summed ones.
+inline constexpr const char* norm_name = "norm";
+/// On a device: learning rate, clip factor and so on of a step (kernels::StepScalars); workspace of GEMMs.
 inline constexpr std::size_t step_bytes = sizeof(kernels::StepScalars),
                              gemm_workspace_bytes = kernels::gemm_device_workspace;
 inline constexpr const char* shard_staging_name = "staging.shard";
@@ -40,7 +40,7 @@ struct MemoryInput {
   int num_states = 2;  // optimizer states per element (AdamW: 2; inference: 0)
 };
 
-/// Parameters, gradients, optimizer states, gather and reduce buffers and staging of this rank.
+/// This rank's slots of parameters, gradients, optimizer states, gather and reduce buffers, and staging.
 [[nodiscard]] std::vector<ArenaSlot> shard_slots(const MemoryInput& input);
 
 }  // namespace tessera::shard

@@ -1,4 +1,4 @@
-// The table of strategies: words of users → mesh and policy.
+// The table of strategies.
 
 #include "runtime/shard/policy.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 struct Row {
   const char* word;  // lower case, without '-' and '_'
   int stage;         // 0..3
-  bool groups;       // a HYBRID word: its shard group is the node unless told
+  bool groups;       // HYBRID: the shard group defaults to the node
 };
 
 constexpr std::array<Row, 16> rows{{

@@ -1,5 +1,5 @@
 #pragma once
-// ShardPolicy: what a sharding strategy is, as data. Read by the layout and the schedule builder, by nobody else.
+// ShardPolicy: a sharding strategy as data. Only the layout and the schedule builder read it.
 
 #include <string>
 
@@ -8,42 +8,45 @@
 
 namespace tessera::shard {
 
-/// When gradients meet: after every micro-batch, or once after the last (FSDP's no_sync until then).
+/// When gradients are reduced: after every micro-batch, or once after the last (as with FSDP's no_sync).
 enum class Reduce : unsigned char { each, last };
 
-/// Whether the experts of a layer travel by themselves, or with the layer.
+/// Whether the experts of a layer are a unit of their own, or in the layer's unit.
 enum class ExpertUnits : unsigned char { own, block };
 
 struct ShardPolicy {
-  bool shard_grads = true;            // full gradients live only from backward to reduce
-  bool shard_params = true;           // gathered parameters live only around their use
+  bool shard_grads = true;            // unsharded gradients exist only from backward to reduce
+  bool shard_params = true;           // gathered parameters exist only while a module uses them
   bool reshard_after_forward = true;  // with shard_params: release between forward and backward
   Reduce reduce = Reduce::each;
-  int forward_prefetch = 1;   // gathers in flight ahead of their forward
-  int backward_prefetch = 1;  // and of their backward
-  bool recompute = false;     // forward of a block again before its backward (--gradient_checkpointing full)
+  int forward_prefetch = 1;   // how many forward passes ahead a gather is issued
+  int backward_prefetch = 1;  // the same for backward passes
+  bool recompute = false;     // activation checkpointing: forward of a block again before its backward
   ExpertUnits experts = ExpertUnits::own;
   bool reproducible = false;        // sum micro-batches by the binary counter over m = a·W + r
-  DType param_dtype = DType::f32;   // of gathered parameters, and of what is computed with them; masters are fp32
+  DType param_dtype = DType::f32;   // of gathered parameters and of activations; master weights are fp32
   DType reduce_dtype = DType::f32;  // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 
-/// A strategy as users name it: the mesh it makes of a world, and its policy.
+/// A strategy as users name it: a mesh of the world's ranks, and a policy.
 struct Strategy {
-  std::string name;  // "ZeRO-3", "HYBRID_SHARD", …: the canonical word
+  std::string name;  // canonical: "ZeRO-3", "HYBRID_SHARD", …
   Mesh mesh{1, 1};
   ShardPolicy policy;
 };
 
 /// The table of strategies (docs/strategies.md):
 ///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2",
-///   any case. group: ranks of a shard group for the HYBRID words, and for a hybrid ZeRO-1/2/3 when 0 < group < world;
-///   0: the default (the node for HYBRID words, the world for the others).
-/// Throws Error (usage): unknown word; group does not divide the world, naming the divisors that would.
+///   in
+///         any case.
+///   group: ranks of a shard group, for HYBRID strategies and, if 0 < group < world, for a hybrid ZeRO-1, 2 or 3. 0:
+///   the
+///          default, which is the node for HYBRID strategies and the world for the others.
+/// Throws Error (usage): unknown word; a group that does not divide the world (the message names those that do).
 [[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node);
 
-/// Every strategy that a plan sets side by side for this world.
+/// Every strategy for this world, which `tessera plan` compares.
 [[nodiscard]] std::vector<Strategy> all_strategies(int world, int ranks_per_node);
 
 }  // namespace tessera::shard

@@ -9,16 +9,16 @@ std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int s
   const std::int64_t length = layout.shard_numel(unit), begin = shard * length, grains = (length + grain - 1) / grain;
   const std::int64_t first = begin + std::min(length, grains * replica / replicas * grain);
   const std::int64_t last = begin + std::min(length, grains * (replica + 1) / replicas * grain);
-  std::vector<Segment> share;
+  std::vector<Segment> segments;
   for (Segment s : layout.segments(unit, shard)) {
     const std::int64_t from = std::max(first, s.unit_offset), to = std::min(last, s.unit_offset + s.length);
     if (from >= to) continue;
     s.param_offset += from - s.unit_offset;
     s.unit_offset = from;
     s.length = to - from;
-    share.push_back(s);
+    segments.push_back(s);
   }
-  return share;
+  return segments;
 }
 
 std::int64_t replica_numel(const ShardLayout& layout, int shard, int replica, int replicas) {

@@ -1,6 +1,6 @@
 #pragma once
-// Which part of a shard each of its replicas writes, so that together they write every byte once. Pure;
-// read by checkpoints and by the plan.
+// Which part of a shard each of its replicas saves, so that together they write every byte once. Pure; used by
+// checkpoints and by the plan.
 
 #include <cstdint>
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace tessera::shard {
 
-/// The pieces of parameters in `shard` of `unit` that fall to `replica` of `replicas`: equal stretches of the shard,
-/// cut at multiples of 1024 elements (4 KiB of fp32); unit_offset as in ShardLayout::segments.
+/// The segments of `shard` of `unit` that `replica` of `replicas` saves: an equal part of the shard, with boundaries at
+/// multiples of 1024 elements (4 KiB of fp32); unit_offset as in ShardLayout::segments.
 [[nodiscard]] std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int shard, int replica,
                                                     int replicas);
-/// Elements of all units' shares of this rank.
+/// Elements of all units that this replica saves.
 [[nodiscard]] std::int64_t replica_numel(const ShardLayout& layout, int shard, int replica, int replicas);
 
 }  // namespace tessera::shard

@@ -14,10 +14,11 @@ namespace {
 
 std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m%d", in.micro) : std::string(); }
 
-const std::string& subject(const Schedule& schedule, const Instruction& in) {
-  static const std::string none;
-  if (in.unit >= 0) return schedule.units[at(in.unit)];
-  return in.module >= 0 ? schedule.modules[at(in.module)].name : none;
+/// The unit's or module's name; "" if there is none, or none of that index.
+std::string subject(const Schedule& schedule, const Instruction& in) {
+  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return schedule.units[at(in.unit)];
+  return in.module >= 0 && at(in.module) < schedule.modules.size() ? schedule.modules[at(in.module)].name
+                                                                   : std::string();
 }
 
 /// "s1", "g0": the slot within its kind.
@@ -35,18 +36,10 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
   if (in.op != Op::reduce) return {};
   std::string out;
   if (schedule.num_accumulators > 0) {
-    out = strfmt("p%d = x", in.fold.target);
-    for (const int p : in.fold.fold) out += strfmt(" + p%d", p);
+    out = strfmt("a%d = x", in.accumulation.target);
+    for (const int p : in.accumulation.inputs) out += strfmt(" + a%d", p);
   }
   if (in.last_reduce) out += out.empty() ? "last" : ", last";
-  return out;
-}
-
-std::string label(const Schedule& schedule, const Instruction& in) {
-  std::string out = name_of(in.op);
-  for (const std::string& word : {subject(schedule, in), micro_word(in)}) {
-    if (!word.empty()) out += " " + word;
-  }
   return out;
 }
 
@@ -72,6 +65,13 @@ int Schedule::grad_slot(int unit, int micro) const {
   return grad_slots.empty() ? -1 : grad_slots[at(micro) * units.size() + at(unit)];
 }
 
+std::string instruction_name(const Schedule& schedule, const Instruction& instruction) {
+  std::string name = name_of(instruction.op);
+  for (const std::string& word : {subject(schedule, instruction), micro_word(instruction)})
+    if (!word.empty()) name += " " + word;
+  return name;
+}
+
 std::string text(const Schedule& schedule) {
   constexpr std::size_t columns = 5;
   std::vector<std::array<std::string, columns>> cells;
@@ -89,7 +89,7 @@ std::string text(const Schedule& schedule) {
     if (width[columns - 1] > 0) line += pad(cells[i][columns - 1], width[columns - 1] + 2);
     const std::vector<int>& after = schedule.list[i].after;
     for (std::size_t d = 0; d < after.size(); ++d) {
-      line += (d == 0 ? "after " : ", ") + label(schedule, schedule.list[at(after[d])]);
+      line += (d == 0 ? "after " : ", ") + instruction_name(schedule, schedule.list[at(after[d])]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
@@ -105,8 +105,8 @@ std::uint64_t collective_hash(const Schedule& schedule) {
     mix(static_cast<std::uint64_t>(in.op));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.unit)));
     mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(in.micro)));
-    for (const int p : in.fold.fold) mix(static_cast<std::uint64_t>(p));
-    mix(static_cast<std::uint64_t>(in.fold.target));
+    for (const int p : in.accumulation.inputs) mix(static_cast<std::uint64_t>(p));
+    mix(static_cast<std::uint64_t>(in.accumulation.target));
     if (in.unit < 0) continue;
     for (const char c : schedule.units[at(in.unit)]) mix(static_cast<unsigned char>(c));
   }

@@ -8,8 +8,8 @@
 #include <array>
 #include <stdexcept>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/shard/happens_before.hpp"
 #include "runtime/shard/verify_form.hpp"
 
@@ -125,8 +125,8 @@ class Replay {
     return units;
   }
 
-  void fail(const std::string& what) { out_.push_back({now_, label(s_, now_) + " " + what}); }
-  [[nodiscard]] std::string name(int event) const { return label(s_, event % static_cast<int>(s_.list.size())); }
+  void fail(const std::string& what) { out_.push_back({now_, instruction_name(s_, s_.list[at(now_)]) + " " + what}); }
+  [[nodiscard]] std::string name(int event) const { return instruction_name(s_, s_.list[at(event) % s_.list.size()]); }
   [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].c_str(); }
 
   void ordered_after(int event, Peer peer, const char* buffer) {
@@ -243,7 +243,8 @@ class Replay {
       slot.reduced = true;
       unit.complete = slot.micros == all;
       unit.grad_slot = in.slot;
-      if (!in.fold.fold.empty() || in.fold.target != 0) fail("folds partials, and there are none");
+      if (!in.accumulation.inputs.empty() || in.accumulation.target != 0)
+        fail("adds gradient accumulators, and there are none");
     } else {
       read(slot, "its gradient slot");
       slot.unit = -1;
@@ -256,18 +257,18 @@ class Replay {
   /// True if every micro-batch is in the result.
   bool fold(const Instruction& in, UnitState& unit, const MicroSet& reduced) {
     MicroSet sum = reduced;
-    for (const int p : in.fold.fold) {
+    for (const int p : in.accumulation.inputs) {
       Partial& partial = unit.partials[at(p)];
-      write(partial, "a partial");
-      if (partial.micros.empty()) fail(strfmt("folds partial %d, which is empty", p));
-      if (!sum.add(partial.micros)) fail(strfmt("counts a micro-batch of partial %d twice", p));
+      write(partial, "a gradient accumulator");
+      if (partial.micros.empty()) fail(strfmt("adds accumulator %d, which is empty", p));
+      if (!sum.add(partial.micros)) fail(strfmt("counts a micro-batch of accumulator %d twice", p));
       partial.micros.clear();
     }
-    Partial& target = unit.partials[at(in.fold.target)];
-    write(target, "a partial");
-    if (!target.micros.empty()) fail(strfmt("overwrites partial %d", in.fold.target));
+    Partial& target = unit.partials[at(in.accumulation.target)];
+    write(target, "a gradient accumulator");
+    if (!target.micros.empty()) fail(strfmt("overwrites accumulator %d", in.accumulation.target));
     target.micros = sum;
-    return in.fold.target == 0 && sum == MicroSet::of(0, s_.num_micro);
+    return in.accumulation.target == 0 && sum == MicroSet::of(0, s_.num_micro);
   }
 
   /// The reduced gradient of a unit.
@@ -306,7 +307,7 @@ class Replay {
     unit.complete = false;
     if (s_.num_accumulators > 0) {
       for (Partial& p : unit.partials) {
-        if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves a partial out");
+        if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves an accumulator out");
         p.micros.clear();
       }
     } else {

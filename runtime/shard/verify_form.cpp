@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
 
 namespace tessera::shard {
 namespace {
@@ -39,7 +39,7 @@ class Form {
 
  private:
   void fail(int i, const std::string& what) {
-    out_.push_back({i, (i >= 0 ? label(s_, i) + " " : std::string()) + what});
+    out_.push_back({i, (i >= 0 ? instruction_name(s_, s_.list[at(i)]) + " " : std::string()) + what});
   }
 
   [[nodiscard]] bool unit(int u) const { return u >= 0 && at(u) < s_.units.size(); }
@@ -84,8 +84,9 @@ class Form {
     if (in.op == Op::reduce) {
       if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
       const auto partial = [&](int p) { return p >= 0 && p < std::max(s_.num_accumulators, 1); };
-      if (!partial(in.fold.target) || !std::all_of(in.fold.fold.begin(), in.fold.fold.end(), partial))
-        fail(i, "names no partial");
+      if (!partial(in.accumulation.target) ||
+          !std::all_of(in.accumulation.inputs.begin(), in.accumulation.inputs.end(), partial))
+        fail(i, "names no gradient accumulator");
     }
     for (const auto& [u, index] : s_.reads[at(i)]) {
       if (!of_module(in.op)) fail(i, "reads no parameters, and a slot is given");
@@ -130,15 +131,6 @@ class Form {
 };
 
 }  // namespace
-
-std::string label(const Schedule& schedule, int instruction) {
-  const Instruction& in = schedule.list[at(instruction)];
-  std::string out = name_of(in.op);
-  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) out += " " + schedule.units[at(in.unit)];
-  if (in.module >= 0 && at(in.module) < schedule.modules.size()) out += " " + schedule.modules[at(in.module)].name;
-  if (in.micro >= 0) out += strfmt(" m%d", in.micro);
-  return out;
-}
 
 std::vector<Violation> verify_form(const Schedule& schedule) { return Form(schedule).run(); }
 

@@ -7,9 +7,6 @@
 
 namespace tessera::shard {
 
-/// "backward h.2 m0": an instruction by name.
-[[nodiscard]] std::string label(const Schedule& schedule, int instruction);
-
 /// Violations of form: an index out of range, an instruction on the wrong stream, a dependency that does not point to
 /// an earlier instruction, modules out of order. The rest of the verifier takes a list without them.
 [[nodiscard]] std::vector<Violation> verify_form(const Schedule& schedule);

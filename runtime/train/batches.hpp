@@ -1,5 +1,5 @@
 #pragma once
-// Where micro-batches come from: samples of a token stream, cut by the batch equation; or a prompt.
+// Sources of micro-batches: samples of a token stream, split by the batch equation; or a prompt.
 
 #include <vector>
 
@@ -9,14 +9,13 @@
 
 namespace tessera::train {
 
-/// Micro-batches of samples [first, first + count) of an order, for one rank.
+/// This rank's micro-batches of samples [first, first + count), in the sampler's order or, without one, in file order.
 class SampleBatches : public BatchSource {
  public:
-  /// `place` is this rank's place in the data, from the mesh. Without a sampler, samples come in file order.
-  SampleBatches(const plan::BatchPlan& batch, int place, std::int64_t tokens)
-      : batch_(batch), data_rank_(place), tokens_(tokens) {}
+  SampleBatches(const plan::BatchPlan& batch, int data_rank, std::int64_t tokens)
+      : batch_(batch), data_rank_(data_rank), tokens_(tokens) {}
   void set(const io::TokenStream& stream, const io::Sampler* sampler, std::int64_t first, std::int64_t count);
-  /// What is in all of them, on all ranks.
+  /// Tokens and targets in the micro-batches of all ranks.
   [[nodiscard]] io::PackedCounts work() const;
 
   [[nodiscard]] std::int64_t rows(int micro) const override { return batch_.range(micro, data_rank_, count_).count; }
@@ -34,7 +33,7 @@ class SampleBatches : public BatchSource {
   std::int64_t first_ = 0, count_ = 0;
 };
 
-/// One row of ids, as long as it is: what generation has so far.
+/// One row: the last `limit` of `ids`.
 class PromptBatch : public BatchSource {
  public:
   explicit PromptBatch(const std::vector<std::int32_t>& ids, std::int64_t limit) : ids_(ids), limit_(limit) {}
@@ -46,7 +45,7 @@ class PromptBatch : public BatchSource {
 
  private:
   const std::vector<std::int32_t>& ids_;
-  std::int64_t limit_;  // the last so many tokens
+  std::int64_t limit_;
 };
 
 }  // namespace tessera::train

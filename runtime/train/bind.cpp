@@ -1,4 +1,4 @@
-// Binding: from names to pointers, once, before the first step.
+// Binding of a schedule: resolves slot names to pointers, once, before the first step.
 #include <algorithm>
 
 #include "runtime/plan/activations.hpp"
@@ -18,7 +18,7 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
   const models::Model& model = *plan.spec.model;
   for (const int param : step.module->params()) {
     const std::size_t offset = bytes_of(plan.layout.offset_of(param), schedule.param_dtype);
-    std::byte* data = nullptr;  // stays null where the pass does not read the unit
+    std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
       if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + offset;
     step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape,
@@ -64,12 +64,13 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
 
 models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int module) {
   const plan::RunSpec& spec = plan.spec;
-  const models::BatchShape room{spec.batch.micro_batch, spec.cache_tokens, spec.device};
+  const models::BatchShape cached{spec.batch.micro_batch, spec.cache_tokens, spec.device};
   std::byte* data =
       spec.purpose == plan::Purpose::generate ? arena.data_if(plan::cache_name(*spec.model, module)) : nullptr;
   if (data == nullptr) return {};
-  const std::size_t bytes = spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(room, spec.model->dtype);
-  return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, room};
+  const std::size_t bytes =
+      spec.model->modules[static_cast<std::size_t>(module)]->cache_bytes(cached, spec.model->dtype);
+  return {{data, DType::u8, Shape{static_cast<std::int64_t>(bytes)}, spec.device}, cached};
 }
 
 template <class Name>
@@ -78,7 +79,7 @@ Executor::BoundSchedule::TokenBuffers token_buffers(const Arena& arena, const Na
   return {words(plan::ids_name), words(plan::targets_name), words(plan::positions_name)};
 }
 
-/// What only a run on a device has: the pinned sides, the step's memory, marks of copies.
+/// What only a device has: pinned buffers, scalars of the step, events of copies.
 void bind_device(Executor::BoundSchedule& program, const plan::RunPlan& plan, const Arena& arena) {
   const shard::Schedule& schedule = *program.schedule;
   program.pinned = token_buffers(arena, [](const char* name) { return plan::pinned_name(name); });

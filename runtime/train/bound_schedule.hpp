@@ -9,7 +9,7 @@ namespace tessera::train {
 
 class Executor::BoundSchedule {
  public:
-  /// A stretch of a gradient buffer.
+  /// Part of a gradient buffer.
   struct MemoryRange {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -19,8 +19,8 @@ class Executor::BoundSchedule {
     const models::Module* module = nullptr;
     std::vector<TensorView> params, dparams;  // in the order of Module::params()
     std::vector<std::uint8_t> accumulate;     // per parameter
-    std::vector<MemoryRange> gaps;            // padding of the units whose gradient this backward is the first to touch
-    std::vector<MemoryRange> whole;           // and their whole buffers, for an empty micro-batch
+    std::vector<MemoryRange> gaps;            // padding of the units whose gradients this backward writes first
+    std::vector<MemoryRange> whole;           // the whole buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
     std::byte* slot = nullptr;  // of gather and reduce
     models::Cache cache;        // generation
@@ -32,13 +32,13 @@ class Executor::BoundSchedule {
   std::vector<Step> steps;
   std::unique_ptr<Event[]> events;  // one per instruction
   std::byte *dx = nullptr, *workspace = nullptr, *logits = nullptr;
-  /// TokenBuffers of micro-batches: of the micro-batch in work; on a device one stretch behind the other.
+  /// Token ids, targets and positions; on a device, those of all micro-batches one after another.
   struct TokenBuffers {
     std::int32_t *ids = nullptr, *targets = nullptr;
     std::int32_t* positions = nullptr;  // packed rows; generation on a device
   };
-  TokenBuffers words, pinned;         // where kernels read them; on a device, where the host writes them
-  std::int64_t tokens_per_micro = 0;  // from one micro-batch to the next; 0: they share one stretch
+  TokenBuffers words, pinned;         // read by kernels; on a device, written by the host
+  std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   [[nodiscard]] static TokenBuffers at(const TokenBuffers& all, std::int64_t offset) {
     const auto from = [offset](std::int32_t* words) { return words != nullptr ? words + offset : nullptr; };
     return {from(all.ids), from(all.targets), from(all.positions)};
@@ -48,18 +48,18 @@ class Executor::BoundSchedule {
   // On a device:
   std::byte* pinned_logits = nullptr;
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
-  std::unique_ptr<Event[]> copied;                               // one for each micro-batch: its words are there
-  Event took;                                                    // logits are in pinned memory
-  int norm = -1;                                                 // the instruction; -1: none
-  /// What compute waits for on other streams, in list order, from one moment to another.
+  std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
+  Event took;                                                    // the logits are in pinned memory
+  int norm = -1;                                                 // its instruction; -1: none
+  /// Waits of the compute stream for instructions of other streams, in list order.
   struct Wait {
     int instruction = 0;
     TimedEvent from, to;
   };
   std::vector<Wait> waits;        // training
-  std::size_t waited = 0;         // of them in this run
-  std::vector<TimedEvent> spans;  // of a trace: begin and end of each instruction, and last where the run began
-  double began_s = 0;             // that in the executor's clock
+  std::size_t waited = 0;         // how many of them this run has had
+  std::vector<TimedEvent> spans;  // trace: begin and end of each instruction, then the begin of the run
+  double began_s = 0;             // the begin of the run, in the executor's clock
   // Of the run in progress:
   BatchSource* source = nullptr;
   StepBlock* block = nullptr;

@@ -1,6 +1,5 @@
-// A run on a device: what the host writes goes up from pinned memory, what it reads comes down there, and nothing in a
-// step waits for the device. One wait ends a run: for the norm, behind which the updates go on while the next step is
-// issued.
+// The executor on a device. Host and device exchange data through pinned memory, and the host enqueues a step without
+// waiting. It waits once, for the norm at the end; the updates run while the host enqueues the next step.
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -15,11 +14,11 @@ void Executor::synchronize() {
   comm_->synchronize();
 }
 
-/// What changes from step to step: behind the updates of the step before, which read it.
+/// Copies the scalars of the step to the device, after the updates of the previous step, which read the old ones.
 void Executor::begin_on_device(BoundSchedule& program) {
   program.waited = 0;
   if (tracing_) begin_spans(program);
-  comm_->wait(ended_);  // a gather reads what the updates before it write
+  comm_->wait(ended_);  // a gather reads what the previous updates write
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
   *program.pinned_step = {.adamw = parts_.optimizer->scalars(),
@@ -30,8 +29,8 @@ void Executor::begin_on_device(BoundSchedule& program) {
   copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
 }
 
-/// The words' place on the device is free: the run before has passed its norm, and with it all that reads
-/// them; of a run without one, its end.
+/// Copies token buffers to the device. The previous run no longer reads them: its norm (or, without one, its end) is
+/// done.
 void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.tokens_per_micro;
   const auto from = BoundSchedule::at(program.pinned, first), to = BoundSchedule::at(program.words, first);
@@ -54,7 +53,7 @@ void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t ro
   compute_.wait(copied);
 }
 
-/// The host chooses the next tokens: this wait is generation's own.
+/// Waits for the logits: the host chooses the next tokens.
 std::int64_t Executor::take_from_device(BoundSchedule& program, const TensorView& logits) {
   copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
   compute_.record(program.took);
@@ -74,7 +73,7 @@ void Executor::issue_norm(BoundSchedule& program) {
       block.warmup ? nullptr : program.step);
 }
 
-/// The device waits. Its compute stream looks at the clock before and after.
+/// Makes the compute stream wait for an instruction, with timed events before and after.
 void Executor::wait_on_device(BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (program.waits.empty()) return compute_.wait(event);
@@ -86,7 +85,7 @@ void Executor::wait_on_device(BoundSchedule& program, int instruction) {
   wait.to.record(compute_);
 }
 
-/// The device has nothing to do: its clock and the host's are read together.
+/// Waits until the device is idle, then reads its clock and the host's together.
 void Executor::begin_spans(BoundSchedule& program) {
   synchronize();
   const std::size_t wanted = 2 * program.schedule->list.size() + 1;
@@ -120,7 +119,7 @@ void Executor::end_on_device(BoundSchedule& program) {
   if (tracing_) take_spans(program);
   if (program.norm < 0) return;
   if (program.waits.empty()) program.events[static_cast<std::size_t>(program.norm)].wait();
-  else program.waits.back().to.wait();  // compute's last wait is for the norm: all moments before it have passed, too
+  else program.waits.back().to.wait();  // the last wait is for the norm: all events before it are done
   for (const BoundSchedule::Wait& wait : program.waits)
     program.block->comm_seconds += TimedEvent::seconds(wait.from, wait.to);
   program.block->sums.extra = program.block->balance;

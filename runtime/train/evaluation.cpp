@@ -17,7 +17,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
   batch.accumulation = 1;
   batch.global_batch = batch.micro_batch * batch.world;
 
-  SampleBatches batches(batch, parts.place(), spec.tokens);
+  SampleBatches batches(batch, parts.data_rank(), spec.tokens);
   ExactSum loss;
   EvalReport report;
   std::int64_t correct = 0;
@@ -26,7 +26,7 @@ EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
     block.step = evaluation.step;
     const std::int64_t count = std::min(batch.global_batch, samples - first);
     batches.set(tokens, nullptr, first, count);
-    parts.alone(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
+    parts.abort_on_error(block.step, [&] { evaluation.executor->run(*evaluation.program, batches, block); });
     loss.add(block.sums.loss);
     report.tokens += block.sums.tokens;
     correct += block.sums.correct;

@@ -1,5 +1,5 @@
 #pragma once
-// Evaluation: loss and accuracy over a token stream, in micro-batches whose cut no number of ranks can change.
+// Evaluation: loss and accuracy over a token stream, in micro-batches that do not depend on the number of ranks.
 
 #include <functional>
 
@@ -19,14 +19,14 @@ struct Evaluation {
   RunContext* parts = nullptr;
   Executor* executor = nullptr;
   Executor::BoundSchedule* program = nullptr;  // of parts->plan.eval
-  std::int64_t step = 0;                       // for messages
-  /// Called after every pass with the samples done and how many there are; may be empty.
+  std::int64_t step = 0;                       // for error messages
+  /// Called after every pass, with the samples done and their total; may be empty.
   std::function<void(std::int64_t done, std::int64_t samples)> progress;
 };
 
-/// Collective. Loss over the first max_samples samples of T (0: all), in file order: micro-batch m holds samples [m·B,
-/// (m+1)·B) and is rank m mod W's. Sums are exact, so the figures are the same bits at any number of ranks, at equal
-/// threads per rank.
+/// Collective. Loss over the first max_samples samples of T (0: all), in file order: rank m mod W evaluates micro-batch
+/// m, samples [m·B, (m+1)·B). Sums are exact, so that the result is the same bit for bit at any number of ranks, at
+/// equal threads per rank.
 [[nodiscard]] EvalReport evaluate(const Evaluation& evaluation, const io::TokenStream& tokens,
                                   std::int64_t max_samples);
 

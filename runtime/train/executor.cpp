@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "kernels/balance.hpp"
+#include "kernels/gemm_choice.hpp"
 #include "kernels/reduce.hpp"
 #include "runtime/base/transfer.hpp"
+#include "runtime/plan/activations.hpp"
 #include "runtime/train/bound_schedule.hpp"
 
 namespace tessera::train {
@@ -18,14 +20,14 @@ static TensorView bytes(std::byte* data, std::size_t n, Device device) {
   return {data, DType::u8, Shape{static_cast<std::int64_t>(n)}, device};
 }
 
-/// A gradient that adds nothing. Of the types of two bytes, as pairs in the words of fp32 (a unit's size is
-/// even): their -0 is 0x8000 alike.
+/// Fills a gradient with -0, which adds nothing. bf16 and fp16 have the same -0, 0x8000, and are filled in pairs (a
+/// unit's size is even).
 static void fill_neutral(std::byte* data, std::size_t n, DType dtype, StreamView stream) {
   const float word = dtype == DType::f32 ? kernels::sum_identity : std::bit_cast<float>(std::uint32_t{0x80008000});
   kernels::fill(reinterpret_cast<float*>(data), n / sizeof(float), word, stream);
 }
 
-/// Who issues what a device's communication stream does: a transport that blocks the host needs a thread.
+/// On a device, a transport that blocks the host needs a thread that enqueues its collectives.
 static Stream::Mode comm_mode(const Executor::Parts& parts) {
   const plan::RunSpec& spec = parts.plan->spec;
   const bool alone = spec.strategy.mesh.world() == 1;
@@ -43,13 +45,20 @@ Executor::Executor(const Parts& parts)
   if (on_device()) {
     copy_ = std::make_unique<Stream>("copy", Stream::Mode::immediate, device_, Priority::normal);
     parts_.manager->run_on(comm_->view());
+    kernels::set_gemm_workspace(compute_.view(), parts_.arena->data(plan::gemm_workspace_name));
   }
   streams_[static_cast<int>(StreamId::compute)] = &compute_;
   streams_[static_cast<int>(StreamId::gather)] = comm_.get();
   streams_[static_cast<int>(StreamId::reduce)] = reduce_ ? reduce_.get() : comm_.get();
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  if (!on_device()) return;
+  try {
+    kernels::set_gemm_workspace(compute_.view(), nullptr);
+  } catch (const std::exception&) {  // the device is gone
+  }
+}
 
 double Executor::now() const { return std::chrono::duration<double>(Clock::now() - origin_).count(); }
 
@@ -57,7 +66,7 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
   program.source = &source;
   program.block = &block;
   const auto& list = program.schedule->list;
-  TESSERA_ASSERT(on_device() || !block.warmup, "a warmup on the host");
+  TESSERA_ASSERT(on_device() || !block.warmup, "a warm-up step on the host");
   if (on_device()) begin_on_device(program);
   for (int i = 0; i < static_cast<int>(list.size()); ++i) {
     const auto& instruction = list[static_cast<std::size_t>(i)];
@@ -77,7 +86,7 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
   if (reduce_) reduce_->synchronize();
 }
 
-/// The compute stream waits; what it waits is communication that compute did not hide.
+/// The compute stream waits; the time counts as communication that did not overlap.
 void Executor::wait_for(BoundSchedule& program, int instruction) {
   Event& event = program.events[static_cast<std::size_t>(instruction)];
   if (on_device()) return wait_on_device(program, instruction);
@@ -101,14 +110,14 @@ void Executor::execute(BoundSchedule& program, int i) {
   const double begin = marks ? now() : 0;
   switch (instruction.op) {
     case Op::gather: parts_.manager->gather(instruction, step.slot); break;
-    case Op::release: return;  // the slot's memory stays; the word is for the order
+    case Op::release: return;  // only orders instructions
     case Op::forward:
     case Op::recompute: forward(program, i); break;
     case Op::backward: backward(program, i); break;
     case Op::reduce: parts_.manager->reduce(instruction, step.slot); break;
     case Op::norm: on_device() ? issue_norm(program) : norm(program); break;
     case Op::update:
-      if (program.block->skipped || program.block->warmup) break;  // every bit of the state stays as it is
+      if (program.block->skipped || program.block->warmup) break;  // the state stays unchanged
       if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
       parts_.optimizer->update(parts_.manager->update_view(instruction.unit), compute_.view());
       break;
@@ -140,7 +149,7 @@ models::Batch Executor::batch(const BoundSchedule& program, std::int64_t rows) c
   return batch;
 }
 
-/// The words of a micro-batch, from where its rows are read to where kernels find them.
+/// Loads the token ids of a micro-batch into the buffers of the kernels.
 void Executor::load(BoundSchedule& program, int micro, std::int64_t rows) {
   const double begin = now();
   BatchSource& source = *program.source;
@@ -187,7 +196,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   const auto& instruction = program.schedule->list[static_cast<std::size_t>(i)];
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
-  if (rows == 0) {  // adds nothing, to the last bit
+  if (rows == 0) {  // no rows: the gradient is -0, which adds nothing
     for (const auto& whole : step.whole)
       fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype, compute_.view());
     return;
@@ -212,7 +221,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   if (step.x) args.dx = {program.dx, model.dtype, activation, device_};
   args.batch = &batch;
   step.module->backward(args);
-  if (step.y == nullptr) add_balance(program, batch);  // all layers have chosen
+  if (step.y == nullptr) add_balance(program, batch);  // the first backward: all layers have chosen their experts
 }
 
 void Executor::add_balance(const BoundSchedule& program, const models::Batch& batch) const {
@@ -240,7 +249,7 @@ void Executor::norm(BoundSchedule& program) {
   parts_.optimizer->set_clip(clip / block.gradient_scale);
 }
 
-/// By the world's sums: the norm, and whether anything is not finite; then the step is skipped, or the run ends.
+/// Computes the gradient norm of the summed counters. If anything is not finite, skips the step or ends the run.
 void Executor::judge(BoundSchedule& program, int bad_unit) {
   StepBlock& block = *program.block;
   block.grad_norm = std::sqrt(block.sums.norm2.value()) / block.gradient_scale;
@@ -283,10 +292,7 @@ std::vector<TraceSpan> Executor::take_trace() {
     for (const Mark& mark : *marks) {
       const auto& schedule = *mark.program->schedule;
       const auto& instruction = schedule.list[static_cast<std::size_t>(mark.instruction)];
-      std::string name = std::string(mark.wait ? "wait " : "") + shard::name_of(instruction.op);
-      if (instruction.module >= 0) name += " " + schedule.modules[static_cast<std::size_t>(instruction.module)].name;
-      if (instruction.unit >= 0) name += " " + schedule.units[static_cast<std::size_t>(instruction.unit)];
-      if (instruction.micro >= 0) name += " m" + std::to_string(instruction.micro);
+      std::string name = (mark.wait ? "wait " : "") + shard::instruction_name(schedule, instruction);
       spans.push_back(
           {std::move(name), mark.wait ? 0 : static_cast<int>(instruction.stream), mark.begin_s, mark.end_s});
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Executor: walks a schedule on real streams. It reads no policy: what happens, and when, is in the list.
+// Executor: runs a schedule on streams. It reads no policy: what happens, and when, is in the schedule.
 
 #include <chrono>
 #include <memory>
@@ -16,14 +16,14 @@
 
 namespace tessera::train {
 
-/// Where a micro-batch goes: (rows, T) int32 each, but for what is null.
+/// Buffers that a micro-batch is written to: (rows, T) int32 each.
 struct BatchMemory {
   std::int32_t* ids = nullptr;
   std::int32_t* targets = nullptr;    // null: not wanted (generation)
   std::int32_t* positions = nullptr;  // null: rows are not packed
 };
 
-/// Where micro-batches come from. Called on the compute stream; must not allocate. All memory it sees is the host's.
+/// Source of micro-batches, in host memory. Called on the compute stream; must not allocate.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -32,56 +32,54 @@ class BatchSource {
   [[nodiscard]] virtual std::int64_t tokens() const = 0;  // T
   virtual void load(int micro, const BatchMemory& to) = 0;
 
-  // Generation. Pointers to memory that stays during a pass.
-  /// (rows, T) int32: where the tokens of a pass after the first stand; null: the first.
+  // Generation. The pointers are valid during a pass.
+  /// (rows, T) int32: positions of the tokens of a decode pass; null: prefill.
   [[nodiscard]] virtual const std::int32_t* positions() const { return nullptr; }
-  /// (rows): how many of the T tokens of each row count; null: all.
+  /// (rows): how many of the T tokens of each row are no padding; null: all.
   [[nodiscard]] virtual const std::int32_t* lengths() const { return nullptr; }
-  /// Takes the logits (rows, V) of a pass. Returns how many rows want another one: the ranks' sum is
-  /// left in StepBlock::sums.tokens.
+  /// Receives the logits (rows, V) of a pass. Returns how many rows need another pass; StepBlock::sums.tokens is then
+  /// the sum over the ranks.
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
 };
 
-/// Who else has a part in a training step. Called on the compute stream; must not allocate.
+/// Called during training steps, on the compute stream; must not allocate.
 class StepCallback {
  public:
   virtual ~StepCallback() = default;
-  /// What this rank tells the others, as late in the step as they can still be told.
+  /// This rank's control flags, asked for just before `norm` sums them.
   [[nodiscard]] virtual shard::ControlFlags flags() = 0;
-  /// The unit's master and moments are about to change.
+  /// Called before the unit's master weights and moments change.
   virtual void before_update(int unit) = 0;
 };
 
-/// What a run of a schedule takes and leaves; everything that changes from step to step is here, in memory.
+/// Inputs and results of one run of a schedule.
 struct StepBlock {
   std::int64_t step = 0;
   double loss_scale = 0;  // 1 / valid tokens of the global batch, times gradient_scale
-  /// Gradients come out multiplied by this power of two (fp16); norm and update take it out again, exactly. `skips`: a
-  /// gradient or loss that is not finite skips the updates, on every rank alike, and ends nothing.
+  /// Power of two that multiplies the gradients (fp16); norm and update divide by it, exactly. `skips`: a gradient or
+  /// loss that is not finite skips the updates on every rank, instead of ending the run.
   double gradient_scale = 1;
-  bool skips = false, skipped = false;  // asked for; happened
-  /// On a device: everything of a training step but its decision and its updates. The state stays, and so does what the
-  /// next run makes, to the last bit.
+  bool skips = false, skipped = false;  // enabled; happened
+  /// On a device: a training step without its updates, which leaves parameters, states and the next run unchanged.
   bool warmup = false;
   double max_grad_norm = 0;          // 0: no clipping
   StepCallback* callback = nullptr;  // null: none
   kernels::LossSums local;           // of this rank's micro-batches
   shard::StepSums sums;              // of the world, after `norm`
-  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, after `norm` the
-  /// world's (on a device only those). Integers, so that no order matters.
+  /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, and after `norm` the
+  /// world's (on a device only those). Integers, so that the order of summation does not change them.
   std::span<std::int64_t> balance;
   static constexpr double balance_unit = 0x1p-36;
-  double grad_norm = 0;  // before clipping
-  double data_seconds = 0,
-         comm_seconds =
-             0;  // compute waiting for data; for communication (on a device: its compute stream, by its clock)
+  double grad_norm = 0;     // before clipping
+  double data_seconds = 0;  // the compute stream waited for data
+  double comm_seconds = 0;  // the compute stream waited for communication
 };
 
 /// One span of the trace: an instruction, or a wait of the compute stream.
 struct TraceSpan {
-  std::string name;               // "gather h.3", "backward h.3 m0", "wait gather h.3"
+  std::string name;               // shard::instruction_name, or "wait " and the name
   int lane = 0;                   // shard::StreamId
-  double begin_s = 0, end_s = 0;  // since the trace began, this rank's clock
+  double begin_s = 0, end_s = 0;  // seconds since the trace began
 };
 
 class Executor {
@@ -91,35 +89,33 @@ class Executor {
     shard::ShardManager* manager = nullptr;
     Optimizer* optimizer = nullptr;  // null: inference
     Arena* arena = nullptr;
-    /// threaded: one thread serves gather and reduce in list order. deferred: each runs only when waited for. On a
-    /// device one stream serves both; its work is issued by a thread of its own where the transport blocks, else with
-    /// everything else.
+    /// threaded: one thread runs gather and reduce, in list order. deferred: each runs when it is waited for. On a
+    /// device one stream has both; a thread of its own issues the work if the transport blocks the host.
     Stream::Mode comm_streams = Stream::Mode::threaded;
   };
   explicit Executor(const Parts& parts);
   ~Executor();
 
-  /// A schedule with every pointer resolved, so that running it looks nothing up and allocates nothing. It must outlive
-  /// the executor: after a run that threw, the communication streams may still be in it.
+  /// A schedule with all pointers resolved, so that a run looks up and allocates nothing. It must outlive the executor:
+  /// after an exception the communication streams may still use it.
   class BoundSchedule;
   [[nodiscard]] std::unique_ptr<BoundSchedule> bind(const shard::Schedule& schedule, models::Phase phase);
-  /// Runs it; on return all streams of the host have drained. On a device everything has been issued, and the device
-  /// has passed the norm (or, where there is none, the end): updates may be under way, in whose order the next run goes
-  /// on. Throws what an instruction threw; Error (diverged) on every rank alike, before any update, naming step and
-  /// unit.
+  /// Runs it. On return the host's streams are idle. On a device all work is enqueued and `norm` is done (without a
+  /// norm: everything); updates may still run. Throws what an instruction threw; Error (diverged) on every rank, before
+  /// any update, with step and unit.
   void run(BoundSchedule& program, BatchSource& source, StepBlock& block);
 
-  /// All work issued so far, runs and the manager's, has been done; on the host it has been.
+  /// On a device: waits for all work enqueued so far.
   void synchronize();
-  /// The logits of the last pass (generation: of its rows), where the host reads them.
+  /// Logits of the last pass, in host memory.
   [[nodiscard]] static const float* logits(const BoundSchedule& program);
 
-  /// On a device spans are the device's, by its clock, and a run ends when all it has issued is done.
+  /// Records the spans of the next `runs` runs. On a device by its clock; then a run ends when the device is idle.
   void start_trace(int runs);
   [[nodiscard]] std::vector<TraceSpan> take_trace();
 
  private:
-  struct Mark {  // a recorded span
+  struct Mark {  // a span
     const BoundSchedule* program = nullptr;
     int instruction = -1;
     bool wait = false;
@@ -155,11 +151,11 @@ class Executor {
   Clock::time_point origin_ = Clock::now();
   std::vector<Mark> compute_marks_, comm_marks_;
   bool tracing_ = false;
-  Event ended_;  // on a device: what a run has computed, its updates last
+  Event ended_;  // on a device: the end of a run, updates included
   Stream compute_;
-  std::unique_ptr<Stream> copy_;  // on a device: what the host has written, up
-  std::unique_ptr<Stream> comm_,
-      reduce_;  // reduce_ is null where one thread serves both; last: they end before what they use
+  std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of token buffers
+  // Last, so that they end before what they use. reduce_ is null if comm_ has both gather and reduce.
+  std::unique_ptr<Stream> comm_, reduce_;
   Stream* streams_[shard::num_streams];
 };
 

@@ -1,20 +1,19 @@
 #pragma once
-// LossScale: the factor on the loss of an fp16 run, so that small gradients do not vanish. It halves when a gradient
-// overflows and doubles after a time without, as PyTorch's GradScaler and DeepSpeed do. Only arithmetic; every rank
-// walks it alike.
+// LossScale: dynamic loss scaling for fp16, as in PyTorch's GradScaler and DeepSpeed. The scale halves when a gradient
+// overflows and doubles after a number of steps without overflow. Pure arithmetic, the same on every rank.
 
 #include <cstdint>
 
 namespace tessera::train {
 
 struct LossScaleOptions {
-  double initial = 65536, least = 1;  // powers of two, so that scaling and unscaling round nothing
-  double most = 0x1p100;              // it doubles no further
+  double initial = 65536, least = 1;  // powers of two, so that scaling is exact
+  double most = 0x1p100;              // upper limit
   std::int64_t window = 2000;         // steps without an overflow before it doubles
-  int patience = 20;                  // overflows in a row at `least` that end the run
+  int patience = 20;                  // overflows in a row at `least` before the run ends
 };
 
-/// What a checkpoint keeps of it.
+/// What a checkpoint stores.
 struct LossScaleState {
   double scale = 65536;
   std::int64_t good_steps = 0;  // since the last change
@@ -30,9 +29,9 @@ class LossScale {
   [[nodiscard]] const LossScaleState& state() const { return state_; }
   void resume(const LossScaleState& state) { state_ = state; }
 
-  /// A step has been taken.
+  /// After a step without overflow.
   void passed();
-  /// A step has been skipped. False: there is no lower scale to try, and there has not been for too long.
+  /// After a step with overflow, which was skipped. False: `patience` overflows in a row at the least scale.
   [[nodiscard]] bool overflowed();
 
  private:

@@ -1,4 +1,4 @@
-// Learning rates, step by step, in double.
+// Computed in double.
 
 #include "runtime/train/lr_schedule.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// The learning rate of optimizer step s (0-based), in Hugging Face's form.
+// Learning-rate schedules, with Hugging Face's names and formulas. Steps are 0-based.
 
 #include <cstdint>
 #include <string>

@@ -33,7 +33,7 @@ void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
                   .grad = {shard.grad, n, shard.device},
                   .scalars = memory_ != nullptr ? memory_ : &scalars_,
                   .segments = segments_,
-                  .copy = shard.copy},
+                  .copy = shard.low_precision},
                  stream);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Optimizer: updates one shard from its reduced gradient. It sees no mesh.
+// Optimizer: updates one shard from its reduced gradient.
 
 #include <span>
 #include <vector>
@@ -17,30 +17,26 @@ struct AdamWOptions {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// fp32 numbers kept per element.
-  [[nodiscard]] virtual int num_states() const = 0;
-  /// Fixes what step `step` (1-based) uses; before its schedule runs.
+  /// Sets the scalars of step `step` (1-based), before its schedule runs.
   virtual void begin(std::int64_t step, double learning_rate) = 0;
-  /// Fixes the factor on the gradient; after the norm is known, before the first update.
+  /// Sets the factor on the gradient: after norm, before the first update.
   virtual void set_clip(double factor) = 0;
-  /// What the step uses, as begin has fixed it; on a device it is copied to where update reads it, and the
-  /// clip factor is decided there.
+  /// The scalars of the step. On a device they are copied to device memory, where the clip factor is computed.
   [[nodiscard]] virtual const kernels::AdamWScalars& scalars() const = 0;
-  /// On a device: update reads its numbers there from now on; null: its own.
+  /// On a device: update reads the scalars from `memory`; null: from the optimizer itself.
   virtual void read_scalars_at(const kernels::AdamWScalars* memory) = 0;
-  /// Updates a unit's shard. Allocates nothing.
+  /// Updates the shard of a unit. Allocates nothing.
   virtual void update(const shard::UpdateView& shard, StreamView stream) = 0;
 };
 
-/// kernels/adamw.hpp has the formula. Element by element, so shards may cut parameters anywhere.
+/// AdamW, element by element, so that shards may split parameters anywhere. The formula is in kernels/adamw.hpp.
 class AdamW : public Optimizer {
  public:
-  /// `params` is the model's list (which of them decay); it must outlive the optimizer.
+  /// `params` says which parameters have weight decay; it must outlive the optimizer.
   AdamW(const AdamWOptions& options, std::span<const ParamSpec> params) : options_(options), params_(params) {
     segments_.reserve(params.size());
   }
 
-  [[nodiscard]] int num_states() const override { return 2; }
   void begin(std::int64_t step, double learning_rate) override;
   void set_clip(double factor) override { scalars_.clip = static_cast<float>(factor); }
   [[nodiscard]] const kernels::AdamWScalars& scalars() const override { return scalars_; }
@@ -52,7 +48,7 @@ class AdamW : public Optimizer {
   std::span<const ParamSpec> params_;
   kernels::AdamWScalars scalars_;
   const kernels::AdamWScalars* memory_ = nullptr;
-  std::vector<kernels::AdamWSegment> segments_;  // of the shard in work
+  std::vector<kernels::AdamWSegment> segments_;  // of the current shard
 };
 
 }  // namespace tessera::train

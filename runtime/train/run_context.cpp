@@ -6,7 +6,7 @@ namespace tessera::train {
 
 namespace {
 
-/// What every rank must have planned alike before anybody waits for anybody.
+/// What must be equal on all ranks, as text.
 std::string fingerprint(const plan::RunPlan& plan) {
   const auto& spec = plan.spec;
   const shard::ShardPolicy& policy = spec.strategy.policy;
@@ -14,7 +14,7 @@ std::string fingerprint(const plan::RunPlan& plan) {
                             name_of(policy.param_dtype), name_of(policy.reduce_dtype));
   for (const auto* schedule : plan.schedules())
     text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
-  text += strfmt(", G %lld B %lld T %lld E %lld room %lld, ", static_cast<long long>(spec.batch.global_batch),
+  text += strfmt(", G %lld B %lld T %lld E %lld cache %lld, ", static_cast<long long>(spec.batch.global_batch),
                  static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
                  static_cast<long long>(spec.eval_batch), static_cast<long long>(spec.cache_tokens));
   if (spec.packed) text += "packed, ";
@@ -41,7 +41,7 @@ plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agree
   spec.device = world.device();
   plan::RunPlan result = plan::make_plan(spec);
   for (auto& slot : result.slots)
-    if (slot.name == test_hooks.shortened_slot) slot.bytes -= 64;
+    if (slot.name == test_hooks.resized_slot) slot.bytes += static_cast<std::size_t>(test_hooks.resize);
   world.require_equal("the configuration", fingerprint(result) + agreed);
   return result;
 }
@@ -49,15 +49,15 @@ plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agree
 std::unique_ptr<Communicator> RunContext::communicator(Axis axis, const Delay& d) {
   if (plan.spec.strategy.mesh.size(axis) == 1) return nullptr;
   std::unique_ptr<Communicator> inner;
-  alone(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
+  abort_on_error(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
   const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0 || d.disturb;
   return slow ? delayed(std::move(inner), d) : std::move(inner);
 }
 
-/// Memory may be refused to one rank, windows to one node.
+/// The allocation may fail on one rank or on one node alone.
 std::unique_ptr<Arena> RunContext::make_arena() {
   std::unique_ptr<Arena> made;
-  alone(0, [&] {
+  abort_on_error(0, [&] {
     made = std::make_unique<Arena>(
         plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }, plan.spec.device);
   });
@@ -72,8 +72,8 @@ std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
                                            : region.base + static_cast<std::size_t>(axis.rank() - region.first) * bytes;
 }
 
-/// Row-major over the axes that share the data out.
-int RunContext::place() const {
+/// Row-major over the mesh axes.
+int RunContext::data_rank() const {
   const Mesh& mesh = plan.spec.strategy.mesh;
   return mesh.coordinate(world.rank(), Axis::replicate) * mesh.size(Axis::shard) +
          mesh.coordinate(world.rank(), Axis::shard);
@@ -96,10 +96,18 @@ std::vector<io::ShardView> RunContext::shards() {
   return views;
 }
 
-std::span<std::byte> RunContext::room(const char* slot) {
+std::span<std::byte> RunContext::slot_memory(const char* slot) {
   for (const ArenaSlot& s : plan.slots)
     if (s.name == slot) return {arena->data(s.name), s.bytes};
   return {};
+}
+
+MemoryTable RunContext::measure_memory() const {
+  MemoryTable table = arena->measure();
+  const Memory memory = plan.spec.topology.transport == Transport::nccl ? Memory::device : Memory::host;
+  for (const auto* axis : {&shard_axis, &replicate_axis})
+    if (*axis) table.add(memory, Category::comm, (*axis)->own_memory());
+  return table;
 }
 
 TrafficCount RunContext::traffic(Axis axis) const {

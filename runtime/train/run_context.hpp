@@ -1,6 +1,6 @@
 #pragma once
-// RunContext: what a run of any purpose is put together from, in the order it is built: plan, agreement with the peers,
-// communicators, arena, sharded state. What happens in the run is its owner's business (Trainer, Inference).
+// RunContext: what training and inference have in common: plan, communicators, arena and shard manager of a run, made
+// in this order. Trainer and Inference derive from it.
 
 #include <memory>
 #include <span>
@@ -16,15 +16,16 @@
 
 namespace tessera::train {
 
-/// What tests change about a run's parts.
+/// What tests change in a run.
 struct RunTestHooks {
-  Delay delay;                 // a slow transport
-  std::string shortened_slot;  // this slot of the arena is 64 bytes short: its canary must notice
+  Delay delay;               // a slow transport
+  std::string resized_slot;  // this slot is allocated with `resize` bytes more (or fewer) than planned
+  std::ptrdiff_t resize = 0;
 };
 
 class RunContext {
  public:
-  /// Collective. `spec`'s topology and rank are filled from the world; `agreed`: what else the ranks must have alike.
+  /// Collective. Takes topology and rank from the world. `agreed`: what must be equal on all ranks, beside the plan.
   RunContext(World& world, const plan::RunSpec& spec, const std::string& agreed, const RunTestHooks& test_hooks);
 
   World& world;
@@ -33,24 +34,25 @@ class RunContext {
   std::unique_ptr<Arena> arena;
   shard::ShardManager manager;
 
-  /// This rank's place in the data: micro-batch m = a·W + place.
-  [[nodiscard]] int place() const;
-  /// Fresh parameters: a function of (seed, name, element) alone.
+  /// Data-parallel rank r: this rank has micro-batches m = a·W + r.
+  [[nodiscard]] int data_rank() const;
+  /// Initialises the parameters, as a function of seed, parameter name and element index alone.
   void initialise(std::uint64_t seed);
   /// This rank's master shards, one per unit.
   [[nodiscard]] std::vector<io::ShardView> shards();
   [[nodiscard]] TrafficCount traffic(Axis axis) const;
-  /// A slot's bytes; empty if the plan has none of that name.
-  [[nodiscard]] std::span<std::byte> room(const char* slot);
+  /// Memory of the arena and of the communicators, as the system reports it (Arena::measure).
+  [[nodiscard]] MemoryTable measure_memory() const;
+  /// Memory of a slot; empty if the plan has none of that name.
+  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
 
-  /// Does `work`. What one rank alone runs into in it ends the run everywhere, since its peers wait in a collective.
+  /// Does `work`. An exception of this rank alone ends the run on all ranks: the others would wait in a collective.
   template <class Work>
-  void alone(std::int64_t step, const Work& work) {
+  void abort_on_error(std::int64_t step, const Work& work) {
     try {
       work();
     } catch (const Error& error) {
-      if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication)
-        throw;  // known to all, or of all
+      if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication) throw;  // every rank has it
       world.abort(error);
     } catch (const std::exception& error) {
       world.abort(Error(ExitCode::internal, error.what(), strfmt("step %lld", static_cast<long long>(step))));

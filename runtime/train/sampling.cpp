@@ -29,7 +29,7 @@ TokenPicker::TokenPicker(const Sampling& sampling, std::int64_t vocab) : samplin
 
 void TokenPicker::penalise(std::span<float> logits, std::span<const std::int32_t> row) {
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
-  for (const std::int32_t id : row) {  // each once, however often it stands there
+  for (const std::int32_t id : row) {  // each id once
     const auto at = static_cast<std::size_t>(id);
     if (seen_[at]) continue;
     seen_[at] = true;
@@ -52,7 +52,7 @@ void TokenPicker::keep_top_p() {
   if (sampling_.top_p >= 1) return;
   double total = 0;
   for (const Candidate& c : candidates_) total += c.weight;
-  // Those below an even share of what is dropped are dropped together: they need not be sorted.
+  // Drops the smallest weights first, unsorted: all below an equal share of what top_p drops.
   const double small = (1 - sampling_.top_p) * total / static_cast<double>(candidates_.size());
   std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < small; });
   std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
@@ -73,7 +73,7 @@ std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int
     throw Error(ExitCode::data, "the model's logits are not finite",
                 strfmt("prompt %llu, token %llu", static_cast<unsigned long long>(prompt + 1),
                        static_cast<unsigned long long>(position + 1)),
-                "Check the weights: something in them is not a number, or far too large");
+                "Check the weights: one is not finite, or far too large");
   if (sampling_.repetition_penalty != 1) penalise(logits, row);
   const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);
   if (sampling_.temperature <= 0) return pick_token(logits, 0, key, position);

@@ -1,5 +1,5 @@
 #pragma once
-// From logits to a token.
+// Choosing a token by its logits.
 
 #include <cstdint>
 #include <span>
@@ -7,27 +7,26 @@
 
 namespace tessera::train {
 
-/// temperature 0: the largest logit, the lowest index among equals. Else a draw from softmax(logits / temperature) with
-/// the random number that (seed, position) names. Pure.
+/// temperature 0: the largest logit, the lowest index among equals. Otherwise a sample of softmax(logits /
+/// temperature), with the random number of (seed, position). Pure.
 [[nodiscard]] std::int32_t pick_token(std::span<const float> logits, double temperature, std::uint64_t seed,
                                       std::uint64_t position);
 
-/// How tokens are chosen; what transformers' generate does in the same order.
+/// Sampling parameters, applied in the order of transformers' generate.
 struct Sampling {
-  double temperature = 0;  // 0: greedy, and top_k and top_p say nothing
-  std::int64_t top_k = 0;  // draw among the k largest (equals of the last included); 0: all
-  double top_p = 1;        // then among the fewest that hold this share of the probability
-  double repetition_penalty =
-      1;  // first: logits of tokens already in the row are divided by it where positive, else multiplied
+  double temperature = 0;         // 0: greedy; top_k and top_p have no effect
+  std::int64_t top_k = 0;         // sample among the k largest, including ties with the last; 0: all
+  double top_p = 1;               // then among the fewest with this share of the probability
+  double repetition_penalty = 1;  // first: divides positive logits of tokens in the row, multiplies negative ones
   std::uint64_t seed = 42;
 };
 
-/// Chooses the tokens of rows; allocates when made, not when asked.
+/// Chooses tokens. Only its constructor allocates.
 class TokenPicker {
  public:
   TokenPicker(const Sampling& sampling, std::int64_t vocab);
-  /// The next token of a row that holds `row`. `prompt` and `position` name the random number. Overwrites the logits.
-  /// Throws Error (data) where one is not finite.
+  /// The next token of a row with the tokens `row`. `prompt` and `position` select the random number. Overwrites the
+  /// logits. Throws Error (data) if one is not finite.
   [[nodiscard]] std::int32_t pick(std::span<float> logits, std::span<const std::int32_t> row, std::uint64_t prompt,
                                   std::uint64_t position);
 

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// What the ranks must have alike beyond the plan.
+/// What must be equal on all ranks beside the plan, as text.
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %llu, ", static_cast<unsigned long long>(options.seed));
   text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1,
@@ -38,18 +38,18 @@ std::string agreed(const TrainerOptions& options) {
 struct Trainer::Parts : RunContext {
   Parts(World& world_, const TrainerOptions& options_);
   void run(Executor::BoundSchedule& program, BatchSource& source, StepBlock& block) {
-    alone(block.step, [&] { executor.run(program, source, block); });
+    abort_on_error(block.step, [&] { executor.run(program, source, block); });
   }
 
-  /// What a step over so much work starts with.
+  /// The inputs of a step with so much work.
   [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
 
   TrainerOptions options;
   AdamW optimizer;
   std::unique_ptr<Executor::BoundSchedule> train, eval, logits;
-  Executor executor;  // after the programs: its streams end before them
+  Executor executor;  // after the bound schedules: its streams end before them
   SampleBatches batches;
-  std::vector<std::int64_t> balance;  // StepBlock's, and what it means
+  std::vector<std::int64_t> balance;  // StepBlock::balance, and the same as losses
   std::vector<double> aux_losses;
   std::int64_t steps_done = 0, skipped = 0;
   std::optional<LossScale> loss_scale;
@@ -57,11 +57,11 @@ struct Trainer::Parts : RunContext {
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
-    : RunContext(world_, options_.run, agreed(options_), {options_.delay, options_.shortened_slot}),
+    : RunContext(world_, options_.run, agreed(options_), options_.test_hooks),
       options(options_),
       optimizer(options.adamw, plan.spec.model->params),
       executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
-      batches(plan.spec.batch, place(), plan.spec.tokens),
+      batches(plan.spec.batch, data_rank(), plan.spec.tokens),
       balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
       aux_losses(balance.size()) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
@@ -114,7 +114,7 @@ int Trainer::replica() const {
 }
 int Trainer::num_replicas() const { return parts_->plan.spec.strategy.mesh.size(Axis::replicate); }
 
-std::span<std::byte> Trainer::room(const char* slot) { return parts_->room(slot); }
+std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 
 void Trainer::resume_at(std::int64_t steps_done, std::int64_t skipped) {
   parts_->steps_done = steps_done;
@@ -241,7 +241,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   return ids;
 }
 
-const std::size_t* Trainer::measured_memory() const { return parts_->arena->bytes(); }
+MemoryTable Trainer::measured_memory() const { return parts_->measure_memory(); }
 
 TrafficCount Trainer::traffic(Axis axis) const { return parts_->traffic(axis); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Trainer: a run's parts put together, stepped from outside. No words for people here: it returns numbers.
+// Trainer: one training run, driven step by step by its caller. It prints nothing.
 
 #include <functional>
 #include <memory>
@@ -27,33 +27,32 @@ struct TrainerOptions {
   plan::RunSpec run;  // its topology and rank are filled from the world
   AdamWOptions adamw;
   LrSchedule lr;
-  double max_grad_norm = 1.0;                  // 0: measured, not clipped
-  std::optional<LossScaleOptions> loss_scale;  // fp16: scaled losses, and steps skipped on overflow
+  double max_grad_norm = 1.0;                  // 0: no clipping
+  std::optional<LossScaleOptions> loss_scale;  // fp16: dynamic loss scaling
   std::uint64_t seed = 42;
   // Tests:
   Stream::Mode comm_streams = Stream::Mode::threaded;
-  Delay delay;                 // a slow transport
-  std::string shortened_slot;  // this slot of the arena is 64 bytes short: its canary must notice
+  RunTestHooks test_hooks;
 };
 
-/// Of one optimizer step; the same on every rank but for the seconds.
+/// One optimizer step; the same on every rank, except the seconds.
 struct StepReport {
   std::int64_t step = 0;  // 1-based
   double loss = 0;        // Σ over the global batch's tokens / valid tokens
-  double aux_loss = 0;    // balance loss of the experts, without its coefficient, and not in `loss`; 0 without experts
+  double aux_loss = 0;    // load-balancing loss of the experts, without coefficient, not included in `loss`
   double grad_norm = 0;   // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;  // valid tokens of the global batch
   std::int64_t samples = 0;
-  double flops =
-      0;  // of the model, for the global batch (Model::train_flops); what packed documents cost, not their padding
-  double seconds = 0, data_seconds = 0, comm_seconds = 0;  // whole; waiting for data; compute waiting for communication
-  shard::ControlFlags flags;                               // of all ranks' guests
-  double loss_scale = 1;                                   // that the step was taken with
-  bool skipped = false;                                    // a gradient overflowed: nothing was updated
+  double flops = 0;                           // model FLOPs of the global batch (Model::train_flops), without padding
+  double seconds = 0;                         // of the step; of these:
+  double data_seconds = 0, comm_seconds = 0;  // the compute stream waited for data; for communication
+  shard::ControlFlags flags;                  // summed over the ranks' callbacks
+  double loss_scale = 1;                      // of this step
+  bool skipped = false;                       // a gradient overflowed: nothing was updated
 };
 
-/// Of a step that is rehearsed: samples [0, count) of the order.
+/// Warm-up step: samples [0, count) of the sampler's order.
 struct WarmupArgs {
   const io::TokenStream* tokens = nullptr;
   const io::Sampler* sampler = nullptr;
@@ -62,84 +61,83 @@ struct WarmupArgs {
 /// For Trainer::choose_gemms.
 struct GemmChoiceArgs {
   WarmupArgs warmup;
-  std::string kept, from;  // choices of an earlier run, alike on every rank, and where they are from; "": none
+  std::string kept, from;  // choices of an earlier run, equal on all ranks, and their file; "": none
 };
 struct GemmChoices {
-  std::size_t kept = 0, timed = 0;  // in args.kept; now
-  std::string text;                 // all of them, to keep
+  std::size_t kept = 0, timed = 0;  // taken from args.kept; timed now
+  std::string text;                 // all choices, to store
 };
 
 class Trainer {
  public:
-  /// Collective. Plans, agrees with the peers on the plan, allocates the arena. The model must outlive the trainer.
+  /// Collective. Plans, checks that all ranks have the same plan, allocates. The model must outlive the trainer.
   Trainer(World& world, const TrainerOptions& options);
   ~Trainer();
 
   [[nodiscard]] const plan::RunPlan& plan() const;
   [[nodiscard]] World& world();
 
-  /// Fresh parameters: a function of (seed, name, element) alone.
+  /// Initialises the parameters, as a function of seed, parameter name and element index alone.
   void initialise();
-  /// This rank's master shards, one per unit, to read into or write from. Collective fences around use are the
-  /// caller's: call parameters_changed() after writing.
+  /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();
-  /// False where another replica holds the same bytes and writes them.
+  /// False if another replica saves the same shards.
   [[nodiscard]] bool writes_shards() const;
 
-  /// This rank's master shards and moments, to save from or to load into (then parameters_changed(), resume_at()).
+  /// This rank's master shards and Adam moments. After loading into them: parameters_changed(), resume_at().
   [[nodiscard]] std::vector<io::StateView> state();
-  /// This rank's place among the ranks that hold the same shards.
+  /// Number of this rank among the replicas that have the same shards.
   [[nodiscard]] int replica() const;
   [[nodiscard]] int num_replicas() const;
-  /// Planned room that is its owner's to fill: plan::snapshot_name, of a save in the background; plan::index_name, of
-  /// packed samples. Empty if there is none.
-  [[nodiscard]] std::span<std::byte> room(const char* slot);
-  /// The next step is steps_done + 1; of those, `skipped` updated nothing: learning rate and bias
-  /// corrections follow from the others.
+  /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save), plan::index_name (packed
+  /// samples). Empty if there is none.
+  [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
+  /// Continues with step steps_done + 1. `skipped` of the steps done were skipped on overflow: learning rate and bias
+  /// corrections do not count them.
   void resume_at(std::int64_t steps_done, std::int64_t skipped = 0);
   [[nodiscard]] std::int64_t skipped_steps() const;
-  /// Of an fp16 run; none otherwise.
+  /// State of the loss scaling, if there is one.
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
-  /// Goes on with another run's; without effect where losses are not scaled.
+  /// Continues with another run's loss scale; without loss scaling, does nothing.
   void resume_loss_scale(const LossScaleState& state);
-  /// Collective, on devices, once the parameters are there: a step without its decision and update. The state, and what
-  /// the next step finds, stays as it is; kernels and descriptions that are made at their first call are there
-  /// afterwards.
+  /// Collective, on devices, once the parameters are loaded: a step without update, so that kernels are loaded and
+  /// library plans made before step 1. Changes no state.
   void warm_up(const WarmupArgs& args);
-  /// Collective, on devices, before the first step: chooses the algorithms of a step's products
-  /// (kernels/gemm_choice.hpp). A step is rehearsed; rank 0 times what args.kept has no choice for, on the memory of
-  /// the warmup, and all ranks take what it chose. Throws as kernels::apply_gemm_choices does.
+  /// Collective, on devices, before the first step: chooses the GEMM algorithms (kernels/gemm_choice.hpp). Does a
+  /// warm-up step; then rank 0 times the GEMMs that args.kept has no choice for, and all ranks use its choices. Throws
+  /// as kernels::apply_gemm_choices does.
   GemmChoices choose_gemms(const GemmChoiceArgs& args);
-  /// From the next step on; null: nobody. It must outlive the steps.
+  /// Called in the steps from now on; null: none. It must outlive them.
   void set_callback(StepCallback* callback);
 
-  /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (a last partial batch).
-  /// Throws Error (diverged) on every rank alike, before the update, naming step and unit; with scaled losses such a
-  /// step is skipped, and the error comes when no lower scale helps.
+  /// One optimizer step on samples [first, first + count) of `sampler`'s order; count ≤ G (the last batch of an epoch
+  /// may be partial). Throws Error (diverged) on every rank, before the update, with step and unit. With loss scaling
+  /// such a step is skipped; the error is thrown when the lowest scale does not help.
   StepReport step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first, std::int64_t count);
-  /// Balance losses of the last step, one of each layer with experts; each micro-batch counts by its tokens.
+  /// Load-balancing losses of the last step, one per layer with experts; micro-batches weighted by their tokens.
   [[nodiscard]] std::span<const double> layer_aux_losses() const;
   /// Loss over the first max_samples samples of T in `tokens` (0: all). Collective.
   EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0);
-  /// `prompt` and up to count tokens that continue it; temperature 0 is greedy. Collective; the same ids on every rank.
+  /// `prompt` and up to count new tokens; temperature 0 is greedy. Collective; the same ids on every rank.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, int count, double temperature,
                                      std::uint64_t seed);
 
-  /// Bytes of the arena really allocated here, by the plan's categories; equal to plan().costs.memory.
-  [[nodiscard]] const std::size_t* measured_memory() const;
-  /// Collectives and bytes sent since the start, per axis.
+  /// Memory of the arena and of the communicators, as the system reports it (Arena::measure). plan::compare_memory
+  /// compares it with the plan.
+  [[nodiscard]] MemoryTable measured_memory() const;
+  /// Collectives and bytes sent since the start, on an axis.
   [[nodiscard]] TrafficCount traffic(Axis axis) const;
-  /// Records spans from now on (allocates up front for `steps` steps); trace() takes them.
+  /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
   [[nodiscard]] std::vector<TraceSpan> take_trace();
-  /// Hash of this rank's master shards and moments (tests, --hash_params_every).
+  /// Hash of this rank's master shards and moments (--hash_params_every, tests).
   [[nodiscard]] std::uint64_t state_hash() const;
   /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).
   [[nodiscard]] std::vector<float> reduced_gradient(int unit) const;
-  /// The arena (tests paint it and ask what was touched).
+  /// Tests: the arena.
   [[nodiscard]] Arena& arena();
-  /// Tests: canaries between the arena's slots are whole; names the first slot that was overrun, or "".
+  /// Tests: the first slot that was written past its end, or "".
   [[nodiscard]] std::string broken_canary() const;
 
  private:

@@ -45,6 +45,12 @@ const ArenaSlot& slot(const plan::RunPlan& plan, const std::string& name) {
   throw std::runtime_error("no slot " + name);
 }
 
+std::size_t bytes_of(const plan::RunPlan& plan, Category category) {
+  std::size_t sum = 0;
+  for (const ArenaSlot& s : plan.slots) sum += s.category == category ? s.bytes : 0;
+  return sum;
+}
+
 TEST(PlanDevice, HostAccessedSlotsArePinnedOthersAreOnTheDevice) {
   for (const Topology& topology : {nccl, staged}) {
     const plan::RunPlan plan = plan::make_plan(spec_of(model(), topology));
@@ -54,10 +60,11 @@ TEST(PlanDevice, HostAccessedSlotsArePinnedOthersAreOnTheDevice) {
       EXPECT_EQ(s.memory, hosts ? Memory::pinned : Memory::device) << s.name;
       in[static_cast<int>(s.memory)] += s.bytes;
     }
-    EXPECT_EQ(plan.costs.in[static_cast<int>(Memory::device)], in[static_cast<int>(Memory::device)]);
+    EXPECT_GE(plan.costs.in[static_cast<int>(Memory::device)], in[static_cast<int>(Memory::device)]);
+    EXPECT_EQ(plan.costs.in[static_cast<int>(Memory::device)] % Arena::device_block_bytes, 0u);
     EXPECT_EQ(plan.costs.in[static_cast<int>(Memory::host)], 0u);
-    EXPECT_EQ(plan::memory_needed(plan), in[static_cast<int>(Memory::device)]);
-    EXPECT_EQ(plan.costs.total, in[0] + in[1] + in[2]);
+    EXPECT_EQ(plan::memory_needed(plan), plan.costs.in[static_cast<int>(Memory::device)]);
+    EXPECT_EQ(plan.costs.total, plan.costs.in[0] + plan.costs.in[1] + plan.costs.in[2]);
   }
 }
 
@@ -66,8 +73,7 @@ TEST(PlanDevice, EachMicroBatchHasItsTokenBuffers) {
   for (const char* name : {"ids", "targets", "pinned.ids", "pinned.targets"})
     EXPECT_EQ(slot(plan, name).bytes, 3u * 2 * 16 * 4) << name;
   EXPECT_EQ(slot(plan, "step").bytes, sizeof(kernels::StepScalars));
-  EXPECT_EQ(slot(plan, "products").bytes, kernels::gemm_device_workspace);
-  EXPECT_EQ(slot(plan, "products").placement, Placement::transport);
+  EXPECT_EQ(slot(plan, plan::gemm_workspace_name).bytes, kernels::gemm_device_workspace);
 }
 
 TEST(PlanDevice, CudnnsScratchIsPlanned) {
@@ -93,15 +99,15 @@ TEST(PlanDevice, StatesAreThoseOfTheHost) {
   host.device = host_device;
   const plan::RunPlan a = plan::make_plan(host), b = plan::make_plan(spec_of(model(), nccl));
   for (const Category c : {Category::params, Category::grads, Category::optimizer})
-    EXPECT_EQ(a.costs.memory[static_cast<int>(c)], b.costs.memory[static_cast<int>(c)]) << name_of(c);
+    EXPECT_EQ(bytes_of(a, c), bytes_of(b, c)) << name_of(c);
 }
 
 TEST(PlanDevice, LargestBatchIsByDeviceMemory) {
   const plan::RunSpec spec = spec_of(model(), staged);
   const std::size_t needed = plan::memory_needed(plan::make_plan(spec));
   EXPECT_LT(needed, plan::make_plan(spec).costs.total);
-  EXPECT_EQ(plan::largest_micro_batch(spec, needed), 2);
-  EXPECT_EQ(plan::largest_micro_batch(spec, needed - 1), 1);
+  EXPECT_GE(plan::largest_micro_batch(spec, needed), 2);
+  EXPECT_LT(plan::largest_micro_batch(spec, needed - 1), 2);
 }
 
 TEST(PlanDevice, ASnapshotIsPinned) {

@@ -42,7 +42,9 @@ std::size_t elements(const plan::RunPlan& plan) {
 }
 
 std::size_t bytes(const plan::RunPlan& plan, Category category) {
-  return plan.costs.memory[static_cast<int>(category)];
+  std::size_t sum = 0;
+  for (const ArenaSlot& slot : plan.slots) sum += slot.category == category ? slot.bytes : 0;
+  return sum;
 }
 
 /// Of slots whose names begin so.
@@ -106,7 +108,8 @@ TEST(PlanPrecision, ReplicasSumWhatTheShardAxisLeftInFp32) {
 TEST(PlanPrecision, ParameterOffsetsDoNotChange) {
   const plan::RunPlan whole = plan_of({}), half = plan_of({.compute = DType::bf16});
   ASSERT_EQ(whole.layout.num_units(), half.layout.num_units());
-  for (int u = 0; u < whole.layout.num_units(); ++u) EXPECT_EQ(whole.layout.whole(u), half.layout.whole(u));
+  for (int u = 0; u < whole.layout.num_units(); ++u)
+    EXPECT_EQ(whole.layout.all_segments(u), half.layout.all_segments(u));
 }
 
 TEST(PlanPrecision, AReduceDtypeOtherThanTheComputeDtypeIsRefused) {

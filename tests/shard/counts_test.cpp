@@ -193,8 +193,8 @@ TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
     for (const Instruction& i : s.list) {
       if (i.op != Op::reduce || i.unit != 0) continue;
       std::string x = std::to_string(i.micro);
-      for (const int p : i.fold.fold) x = "(" + partial[static_cast<std::size_t>(p)] + "+" + x + ")";
-      partial[static_cast<std::size_t>(i.fold.target)] = x;
+      for (const int p : i.accumulation.inputs) x = "(" + partial[static_cast<std::size_t>(p)] + "+" + x + ")";
+      partial[static_cast<std::size_t>(i.accumulation.target)] = x;
     }
     EXPECT_EQ(partial[0], tree(tree, 0, num_micro)) << num_micro;
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "tests/shard/cells.hpp"
 
@@ -26,8 +27,6 @@ constexpr int num_steps = 2;
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Machine {
  public:
@@ -110,8 +109,7 @@ class Machine {
 
  private:
   [[noreturn]] void wrong(int rank, const Instruction& in, const std::string& what) const {
-    std::string subject = in.unit >= 0 ? s_.units[at(in.unit)] : in.module >= 0 ? s_.modules[at(in.module)].name : "";
-    throw Fault(strfmt("rank %d: %s %s m%d: %s", rank, name_of(in.op), subject.c_str(), in.micro, what.c_str()));
+    throw Fault(strfmt("rank %d: %s: %s", rank, instruction_name(s_, in).c_str(), what.c_str()));
   }
   [[nodiscard]] std::uint64_t bit(int micro, int module) const {
     const int index = micro * static_cast<int>(s_.modules.size()) + module;
@@ -314,10 +312,10 @@ class Machine {
       wrong(rank_, in, "reads another gradient");
     if (s_.num_accumulators == 0) return writes(slot);
     reads(slot);
-    for (const int p : in.fold.fold) {
-      if (p != in.fold.target) writes(r.partials[at(in.unit)][at(p)]);
+    for (const int p : in.accumulation.inputs) {
+      if (p != in.accumulation.target) writes(r.partials[at(in.unit)][at(p)]);
     }
-    writes(r.partials[at(in.unit)][at(in.fold.target)]);
+    writes(r.partials[at(in.unit)][at(in.accumulation.target)]);
   }
 
   Gradient& reduced(Rank& r, const Instruction& in) {
@@ -423,12 +421,12 @@ class Machine {
     if (s_.num_accumulators == 0) {
       slot.reduced = true;
     } else {
-      for (const int p : in.fold.fold) {
+      for (const int p : in.accumulation.inputs) {
         const Gradient& partial = r.partials[at(in.unit)][at(p)];
         if (partial.step != step_ || (partial.sum & sum) != 0) wrong(rank_, in, "folds what is old, or twice");
         sum |= partial.sum;
       }
-      Gradient& target = r.partials[at(in.unit)][at(in.fold.target)];
+      Gradient& target = r.partials[at(in.unit)][at(in.accumulation.target)];
       target.unit = in.unit;
       target.step = step_;
       target.sum = sum;

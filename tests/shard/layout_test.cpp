@@ -75,7 +75,7 @@ void expect_aligned_and_covered(const ShardLayout& layout, const Model& model) {
     EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(), layout.padded_numel(u));
     std::int64_t covered = 0, numel = 0;
     for (const auto& [offset, length] : layout.gaps(u)) covered += length;
-    for (const Segment& piece : layout.whole(u)) {
+    for (const Segment& piece : layout.all_segments(u)) {
       EXPECT_EQ(piece.unit_offset % ShardLayout::param_alignment, 0);
       EXPECT_EQ(piece.length, model.params[static_cast<std::size_t>(piece.param)].numel());
       covered += piece.length;
@@ -98,7 +98,7 @@ TEST(Layout, EveryElementIsInOneShard) {
       for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer is the same however it is cut
         EXPECT_EQ(layout.padded_numel(u), first.padded_numel(u));
         EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum()), 0);
-        EXPECT_EQ(layout.whole(u), first.whole(u));
+        EXPECT_EQ(layout.all_segments(u), first.all_segments(u));
       }
     }
   }

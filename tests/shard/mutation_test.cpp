@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "runtime/base/at.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/shard/verify.hpp"
 #include "tests/shard/cases.hpp"
@@ -39,12 +40,8 @@ struct Subject {
   Mesh mesh{1, 1};
 };
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 std::string describe(const Schedule& s, int i) {
-  const Instruction& in = s.list[at(i)];
-  const std::string subject = in.unit >= 0 ? s.units[at(in.unit)] : in.module >= 0 ? s.modules[at(in.module)].name : "";
-  return strfmt("%d (%s %s m%d)", i, name_of(in.op), subject.c_str(), in.micro);
+  return strfmt("%d (%s)", i, instruction_name(s, s.list[at(i)]).c_str());
 }
 
 /// Every mutant of a schedule, one at a time.
@@ -131,10 +128,12 @@ class Mutants {
     bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
     flag = !flag;
     for (int p = 0; p < s_.num_accumulators; ++p) {
-      if (p != in.fold.target)
-        add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.target = p;
-      auto& fold =
-          add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i}).schedule.list[at(i)].fold.fold;
+      if (p != in.accumulation.target)
+        add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].accumulation.target =
+            p;
+      auto& fold = add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i})
+                       .schedule.list[at(i)]
+                       .accumulation.inputs;
       if (std::erase(fold, p) == 0) fold.push_back(p);
     }
   }

@@ -19,20 +19,20 @@ gather     head        s2  on gather
 forward    h.0     m0      on compute                     after gather h.0
 forward    head    m0      on compute
 backward   head    m0      on compute                     after gather head
-reduce     head    m0  g2  on reduce   p0 = x             after backward head m0
+reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   p0 = x             after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x             after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
 forward    embed   m1      on compute
 forward    h.0     m1      on compute
 forward    head    m1      on compute
 backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   p0 = x + p0, last  after backward head m1
+reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
 backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   p0 = x + p0, last  after backward h.0 m1
+reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
 backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   p0 = x + p0, last  after backward embed m1
+reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
 norm                       on reduce
 update     embed           on compute                     after norm
 update     h.0             on compute
@@ -47,20 +47,20 @@ forward    embed   m0      on compute
 forward    h.0     m0      on compute
 forward    head    m0      on compute
 backward   head    m0      on compute
-reduce     head    m0  g2  on reduce   p0 = x             after backward head m0
+reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   p0 = x             after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x             after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
 forward    embed   m1      on compute
 forward    h.0     m1      on compute
 forward    head    m1      on compute
 backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   p0 = x + p0, last  after backward head m1
+reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
 backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   p0 = x + p0, last  after backward h.0 m1
+reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
 backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   p0 = x + p0, last  after backward embed m1
+reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
 norm                       on reduce
 update     embed           on compute                     after norm
 update     h.0             on compute
@@ -78,11 +78,11 @@ forward    embed   m0      on compute
 forward    h.0     m0      on compute
 forward    head    m0      on compute
 backward   head    m0      on compute
-reduce     head    m0  g2  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g2  on reduce   a0 = x, last  after backward head m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -102,20 +102,20 @@ gather     head        s2  on gather
 forward    h.0     m0      on compute                     after gather h.0
 forward    head    m0      on compute
 backward   head    m0      on compute                     after gather head
-reduce     head    m0  g2  on reduce   p0 = x             after backward head m0
+reduce     head    m0  g2  on reduce   a0 = x             after backward head m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g1  on reduce   p0 = x             after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x             after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
 forward    embed   m1      on compute
 forward    h.0     m1      on compute
 forward    head    m1      on compute
 backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g2  on reduce   p0 = x + p0, last  after backward head m1
+reduce     head    m1  g2  on reduce   a0 = x + a0, last  after backward head m1
 backward   h.0     m1      on compute
-reduce     h.0     m1  g1  on reduce   p0 = x + p0, last  after backward h.0 m1
+reduce     h.0     m1  g1  on reduce   a0 = x + a0, last  after backward h.0 m1
 backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   p0 = x + p0, last  after backward embed m1
+reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
 norm                       on reduce
 update     embed           on compute                     after norm
 update     h.0             on compute
@@ -187,21 +187,21 @@ gather     head        s1  on gather
 forward    embed   m0      on compute                     after gather embed
 forward    head    m0      on compute
 backward   head    m0      on compute                     after gather head
-reduce     head    m0  g1  on reduce   p0 = x             after backward head m0
+reduce     head    m0  g1  on reduce   a0 = x             after backward head m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x             after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
 forward    embed   m1      on compute
 forward    head    m1      on compute
 backward   head    m1      on compute                     after reduce embed m0
-reduce     head    m1  g1  on reduce   p1 = x + p0        after backward head m1
+reduce     head    m1  g1  on reduce   a1 = x + a0        after backward head m1
 backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   p1 = x + p0        after backward embed m1
+reduce     embed   m1  g0  on reduce   a1 = x + a0        after backward embed m1
 forward    embed   m2      on compute
 forward    head    m2      on compute
 backward   head    m2      on compute                     after reduce embed m1
-reduce     head    m2  g1  on reduce   p0 = x + p1, last  after backward head m2
+reduce     head    m2  g1  on reduce   a0 = x + a1, last  after backward head m2
 backward   embed   m2      on compute
-reduce     embed   m2  g0  on reduce   p0 = x + p1, last  after backward embed m2
+reduce     embed   m2  g0  on reduce   a0 = x + a1, last  after backward embed m2
 norm                       on reduce
 update     embed           on compute                     after norm
 update     head            on compute

@@ -26,19 +26,19 @@ forward    head    m0      on compute
 backward   head    m0      on compute                after gather head m0
 release    embed   m0  s0  on compute
 release    head    m0  s3  on compute
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.2     m0      on compute
 release    h.2     m0  s1  on compute
 gather     h.0     m0  s1  on gather                 after release h.2 m0
-reduce     h.2     m0  g1  on reduce   p0 = x, last  after backward h.2 m0
+reduce     h.2     m0  g1  on reduce   a0 = x, last  after backward h.2 m0
 backward   h.1     m0      on compute
 release    h.1     m0  s2  on compute
-reduce     h.1     m0  g2  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g2  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute                after gather h.0 m0, reduce h.2 m0
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -67,20 +67,20 @@ gather     head    m0  s2  on gather
 backward   head    m0      on compute                after gather head m0
 release    embed   m0  s0  on compute
 release    head    m0  s2  on compute
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.2     m0      on compute
 release    h.2     m0  s1  on compute
 gather     h.1     m0  s1  on gather                 after release h.2 m0
-reduce     h.2     m0  g1  on reduce   p0 = x, last  after backward h.2 m0
+reduce     h.2     m0  g1  on reduce   a0 = x, last  after backward h.2 m0
 backward   h.1     m0      on compute                after gather h.1 m0
 release    h.1     m0  s1  on compute
 gather     h.0     m0  s1  on gather                 after release h.1 m0
-reduce     h.1     m0  g2  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g2  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute                after reduce h.2 m0, gather h.0 m0
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -110,22 +110,22 @@ forward    head    m0      on compute
 backward   head    m0      on compute                after gather head m0
 release    embed   m0  s0  on compute
 release    head    m0  s4  on compute
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.3     m0      on compute
 release    h.3     m0  s1  on compute
 gather     h.0     m0  s1  on gather                 after release h.3 m0
-reduce     h.3     m0  g1  on reduce   p0 = x, last  after backward h.3 m0
+reduce     h.3     m0  g1  on reduce   a0 = x, last  after backward h.3 m0
 backward   h.2     m0      on compute
 release    h.2     m0  s3  on compute
-reduce     h.2     m0  g2  on reduce   p0 = x, last  after backward h.2 m0
+reduce     h.2     m0  g2  on reduce   a0 = x, last  after backward h.2 m0
 backward   h.1     m0      on compute                after reduce h.3 m0
 release    h.1     m0  s2  on compute
-reduce     h.1     m0  g1  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g1  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute                after gather h.0 m0, reduce h.2 m0
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g2  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g2  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -151,17 +151,17 @@ gather     head    m0  s3  on gather
 forward    h.2     m0      on compute                     after gather h.2 m0
 forward    head    m0      on compute
 backward   head    m0      on compute                     after gather head m0
-reduce     head    m0  g3  on reduce   p0 = x             after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x             after backward head m0
 backward   h.2     m0      on compute
 release    h.2     m0  s1  on compute
 gather     h.0     m0  s1  on gather                      after release h.2 m0
-reduce     h.2     m0  g1  on reduce   p0 = x             after backward h.2 m0
+reduce     h.2     m0  g1  on reduce   a0 = x             after backward h.2 m0
 backward   h.1     m0      on compute
-reduce     h.1     m0  g2  on reduce   p0 = x             after backward h.1 m0
+reduce     h.1     m0  g2  on reduce   a0 = x             after backward h.1 m0
 backward   h.0     m0      on compute                     after gather h.0 m0, reduce h.2 m0
-reduce     h.0     m0  g1  on reduce   p0 = x             after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x             after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x             after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x             after backward embed m0
 forward    embed   m1      on compute
 forward    h.0     m1      on compute
 release    h.0     m1  s1  on compute
@@ -172,19 +172,19 @@ forward    head    m1      on compute
 backward   head    m1      on compute                     after reduce embed m0
 release    embed   m1  s0  on compute
 release    head    m1  s3  on compute
-reduce     head    m1  g3  on reduce   p0 = x + p0, last  after backward head m1
+reduce     head    m1  g3  on reduce   a0 = x + a0, last  after backward head m1
 backward   h.2     m1      on compute
 release    h.2     m1  s1  on compute
 gather     h.0     m1  s1  on gather                      after release h.2 m1
-reduce     h.2     m1  g2  on reduce   p0 = x + p0, last  after backward h.2 m1
+reduce     h.2     m1  g2  on reduce   a0 = x + a0, last  after backward h.2 m1
 backward   h.1     m1      on compute
 release    h.1     m1  s2  on compute
-reduce     h.1     m1  g1  on reduce   p0 = x + p0, last  after backward h.1 m1
+reduce     h.1     m1  g1  on reduce   a0 = x + a0, last  after backward h.1 m1
 backward   h.0     m1      on compute                     after gather h.0 m1, reduce h.2 m1
 release    h.0     m1  s1  on compute
-reduce     h.0     m1  g2  on reduce   p0 = x + p0, last  after backward h.0 m1
+reduce     h.0     m1  g2  on reduce   a0 = x + a0, last  after backward h.0 m1
 backward   embed   m1      on compute
-reduce     embed   m1  g0  on reduce   p0 = x + p0, last  after backward embed m1
+reduce     embed   m1  g0  on reduce   a0 = x + a0, last  after backward embed m1
 norm                       on reduce
 update     embed           on compute                     after norm
 update     h.0             on compute
@@ -207,13 +207,13 @@ gather     head        s3  on gather
 forward    h.1     m0      on compute                after gather h.1
 forward    head    m0      on compute
 backward   head    m0      on compute                after gather head
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.1     m0      on compute
-reduce     h.1     m0  g1  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g1  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g2  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g2  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -235,13 +235,13 @@ gather     head        s3  on gather
 forward    h.1     m0      on compute                after gather h.1
 forward    head    m0      on compute
 backward   head    m0      on compute                after gather head
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.1     m0      on compute
-reduce     h.1     m0  g1  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g1  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute
-reduce     h.0     m0  g2  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g2  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -264,15 +264,15 @@ forward    h.1     m0      on compute                after gather h.1 m0
 forward    head    m0      on compute
 backward   head    m0      on compute                after gather head m0
 release    head    m0  s0  on compute
-reduce     head    m0  g0  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g0  on reduce   a0 = x, last  after backward head m0
 backward   h.1     m0      on compute
 release    h.1     m0  s2  on compute
-reduce     h.1     m0  g1  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g1  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g2  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g2  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute                after reduce head m0
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -299,22 +299,22 @@ forward    head    m0      on compute
 backward   head    m0      on compute                after gather head m0
 release    embed   m0  s0  on compute
 release    head    m0  s3  on compute
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 recompute  h.2     m0      on compute
 backward   h.2     m0      on compute
 release    h.2     m0  s1  on compute
 gather     h.0     m0  s1  on gather                 after release h.2 m0
-reduce     h.2     m0  g1  on reduce   p0 = x, last  after backward h.2 m0
+reduce     h.2     m0  g1  on reduce   a0 = x, last  after backward h.2 m0
 recompute  h.1     m0      on compute
 backward   h.1     m0      on compute
 release    h.1     m0  s2  on compute
-reduce     h.1     m0  g2  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g2  on reduce   a0 = x, last  after backward h.1 m0
 recompute  h.0     m0      on compute                after gather h.0 m0
 backward   h.0     m0      on compute                after reduce h.2 m0
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute
@@ -341,19 +341,19 @@ forward    head    m0      on compute
 backward   head    m0      on compute                after gather head m0
 release    embed   m0  s0  on compute
 release    head    m0  s3  on compute
-reduce     head    m0  g3  on reduce   p0 = x, last  after backward head m0
+reduce     head    m0  g3  on reduce   a0 = x, last  after backward head m0
 backward   h.2     m0      on compute
 release    h.2     m0  s1  on compute
 gather     h.0     m0  s1  on gather                 after release h.2 m0
-reduce     h.2     m0  g1  on reduce   p0 = x, last  after backward h.2 m0
+reduce     h.2     m0  g1  on reduce   a0 = x, last  after backward h.2 m0
 backward   h.1     m0      on compute
 release    h.1     m0  s2  on compute
-reduce     h.1     m0  g2  on reduce   p0 = x, last  after backward h.1 m0
+reduce     h.1     m0  g2  on reduce   a0 = x, last  after backward h.1 m0
 backward   h.0     m0      on compute                after gather h.0 m0, reduce h.2 m0
 release    h.0     m0  s1  on compute
-reduce     h.0     m0  g1  on reduce   p0 = x, last  after backward h.0 m0
+reduce     h.0     m0  g1  on reduce   a0 = x, last  after backward h.0 m0
 backward   embed   m0      on compute
-reduce     embed   m0  g0  on reduce   p0 = x, last  after backward embed m0
+reduce     embed   m0  g0  on reduce   a0 = x, last  after backward embed m0
 norm                       on reduce
 update     embed           on compute                after norm
 update     h.0             on compute

@@ -105,8 +105,8 @@ TEST(Verify, AMicroBatchThatIsLeftOut) {
   in.policy.reproducible = true;
   Schedule s = build_train(in);
   EXPECT_EQ(first_violation(s), "safe");
-  s.list[static_cast<std::size_t>(find(s, Op::reduce, 0, 1))].fold.fold.clear();
-  EXPECT_EQ(first_violation(s), "reduce embed m2 overwrites partial 0");
+  s.list[static_cast<std::size_t>(find(s, Op::reduce, 0, 1))].accumulation.inputs.clear();
+  EXPECT_EQ(first_violation(s), "reduce embed m2 overwrites accumulator 0");
 }
 
 TEST(Verify, FormComesFirst) {

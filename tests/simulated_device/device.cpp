@@ -133,10 +133,11 @@ namespace cuda {
 
 using simulated::machine, simulated::Mark, simulated::Queue, simulated::queue_of;
 
-std::byte* allocate(Device, std::size_t bytes) {
+std::byte* allocate(Device, std::size_t bytes, std::size_t* taken) {
   const std::lock_guard lock(machine().mutex);
   std::byte* const block = simulated::map_memory(bytes, PROT_NONE);
   machine().memory[block] = simulated::pages(bytes);
+  if (taken != nullptr) *taken = simulated::pages(bytes);
   return block;
 }
 std::size_t memory_in_use(Device) {
@@ -151,16 +152,13 @@ void release(Device, std::byte* block) noexcept {
   munmap(block, machine().memory[block]);
   machine().memory.erase(block);
 }
-std::byte* allocate_pinned(Device, std::size_t bytes) {
+void pin(Device, std::byte* block, std::size_t bytes) {
   const std::lock_guard lock(machine().mutex);
-  std::byte* const block = simulated::map_memory(bytes, PROT_READ | PROT_WRITE);
-  machine().pinned[block] = simulated::pages(bytes);
-  return block;
+  machine().pinned[block] = bytes;
 }
-void release_pinned(std::byte* block) noexcept {
+void unpin(std::byte* block) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().finish_all();
-  munmap(block, machine().pinned[block]);
   machine().pinned.erase(block);
 }
 

@@ -24,12 +24,8 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
         for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
         (void)trainer.evaluate(tokens, 9);
         (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
-        std::size_t total = 0;
-        for (int c = 0; c < num_categories; ++c) {
-          EXPECT_EQ(trainer.measured_memory()[c], trainer.plan().costs.memory[c]) << name_of(static_cast<Category>(c));
-          total += trainer.measured_memory()[c];
-        }
-        EXPECT_EQ(total, trainer.plan().costs.total);
+        EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "") << v.str();
+        EXPECT_EQ(trainer.measured_memory().total(), trainer.plan().costs.total);
         EXPECT_EQ(trainer.broken_canary(), "");
         for (const auto& slot : trainer.plan().slots) {
           if (slot.category == Category::params || slot.category == Category::optimizer ||
@@ -125,7 +121,8 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
             2,
             [&](World& world) {
               auto options = options_of(model, v, 1);
-              options.shortened_slot = slot.name;
+              options.test_hooks.resized_slot = slot.name;
+              options.test_hooks.resize = -64;
               train::Trainer trainer(world, options);
               trainer.initialise();
               EXPECT_EQ(trainer.broken_canary(), "");
@@ -135,6 +132,40 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
             copies);
       }
       EXPECT_GE(cut, 8);
+    }
+}
+
+TEST(Memory, ASlotLargerThanPlannedIsMeasured) {
+  const models::Model model = models::make(config_json({}), "test");
+  for (const char* strategy : {"0", "2", "3"})
+    for (const bool copies : {false, true}) {
+      const Variant v{.world = 2, .strategy = strategy, .global_batch = 8, .micro_batch = 2, .copies = copies};
+      std::vector<ArenaSlot> slots;
+      run_local(
+          2,
+          [&](World& world) {
+            const train::Trainer trainer(world, options_of(model, v, 1));
+            if (world.rank() == 0) slots = trainer.plan().slots;
+          },
+          copies);
+      for (const ArenaSlot& slot : slots) {
+        if (slot.placement == Placement::transport) continue;
+        run_local(
+            2,
+            [&](World& world) {
+              auto options = options_of(model, v, 1);
+              options.test_hooks = {.delay = {}, .resized_slot = slot.name, .resize = page_bytes};
+              const train::Trainer trainer(world, options);
+              const plan::Costs& costs = trainer.plan().costs;
+              const auto c = static_cast<std::size_t>(slot.category);
+              EXPECT_EQ(trainer.measured_memory().by_category[c], costs.memory[c] + page_bytes)
+                  << slot.name << " in " << v.str();
+              EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()),
+                        strfmt("%s %zu bytes planned, %zu measured", name_of(slot.category), costs.memory[c],
+                               costs.memory[c] + page_bytes));
+            },
+            copies);
+      }
     }
 }
 
@@ -151,7 +182,11 @@ TEST(Memory, FormulasOfZero) {
     for (int u = 0; u < plan.layout.num_units(); ++u) padded += plan.layout.padded_numel(u);
     return static_cast<std::size_t>(padded);
   };
-  const auto bytes = [](const plan::RunPlan& plan, Category c) { return plan.costs.memory[static_cast<int>(c)]; };
+  const auto bytes = [](const plan::RunPlan& plan, Category c) {
+    std::size_t sum = 0;
+    for (const ArenaSlot& slot : plan.slots) sum += slot.category == c ? slot.bytes : 0;
+    return sum;
+  };
   for (const char* strategy : {"0", "1", "2", "3"}) {
     const auto plan = memory(strategy);
     const std::size_t p = elements(plan);

@@ -123,7 +123,7 @@ Record train_part(Variant v, const Part& part) {
           run.numbers.push_back(x);
       if (part.in_background && s + 1 == half) {
         auto request = request_of(trainer, part.to, half);
-        request.snapshot = trainer.room(plan::snapshot_name);
+        request.snapshot = trainer.slot_memory(plan::snapshot_name);
         saver = std::make_unique<Saver>(world, request);
         trainer.set_callback(saver.get());
       }

@@ -61,7 +61,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.max_grad_norm = v.max_grad_norm;
   options.seed = 5;
   options.comm_streams = v.streams;
-  options.delay = v.delay;
+  options.test_hooks.delay = v.delay;
   return options;
 }
 

@@ -59,7 +59,7 @@ int eval_command(const Call& call, World& world) {
   if (!json)
     for (const std::string& tokens : data.tokenized) log::info("tokens    " + tokens);
   const auto run = load_inference(options, world, config, model, spec);
-  data.move_index(run->room(plan::index_name));
+  data.move_index(run->slot_memory(plan::index_name));
   if (!json)
     announce_inference(call, world, config, *run, threads,
                        data_line("data", data.train_files, *data.train, data.train_count, spec.tokens));

@@ -155,11 +155,11 @@ class GenerateRun {
     const auto rate = [](const infer::PassTimes& times, std::int64_t tokens) {
       return human_count(static_cast<double>(tokens) / std::max(times.seconds, 1e-12));
     };
-    const std::int64_t shown = world_.sum(done.prompt.tokens), grown = world_.sum(done.next.tokens);
+    const std::int64_t shown = world_.sum(done.prefill.tokens), grown = world_.sum(done.decode.tokens);
     if (json()) return;
     log::info(strfmt("\ndone %zu prompt%s | %lld new tokens | prompts %s tok/s | then %s tok/s", prompts_.size(),
-                     prompts_.size() == 1 ? "" : "s", static_cast<long long>(made), rate(done.prompt, shown).c_str(),
-                     rate(done.next, grown).c_str()));
+                     prompts_.size() == 1 ? "" : "s", static_cast<long long>(made), rate(done.prefill, shown).c_str(),
+                     rate(done.decode, grown).c_str()));
   }
 
   const Call& call_;

@@ -93,7 +93,8 @@ void TrainRun::start() {
               : cpu_peak(world_, model_, trainer_options_.run.batch.micro_batch * trainer_options_.run.tokens, 0.06);
   baseline_pss_ = pss_bytes();
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
-  data_.move_index(trainer_->room(plan::index_name));
+  warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
+  data_.move_index(trainer_->slot_memory(plan::index_name));
   if (!resume()) read_parameters();
   const std::int64_t rehearsed = length_.next(0, trainer_options_.run.batch.global_batch);
   kernel_choices_ =

@@ -179,9 +179,8 @@ void TrainRun::sample() {
 }
 
 void TrainRun::memory_line() {
-  std::size_t arena = 0;
-  for (int c = 0; c < plan::num_categories; ++c) arena += trainer_->measured_memory()[c];
-  arena -= trainer_->plan().costs.in[static_cast<int>(Memory::device)];  // the host's memory alone
+  const MemoryTable measured = trainer_->measured_memory();
+  const std::size_t arena = measured.total() - measured.by_memory[static_cast<int>(Memory::device)];
   const std::uint64_t pss = pss_bytes();
   const auto other =
       static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_);

@@ -106,7 +106,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.training = training_text(progress, parts_.data, options);
   request.run_metadata = run_metadata();
   if (mode == SaveMode::async) {
-    request.snapshot = trainer.room(plan::snapshot_name);
+    request.snapshot = trainer.slot_memory(plan::snapshot_name);
     request.threads = 1;
     request.compare_replicas = false;  // training would wait for it
   }

@@ -1,6 +1,7 @@
 #include "jobs/cli/session/inference.hpp"
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
@@ -76,19 +77,20 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
                    name_of(plan.spec.topology.transport), threads.threads, threads.threads == 1 ? "" : "s",
                    where_parameters_are(plan)));
   log::info("work      " + work);
-  std::size_t cache = 0, measured = 0;
+  warn_of_unplanned_memory(plan, run.measured_memory());
+  std::size_t cache = 0;
+  const MemoryTable measured = run.measured_memory();
   for (const ArenaSlot& slot : plan.slots) cache += slot.name.starts_with("cache.") ? slot.bytes : 0;
   std::string line = "memory    per rank";
   for (int c = 0; c < plan::num_categories; ++c) {
-    const std::size_t bytes = run.measured_memory()[c];
-    measured += bytes;
+    const std::size_t bytes = measured.by_category[c];
     if (bytes > 0)
       line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)),
                      human_bytes(static_cast<double>(bytes)).c_str());
   }
   if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
-  log::info(line + strfmt(" | plan %s = measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),
-                          human_bytes(static_cast<double>(measured)).c_str()));
+  log::info(line + strfmt(" | plan %s, measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),
+                          human_bytes(static_cast<double>(measured.total())).c_str()));
   log::info(strfmt("ready     %.2f s after the start",
                    std::chrono::duration<double>(std::chrono::steady_clock::now() - call.started).count()));
 }

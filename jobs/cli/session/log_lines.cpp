@@ -8,6 +8,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -45,17 +46,15 @@ namespace {
 void memory_table(const StartUp& start, std::vector<std::string>& lines) {
   std::string head = "memory    per rank   ", plan_row = "          plan       ",
               measured_row = "          measured   ";
-  std::size_t measured_total = 0;
   for (int c = 0; c < plan::num_categories; ++c) {
     head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
     plan_row += strfmt("%12s", human_bytes(static_cast<double>(start.plan->costs.memory[c])).c_str());
-    measured_row += strfmt("%12s", human_bytes(static_cast<double>(start.measured[c])).c_str());
-    measured_total += start.measured[c];
+    measured_row += strfmt("%12s", human_bytes(static_cast<double>(start.measured.by_category[c])).c_str());
   }
   lines.push_back(head + strfmt("%12s%12s", "total", "limit"));
   lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(static_cast<double>(start.plan->costs.total)).c_str(),
                                     human_bytes(static_cast<double>(start.memory_limit)).c_str()));
-  lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(measured_total)).c_str()));
+  lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(start.measured.total())).c_str()));
 }
 
 /// The plan's; of packed documents what they cost on average, which the plan cannot know.
@@ -68,6 +67,11 @@ double flops_of_a_step(const StartUp& start) {
 }
 
 }  // namespace
+
+void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& measured) {
+  if (const std::string differs = plan::compare_memory(plan, measured); !differs.empty())
+    log::warn_here(29, "memory is not as planned: " + differs);
+}
 
 std::vector<std::string> start_up_block(const StartUp& start) {
   const models::Model& model = *start.model;

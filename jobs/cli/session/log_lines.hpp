@@ -17,7 +17,7 @@ struct StartUp {
   const models::Model* model = nullptr;
   const RunData* data = nullptr;
   const plan::RunPlan* plan = nullptr;
-  const std::size_t* measured = nullptr;  // bytes by category
+  MemoryTable measured;
   const World* world = nullptr;
   ThreadAllocation threads;
   RunLength length;
@@ -30,6 +30,9 @@ struct StartUp {
 };
 /// At most 40 lines.
 [[nodiscard]] std::vector<std::string> start_up_block(const StartUp& start);
+
+/// Warns, on the rank that finds it, if its memory is not as planned.
+void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& measured);
 
 /// "global 16 = micro 2 x accumulation 2 x ranks 4"; says where micro-batches are short.
 [[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);

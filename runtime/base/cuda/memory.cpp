@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <cstring>
 #include <exception>
 
 #include "runtime/base/cuda/check.hpp"
@@ -10,10 +9,11 @@
 
 namespace tessera::cuda {
 
-std::byte* allocate(Device device, std::size_t bytes) {
-  use(device);
+std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken) {
+  const std::size_t before = memory_in_use(device);  // makes the device current
   void* block = nullptr;
   TESSERA_CUDA(cudaMalloc(&block, bytes));
+  if (taken != nullptr) *taken = memory_in_use(device) - before;
   fill_now(device, block, 0, bytes);
   return static_cast<std::byte*>(block);
 }
@@ -34,15 +34,12 @@ void release(Device device, std::byte* block) noexcept {
   TESSERA_CUDA_QUIETLY(cudaFree(block));
 }
 
-std::byte* allocate_pinned(Device device, std::size_t bytes) {
+void pin(Device device, std::byte* block, std::size_t bytes) {
   use(device);
-  void* block = nullptr;
-  TESSERA_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocPortable));
-  std::memset(block, 0, bytes);
-  return static_cast<std::byte*>(block);
+  TESSERA_CUDA(cudaHostRegister(block, bytes, cudaHostRegisterPortable));
 }
 
-void release_pinned(std::byte* block) noexcept { TESSERA_CUDA_QUIETLY(cudaFreeHost(block)); }
+void unpin(std::byte* block) noexcept { TESSERA_CUDA_QUIETLY(cudaHostUnregister(block)); }
 
 void copy(void* to, const void* from, std::size_t bytes, StreamView stream) {
   if (bytes == 0) return;

@@ -9,14 +9,15 @@
 
 namespace tessera::cuda {
 
-/// Zero-filled; throws Error (does_not_fit) if the device has no room.
-[[nodiscard]] std::byte* allocate(Device device, std::size_t bytes);
-/// Bytes of device memory in use, by any process.
+/// Zero-filled; throws Error (does_not_fit) if the device has no room. `taken`: by how much cudaMemGetInfo's free
+/// memory shrank.
+[[nodiscard]] std::byte* allocate(Device device, std::size_t bytes, std::size_t* taken = nullptr);
+/// Bytes of the device that are in use, by any process (cudaMemGetInfo).
 [[nodiscard]] std::size_t memory_in_use(Device device);
 void release(Device device, std::byte* block) noexcept;
-/// Page-locked host memory, zero-filled. Every device of the process copies it asynchronously at full speed.
-[[nodiscard]] std::byte* allocate_pinned(Device device, std::size_t bytes);
-void release_pinned(std::byte* block) noexcept;
+/// Page-locks host memory, so that every device of the process copies it at full speed and without the host waiting.
+void pin(Device device, std::byte* block, std::size_t bytes);
+void unpin(std::byte* block) noexcept;
 
 /// A stream-ordered copy between any two memories that CUDA knows. Blocks the host if host memory is not pinned.
 void copy(void* to, const void* from, std::size_t bytes, StreamView stream);

@@ -26,6 +26,7 @@ class Staged final : public Communicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   TrafficCount traffic() const override { return inner_->traffic(); }
+  std::size_t own_memory() const override { return inner_->own_memory(); }
   Device device() const override { return options_.device; }
   void run_on(StreamView stream) override { copier_.run_on(stream); }
 

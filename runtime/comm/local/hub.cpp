@@ -1,8 +1,6 @@
 // Messages copied when both sides have posted, and memory that all threads see.
 #include "runtime/comm/local/hub.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -45,18 +43,9 @@ void Mailbox::drop(const int* first, const int* last) {
 
 std::byte* GroupMemory::block(std::size_t index, std::size_t bytes) {
   std::lock_guard lock(mutex_);
-  if (index == blocks_.size()) {
-    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED)
-      throw Error(ExitCode::does_not_fit, strfmt("no memory for %zu bytes shared by ranks", bytes));
-    blocks_.push_back({data, bytes});
-  }
+  if (index == blocks_.size()) blocks_.push_back({Mapping::anonymous(bytes, "tessera node"), bytes});
   TESSERA_ASSERT(blocks_[index].bytes == bytes, "peers share %zu and %zu bytes", blocks_[index].bytes, bytes);
-  return static_cast<std::byte*>(blocks_[index].data);
-}
-
-GroupMemory::~GroupMemory() {
-  for (const auto& block : blocks_) ::munmap(block.data, block.bytes);
+  return blocks_[index].mapping.data();
 }
 
 std::shared_ptr<Hub::Group> Hub::join(int split, int color, int key, int rank) {

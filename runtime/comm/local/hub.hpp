@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/mapping.hpp"
 #include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/shared_memory.hpp"
 
@@ -42,12 +43,11 @@ class Mailbox {
 /// Shared memory of one group: a member's n-th request gives the group's n-th block.
 class GroupMemory {
  public:
-  ~GroupMemory();
   [[nodiscard]] std::byte* block(std::size_t index, std::size_t bytes);
 
  private:
   struct Block {
-    void* data;
+    Mapping mapping;
     std::size_t bytes;
   };
   std::mutex mutex_;

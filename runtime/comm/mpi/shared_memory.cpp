@@ -1,11 +1,19 @@
-// MPI shared windows: one per allocation, allocated by the group's first rank, so that it is contiguous.
+// Shared memory of the ranks of a node: POSIX segments in /dev/shm, made by the group's first rank, mapped by all, and
+// unlinked before their first use, so that none is left behind. Mappings of our own, and not MPI windows, have sizes
+// that a plan can know.
+#include <fcntl.h>
 #include <mpi.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/mapping.hpp"
 #include "runtime/comm/mpi/mpi.hpp"
 
 namespace tessera::comm {
@@ -18,7 +26,34 @@ unsigned long long free_shared_memory() {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+/// Closes a file at the end of a scope.
+struct File {
+  explicit File(int number_) : number(number_) {}
+  ~File() {
+    if (number >= 0) ::close(number);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int number;
+};
+
+using SegmentName = std::array<char, 64>;
+
+/// Makes a segment under a name that nobody has; the name is empty if the system refuses.
+SegmentName create_segment(std::size_t bytes) {
+  static int made = 0;
+  SegmentName name{};
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    std::snprintf(name.data(), name.size(), "/tessera-%d-%d-%d", static_cast<int>(::getpid()), made++, attempt);
+    const File file(::shm_open(name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (file.number < 0 && errno == EEXIST) continue;  // of a process of another PID namespace
+    if (file.number < 0) return {};
+    if (::ftruncate(file.number, static_cast<off_t>(round_to_pages(bytes))) == 0) return name;
+    ::shm_unlink(name.data());
+    return {};
+  }
+  return {};
+}
 
 class MpiSharedMemory final : public SharedMemory {
  public:
@@ -28,11 +63,7 @@ class MpiSharedMemory final : public SharedMemory {
     TESSERA_MPI(MPI_Comm_size(comm_, &size_));
   }
   ~MpiSharedMemory() override {
-    for (const auto& own : maps_) ::munmap(own.data, own.bytes);
-    if (mpi_usable() && std::uncaught_exceptions() == 0) {
-      std::lock_guard lock(mpi_mutex());
-      for (auto& window : windows_) MPI_Win_free(&window);
-    }
+    maps_.clear();
     release_mpi(handle_);
   }
 
@@ -44,17 +75,9 @@ class MpiSharedMemory final : public SharedMemory {
   }
 
  private:
-  struct Map {
-    void* data;
-    std::size_t bytes;
-  };
-
   std::byte* allocate_alone(std::size_t bytes) {
-    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw Error(ExitCode::does_not_fit, strfmt("no memory for %zu bytes", bytes));
-    ::madvise(data, bytes, MADV_HUGEPAGE);
-    maps_.push_back({data, bytes});
-    return static_cast<std::byte*>(data);
+    maps_.push_back(Mapping::anonymous(bytes, "tessera node"));
+    return maps_.back().data();
   }
 
   std::byte* allocate_shared(std::size_t bytes) {
@@ -63,27 +86,31 @@ class MpiSharedMemory final : public SharedMemory {
     TESSERA_MPI(MPI_Bcast(&room, 1, MPI_UNSIGNED_LONG_LONG, 0, comm_));
     if (room < bytes)
       throw Error(ExitCode::data,
-                  strfmt("/dev/shm has %llu MiB left, a window of %zu MiB is needed", room >> 20, bytes >> 20),
+                  strfmt("/dev/shm has %llu MiB left, a segment of %zu MiB is wanted", room >> 20, bytes >> 20),
                   "transport node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
-    MPI_Win window = MPI_WIN_NULL;
-    void* base = nullptr;
-    const auto wanted = static_cast<MPI_Aint>(rank_ == 0 ? bytes + page_bytes : 0);
-    TESSERA_MPI(MPI_Win_allocate_shared(wanted, 1, MPI_INFO_NULL, comm_, static_cast<void*>(&base), &window));
-    windows_.push_back(window);
-    MPI_Aint size = 0;
-    int unit = 0;
-    TESSERA_MPI(MPI_Win_shared_query(window, 0, &size, &unit, static_cast<void*>(&base)));
-    // Mappings are page-aligned in every process, so rounding up gives the same byte everywhere.
-    auto address = reinterpret_cast<std::uintptr_t>(base);
-    address = (address + page_bytes - 1) / page_bytes * page_bytes;
-    return reinterpret_cast<std::byte*>(address);
+    SegmentName name{};
+    if (rank_ == 0) name = create_segment(bytes);
+    TESSERA_MPI(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm_));
+    std::optional<Error> refused;
+    try {
+      const File file(name[0] == 0 ? -1 : ::shm_open(name.data(), O_RDWR | O_CLOEXEC, 0));
+      if (file.number < 0)
+        throw Error(ExitCode::data, strfmt("no shared segment of %zu bytes: %s", bytes, strerror(errno)));
+      maps_.push_back(Mapping::of_file(file.number, bytes));
+    } catch (const Error& error) { refused = error; }
+    int refusals = refused ? 1 : 0;
+    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &refusals, 1, MPI_INT, MPI_SUM, comm_));
+    if (rank_ == 0 && name[0] != 0) ::shm_unlink(name.data());
+    if (refusals > 0)
+      throw Error(ExitCode::data, refused ? refused->line() : "another rank of the node cannot map a shared segment",
+                  "transport node", "Look at /dev/shm (its size and permissions), or use --comm mpi");
+    return maps_.back().data();
   }
 
   int handle_;
   MPI_Comm comm_;
   int rank_ = 0, size_ = 0;
-  std::vector<MPI_Win> windows_;
-  std::vector<Map> maps_;
+  std::vector<Mapping> maps_;
 };
 
 }  // namespace

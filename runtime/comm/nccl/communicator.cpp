@@ -72,9 +72,11 @@ class NcclCommunicator final : public BaseCommunicator {
   NcclCommunicator(CommunicatorInfo info, Device device, const NcclId& id)
       : BaseCommunicator(std::move(info), Completion::later),
         device_(device),
+        memory_before_(cuda::memory_in_use(device)),
         handle_(id, size(), rank(), device, [this] { poll(); }),
         under_way_(device),
         nothing_(cuda::allocate(device, sizeof(std::int64_t))),
+        own_memory_(cuda::memory_in_use(device) - memory_before_),
         watcher_([this] { look(); }) {}
   ~NcclCommunicator() override {
     stopping_.store(true);
@@ -85,6 +87,8 @@ class NcclCommunicator final : public BaseCommunicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
+  /// What NCCL took of the device when it was initialised; it may take more at the first collective.
+  std::size_t own_memory() const override { return own_memory_; }
   Device device() const override { return device_; }
   void run_on(StreamView stream) override { stream_ = stream; }
 
@@ -175,11 +179,13 @@ class NcclCommunicator final : public BaseCommunicator {
   }
 
   Device device_;
+  std::size_t memory_before_;
   StreamView stream_{nullptr};
   NcclHandle handle_;
   UnderWay under_way_;
   std::byte* nothing_;
   std::atomic<bool> stopping_{false};
+  std::size_t own_memory_;
   std::thread watcher_;  // last member: it uses the others
 };
 

@@ -24,6 +24,7 @@ class NodeCommunicator final : public BaseCommunicator {
 
   bool shares_memory() const override { return sharing_ == Sharing::in_place; }
   void set_staging(std::span<std::byte>) override {}
+  std::size_t own_memory() const override { return group_.measured_bytes(); }
 
   SharedRegion share(std::size_t bytes_per_rank) override {
     if (!shares_memory()) return {};

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <new>
 
+#include "runtime/comm/node_members.hpp"
+
 namespace tessera::comm {
 
 struct NodeGroup::BarrierState {
@@ -35,20 +37,20 @@ void pause() {
   __builtin_ia32_pause();
 #endif
 }
-constexpr std::size_t page = 4096;
-std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 }  // namespace
 
 NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch)
-    : memory_(std::move(memory)), rank_(memory_->rank()), size_(memory_->size()), scratch_bytes_(pages(scratch)) {
-  const auto count = static_cast<std::size_t>(size_);
-  const std::size_t head = pages(sizeof(BarrierState) + count * sizeof(Member));
-  std::byte* base = memory_->allocate(head + count * scratch_bytes_);
+    : memory_(std::move(memory)), rank_(memory_->rank()), size_(memory_->size()), scratch_bytes_(round_to_pages(scratch)) {
+  static_assert(sizeof(BarrierState) == barrier_state_bytes && sizeof(Member) == barrier_member_bytes);
+  const std::size_t head = node_head_bytes(size_);
+  std::byte* base = memory_->allocate(node_region_bytes(size_, scratch));
   barrier_ =
       reinterpret_cast<BarrierState*>(base);  // zero-filled memory is the initial state of these lock-free atomics
   members_ = reinterpret_cast<Member*>(base + sizeof(BarrierState));
   scratch_ = base + head;
 }
+
+std::size_t NodeGroup::measured_bytes() const { return part_of(ProcessMaps().bytes_at(barrier_), size_, rank_); }
 
 void NodeGroup::barrier(BaseCommunicator& communicator, std::uint64_t phase) {
   const std::uint64_t position = communicator.tag() * 31 + phase;

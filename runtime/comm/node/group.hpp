@@ -34,6 +34,8 @@ class NodeGroup {
     return scratch_ + scratch_bytes_ * static_cast<std::size_t>(member);
   }
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
+  /// What the system has mapped for the group, as charged to this member.
+  [[nodiscard]] std::size_t measured_bytes() const;
 
   /// Barrier with release/acquire semantics. Sleeps on a futex. Checks that all members are in the same phase of the
   /// same collective, else throws Error (communication) that names the difference.

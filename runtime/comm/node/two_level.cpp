@@ -42,6 +42,7 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
+  std::size_t own_memory() const override { return group_.measured_bytes(); }
 
   using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {

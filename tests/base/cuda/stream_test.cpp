@@ -24,10 +24,13 @@ struct OnDevice {
   std::byte* data;
 };
 struct Pinned {
-  explicit Pinned(std::size_t bytes) : data(cuda::allocate_pinned(test_device(), bytes)) {}
-  ~Pinned() { cuda::release_pinned(data); }
+  explicit Pinned(std::size_t bytes) : mapping(Mapping::anonymous(bytes, "pinned")), data(mapping.data()) {
+    cuda::pin(test_device(), data, bytes);
+  }
+  ~Pinned() { cuda::unpin(data); }
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
+  Mapping mapping;
   std::byte* data;
 };
 

@@ -12,6 +12,7 @@
 #include "runtime/base/cuda/devices.hpp"
 #include "runtime/base/cuda/memory.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/mapping.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/comm/world.hpp"
 
@@ -70,12 +71,13 @@ class Check {
         stream_("comm", Stream::Mode::immediate, world.device(), Priority::high) {
     comm_->run_on(stream_.view());
     staging_bytes_ = staging_bytes(world.topology(), mesh, axis, world.rank(), std::uint64_t{8} << 20);
-    staging_ = cuda::allocate_pinned(world.device(), staging_bytes_ + 1);
-    comm_->set_staging({staging_, staging_bytes_});
+    staging_ = Mapping::anonymous(staging_bytes_ + 1, "staging");
+    cuda::pin(world.device(), staging_.data(), staging_bytes_ + 1);
+    comm_->set_staging({staging_.data(), staging_bytes_});
   }
   ~Check() {
     comm_.reset();
-    cuda::release_pinned(staging_);
+    cuda::unpin(staging_.data());
   }
   Check(const Check&) = delete;
   Check& operator=(const Check&) = delete;
@@ -152,7 +154,7 @@ class Check {
   std::size_t n_, me_;
   std::unique_ptr<Communicator> comm_;
   Stream stream_;
-  std::byte* staging_ = nullptr;
+  Mapping staging_;
   std::size_t staging_bytes_ = 0;
 };
 

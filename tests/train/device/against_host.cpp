@@ -63,9 +63,8 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   }
   if (!files.to.empty()) save(world, trainer, model, files.to, files.last);
   const auto refuse = [&](const std::string& what) { world.abort(Error(ExitCode::internal, what, v.str())); };
-  for (int c = 0; c < plan::num_categories; ++c)
-    if (trainer.measured_memory()[c] != trainer.plan().costs.memory[c])
-      refuse(strfmt("%s: measured is not planned", plan::name_of(static_cast<plan::Category>(c))));
+  if (const std::string differs = plan::compare_memory(trainer.plan(), trainer.measured_memory()); !differs.empty())
+    refuse(differs);
   if (const std::string broken = trainer.broken_canary(); !broken.empty())
     refuse("canary of slot " + broken + " is broken");
   said.hash = trainer.state_hash();
