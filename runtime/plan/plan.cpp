@@ -25,17 +25,17 @@ void check_size(const RunSpec& spec) {
   const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
   if (rows > max_rows / spec.tokens)
     throw Error(ExitCode::usage,
-                strfmt("a micro-batch of %lld samples of %lld tokens", static_cast<long long>(rows),
+                strfmt("a micro-batch of %lld samples of %lld tokens is too large", static_cast<long long>(rows),
                        static_cast<long long>(spec.tokens)),
                 "per_device_train_batch_size",
-                strfmt("At most %lld tokens go into one", static_cast<long long>(max_rows)));
+                strfmt("Give at most %lld tokens per micro-batch", static_cast<long long>(max_rows)));
   const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
   if (batch.accumulation > max_module_executions / modules)
     throw Error(ExitCode::usage,
-                strfmt("%d accumulation steps of %lld modules make too long a schedule", batch.accumulation,
+                strfmt("%d accumulation steps of a model of %lld modules are too many", batch.accumulation,
                        static_cast<long long>(modules)),
                 "gradient_accumulation_steps",
-                strfmt("At most %lld for this model: give a larger micro-batch or a smaller global batch",
+                strfmt("Use at most %lld: give a larger micro-batch or a smaller global batch",
                        static_cast<long long>(max_module_executions / modules)));
 }
 
@@ -54,14 +54,14 @@ void check(const RunSpec& spec) {
                 "max_length", "Set --max_length within the model's n_positions");
   if (spec.packed && !spec.model->packs)
     throw Error(ExitCode::usage,
-                "models of the family " + spec.model->family + " do not keep the documents of a packed row apart",
+                "models of the family " + spec.model->family + " do not support packing: their attention does not separate documents",
                 "packing", "Drop --packing");
   if (spec.purpose == Purpose::generate &&
       (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
     throw Error(ExitCode::usage,
-                strfmt("%lld tokens, prompt and new ones, in a model of %lld positions",
+                strfmt("prompt and new tokens are %lld together, and the model has %lld positions",
                        static_cast<long long>(spec.cache_tokens), static_cast<long long>(spec.model->max_tokens)),
-                "max_new_tokens", "Ask for fewer tokens, or give a shorter prompt");
+                "max_new_tokens", "Ask for fewer new tokens, or give a shorter prompt");
   check_size(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;
   TESSERA_ASSERT(spec.model->dtype == policy.param_dtype, "a model of %s with parameters of %s",
@@ -70,13 +70,13 @@ void check(const RunSpec& spec) {
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
     throw Error(
         ExitCode::usage,
-        strfmt("gradients of %s with parameters of %s", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
+        strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
         "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
-    throw Error(ExitCode::usage, "reproducible runs reduce each micro-batch", "reproducible, reduce_gradients",
+    throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last", "reproducible, reduce_gradients",
                 "Drop --reduce_gradients last, or --reproducible");
 }
 

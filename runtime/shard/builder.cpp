@@ -1,5 +1,5 @@
-// From policy to list. Who shares which slot is slot_classes, who lies where until when is residency; here is the
-// order, and the few dependencies that the order of each stream does not give.
+// slot_classes decides which units share slots, buffer_lifetimes which unit is in which slot; this file makes the order
+// of instructions, and the dependencies between streams.
 
 #include "runtime/shard/builder.hpp"
 
@@ -23,13 +23,13 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
   return out;
 }
 
-/// The list as it grows. Keeps for every instruction what is known to have run before it (on this rank), so that a
-/// dependency that follows from others is left out.
+/// Builds the list. Keeps track of what is known to have run before each instruction on this rank, and leaves out
+/// dependencies that follow from others.
 class List {
  public:
   explicit List(Schedule& schedule) : s_(schedule) {}
 
-  /// Appends; `wants` are instructions that must have run (-1: none). Returns its index.
+  /// Appends an instruction; `wants` are instructions that must have run (-1: none). Returns its index.
   int add(Instruction in, std::vector<int> wants, std::vector<std::pair<int, int>> reads = {}) {
     const int index = static_cast<int>(s_.list.size());
     const auto stream = static_cast<std::size_t>(in.stream);
@@ -119,7 +119,7 @@ class Builder {
   [[nodiscard]] int num_units() const { return static_cast<int>(in_.units.size()); }
   [[nodiscard]] int num_modules() const { return static_cast<int>(in_.modules.size()); }
   [[nodiscard]] bool has_grad(int unit) const { return last_contributor_[at(unit)] >= 0; }
-  /// Gradients of several micro-batches meet in the slot, and are reduced once.
+  /// True if gradients of several micro-batches are added in the slot, and reduced once.
   [[nodiscard]] bool reduces_once() const { return in_.num_micro == 1 || in_.policy.reduce == Reduce::last; }
 
   void check() const {
@@ -155,7 +155,7 @@ class Builder {
     last_contributor_.assign(at(num_units()), -1);
     first_contributor_ = last_contributor_;
     if (!training()) return;
-    for (int i = 0; i < num_modules(); ++i) {  // backward walks down: the lowest module contributes last
+    for (int i = 0; i < num_modules(); ++i) {  // backward ends with the first module
       for (const int u : in_.modules[at(i)].grad_units) {
         if (last_contributor_[at(u)] < 0) last_contributor_[at(u)] = i;
         first_contributor_[at(u)] = i;
@@ -163,7 +163,7 @@ class Builder {
     }
   }
 
-  /// Appends num_slots slots and returns their numbers; a slot's units are filled in as they come.
+  /// Appends num_slots slots and returns their indices; the units of a slot are added as they use it.
   std::vector<int> new_slots(Slot::Kind kind, int num_slots) {
     std::vector<int> numbers;
     for (int k = 0; k < num_slots; ++k) {
@@ -179,11 +179,11 @@ class Builder {
     if (place == units.end() || *place != unit) units.insert(place, unit);
   }
 
-  /// A unit needs its slot from when it may be gathered ahead to its read. Of one micro-batch: the others are like it,
-  /// and each is looked ahead to from the one before.
+  /// A unit needs its slot from when it may be prefetched until it is read. Computed for one micro-batch: the others
+  /// are the same, each prefetched during the one before.
   [[nodiscard]] std::vector<SlotDemand> param_demands() const {
     const int places = static_cast<int>(visits_.size()) / s_.num_micro;
-    std::vector<int> reading;  // places that read anything
+    std::vector<int> reading;  // executions that read units
     for (int t = 0; t < places; ++t) {
       if (!visits_[at(t)].units.empty()) reading.push_back(t);
     }
@@ -236,7 +236,7 @@ class Builder {
   void make_grad_slots() {
     const bool cut = in_.mesh.size(Axis::shard) > 1;
     const bool sums_fit =
-        in_.policy.reduce_dtype == DType::f32;  // a sum, which is fp32, may lie where one of its terms did
+        in_.policy.reduce_dtype == DType::f32;  // sums are fp32, so they can replace only fp32 gradients
     const bool meet_in_slot = in_.num_micro > 1 && reduces_once();
     s_.grads_resident = cut ? !in_.policy.shard_grads || meet_in_slot : (sums_fit ? reduces_once() : meet_in_slot);
     s_.num_accumulators = 1;
@@ -264,7 +264,7 @@ class Builder {
     s_.grad_slots.assign(at(s_.num_micro) * in_.units.size(), -1);
   }
 
-  /// A gradient needs its slot from its first contribution to its last, and while the next module runs: that hides the
+  /// A gradient needs its slot from its first contribution to its last, and during the next module, which overlaps the
   /// reduce.
   [[nodiscard]] std::vector<SlotDemand> grad_demands() const {
     std::vector<SlotDemand> demands;
@@ -289,7 +289,7 @@ class Builder {
           {freed});
       pending_.push_back(next_stay_);
     }
-    // From its first read on, a unit is where its gather puts it.
+    // From its first read, a unit is in the slot that its gather names.
     for (const std::size_t k : pending_) {
       if (stays_[k].first_read != visit) continue;
       gather_of_[at(stays_[k].unit)] = gather_index_[k];
@@ -311,7 +311,7 @@ class Builder {
     }
   }
 
-  /// One instruction of a visit, after the gathers of what it reads and `wants`.
+  /// Emits one instruction of a module execution, after the gathers of what it reads and `wants`.
   int emit_module(Op op, const ModuleExecution& visit, const std::vector<int>& units, std::vector<int> wants,
                   bool accumulates = false) {
     std::vector<std::pair<int, int>> reads;
@@ -348,7 +348,7 @@ class Builder {
     }
   }
 
-  /// Gives the gradient of (unit, micro) its slot: of the free ones of its class, the one read longest ago. Returns the
+  /// Assigns a slot to the gradient of (unit, micro): the free slot of its class that was read longest ago. Returns the
   /// reduce that read it last, or -1.
   int take_grad_slot(int unit, int micro) {
     int best = -1;
@@ -363,7 +363,7 @@ class Builder {
     return grad_reader_[at(best)];
   }
 
-  /// How the gradient of micro-batch a joins the partials: the running sum, or the binary counter.
+  /// How the gradient of micro-batch a is accumulated: running sum, or binary-counter tree.
   [[nodiscard]] Accumulation fold_of(int a) const {
     Accumulation accumulation;
     if (s_.num_accumulators == 0 || reduces_once()) return accumulation;
@@ -372,10 +372,10 @@ class Builder {
       return accumulation;
     }
     for (; (a >> accumulation.target) & 1; ++accumulation.target)
-      accumulation.inputs.push_back(accumulation.target);  // a's trailing ones
+      accumulation.inputs.push_back(accumulation.target);  // trailing one bits of a
     if (a + 1 < in_.num_micro) return accumulation;
     for (int p = accumulation.target + 1; p < s_.num_accumulators;
-         ++p) {  // what is left of the counter, which now stands at a + 1
+         ++p) {  // the last micro-batch adds the rest: one bits of a + 1
       if (((a + 1) >> p) & 1) accumulation.inputs.push_back(p);
     }
     accumulation.target = 0;
@@ -400,28 +400,28 @@ class Builder {
     complete_.clear();
   }
 
-  /// After every reduce (its own stream) and all that compute has added to the loss.
+  /// norm, after every reduce (in stream order) and after compute has added the last loss.
   int emit_norm() { return list_.add({.op = Op::norm, .stream = StreamId::reduce}, {last_module_}); }
 
   const ScheduleInput& in_;
   Kind kind_;
   Schedule s_;
   List list_;
-  bool gathers_ = false;  // the list gathers: the shard axis has more than one rank, and not all is there for good
+  bool gathers_ = false;  // the shard axis has more than one rank, and not all units are resident
   std::vector<ModuleExecution> visits_;
   std::vector<int> first_contributor_, last_contributor_;  // unit → module, in the order of backward; -1: none
   std::vector<SlotClass> param_classes_;
   std::vector<BufferLifetime> stays_;
   std::size_t next_stay_ = 0;
-  std::vector<std::size_t> pending_;               // stays gathered, not yet read
-  std::vector<int> gather_index_, release_index_;  // stay → instruction
-  std::vector<std::vector<int>> leaving_;          // visit → stays that end with it
-  std::vector<int> gather_of_, slot_of_;           // unit → its gather in force, its parameter slot
+  std::vector<std::size_t> pending_;               // lifetimes whose gather is issued and not yet read
+  std::vector<int> gather_index_, release_index_;  // lifetime → instruction
+  std::vector<std::vector<int>> leaving_;          // execution → lifetimes that end with it
+  std::vector<int> gather_of_, slot_of_;           // unit → its current gather, its parameter slot
   std::vector<int> grad_class_;                    // unit → index into grad_slots_of_
   std::vector<std::vector<int>> grad_slots_of_;
   std::vector<bool> grad_busy_;                // slot → holds a gradient that is not reduced yet
   std::vector<int> grad_reader_;               // slot → the reduce that read it last
-  std::vector<std::pair<int, int>> complete_;  // (unit, micro) whose gradient the last visit completed
+  std::vector<std::pair<int, int>> complete_;  // (unit, micro) whose gradient the last execution completed
   int last_module_ = -1;                       // the latest forward, recompute or backward
 };
 

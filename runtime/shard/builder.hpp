@@ -1,6 +1,6 @@
 #pragma once
-// The schedule builder: (units, mesh, policy, accumulation) → Schedule. Pure. The only reader of ShardPolicy beside the
-// layout.
+// The schedule builder: makes a Schedule of units, mesh, policy and number of micro-batches. Pure. It and the layout
+// are the only readers of ShardPolicy.
 
 #include <cstdint>
 #include <span>
@@ -13,40 +13,35 @@ namespace tessera::shard {
 
 struct ScheduleInput {
   std::vector<std::string> units;
-  std::vector<ModuleUse> modules;        // in forward order; the last makes the loss
-  std::vector<std::int64_t> unit_numel;  // padded; the builder gives slots to units of like size
+  std::vector<ModuleUse> modules;        // in forward order; the last computes the loss
+  std::vector<std::int64_t> unit_numel;  // padded
   Mesh mesh{1, 1};
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
-  bool params_in_place = false;  // the shard axis shares memory: every unit is resident, gather is a synchronisation
-  bool params_fixed =
-      false;  // inference: build_load has gathered what is resident, once for all runs of build_forward's list
+  bool params_in_place = false;  // the shard axis shares memory: units are resident, and a gather is a barrier
+  // Inference: build_load gathers resident units once, for all runs of build_forward's list.
+  bool params_fixed = false;
 };
 
-/// A training step. What it emits (docs/strategies.md has it as text for each strategy):
-/// - S == 1: no gather, no release; parameters resident. World 1: no collective at all; reduce and norm stay, as local
-/// work.
-/// - gather of a unit: once per use if shard_params (released after forward if reshard_after_forward, always after
-/// backward of
-///   the micro-batch), else once per step, before the first forward. A release directly followed by a gather of the
-///   same unit with no other use of its slot between is dropped with it. A gather is issued `prefetch` uses ahead, in
-///   slots that are free.
-/// - gradients: transient slots (shard_grads), else one resident slot per unit. With S == 1 they are resident, and
-/// reduced in
-///   place, whenever num_micro == 1 or reduce == last; else transient. Resident and (num_micro == 1 or last):
-///   num_accumulators 0. Gradients of a type narrower than fp32 are never reduced in place: num_accumulators is at
-///   least 1, and with S == 1 only `last` keeps them resident.
-/// - reduce: after the last contributing backward of the micro-batch; the unit order is that of backward. Accumulation:
-/// running sum
-///   (fold {0} into 0), or with reproducible the binary counter over micro-batches, folded up at the last.
-/// - norm after every reduce; update of each unit, in unit order, after norm.
+/// A training step (docs/strategies.md shows one for each strategy). S: size of the shard axis.
+/// - S == 1: parameters are resident; no gather, no release. World 1: reduce and norm stay, as local work.
+/// - gather, with shard_params: once per use. The unit is released after forward (reshard_after_forward) and after the
+///   backward of the micro-batch. A release is left out with the next gather of the same unit if its slot is not used
+///   between them. Without shard_params: once per step, before the first forward. A gather is issued `prefetch` uses
+///   ahead, if a slot is free.
+/// - gradient slots: shared (shard_grads), or one resident slot per unit. With S == 1 they are resident, and reduced in
+///   place, if num_micro == 1 or reduce == last; else shared. Resident slots with num_micro == 1 or reduce == last need
+///   no accumulator. Gradients narrower than fp32 are never reduced in place: they need an accumulator, and with S == 1
+///   only reduce == last keeps them resident.
+/// - reduce: after the last backward that contributes in a micro-batch, units in the order of backward. Accumulation: a
+///   running sum in accumulator 0, or with reproducible a binary-counter reduction tree over the micro-batches.
+/// - norm after all reduces; then update of each unit, in unit order.
 [[nodiscard]] Schedule build_train(const ScheduleInput& input);
 
-/// Forward only, one micro-batch: evaluation (ends in `norm` for the loss when `with_loss`) and generation.
+/// Forward passes of one micro-batch, for evaluation and generation; with_loss: ends in `norm`, which sums the loss.
 [[nodiscard]] Schedule build_forward(const ScheduleInput& input, bool with_loss);
 
-/// With params_fixed: gathers every unit that stays resident; empty where nothing is cut, or
-/// everything is gathered for each use.
+/// With params_fixed: gathers every resident unit. Empty if parameters are not sharded, or gathered for each use.
 [[nodiscard]] Schedule build_load(const ScheduleInput& input);
 
 }  // namespace tessera::shard

@@ -1,5 +1,5 @@
-// One pass in list order. A collective ends here after it has started on every member, so that all a member knew at
-// its start is known here at the end.
+// One pass in list order. A collective ends after it has started on every member; so its end knows what every member
+// knew at its start.
 
 #include "runtime/shard/happens_before.hpp"
 
@@ -25,7 +25,7 @@ std::vector<Peer> members(Op op, const Mesh& mesh) {
 
 void HappensBefore::join(Clock& into, const Clock& other, Peer seen_from) {
   for (std::size_t p = 0; p < num_peers; ++p) {
-    const std::size_t q = p ^ static_cast<std::size_t>(seen_from);  // whom the other means by p
+    const std::size_t q = p ^ static_cast<std::size_t>(seen_from);  // the peer that the other rank calls p
     for (std::size_t s = 0; s < num_streams; ++s) {
       into[q * num_streams + s] = std::max(into[q * num_streams + s], other[p * num_streams + s]);
     }
@@ -44,7 +44,7 @@ HappensBefore::HappensBefore(const Schedule& schedule, const Mesh& mesh, int ste
   std::array<Clock, num_streams> last{};  // end of the latest event of each stream
   for (std::size_t e = 0; e < total; ++e) {
     const Instruction& in = schedule.list[e % length];
-    if (e % length == 0) {  // the streams of this rank meet between steps
+    if (e % length == 0) {  // the streams of this rank synchronize between steps
       Clock all{};
       for (const Clock& c : last) join(all, c, Peer::self);
       last.fill(all);

@@ -1,6 +1,6 @@
 #pragma once
-// What is certain to have run before what, over ranks and streams: vector clocks over a schedule that every rank runs.
-// It knows of streams, dependencies and collectives; not of buffers.
+// Happens-before over ranks and streams, by vector clocks over a schedule that every rank runs. Knows streams,
+// dependencies and collectives, no buffers.
 
 #include <array>
 #include <cstddef>
@@ -11,14 +11,13 @@
 
 namespace tessera::shard {
 
-/// A rank as another sees it: bit 0, it differs along the shard axis; bit 1, along the replicate axis. Since every rank
-/// runs the same list, two ranks of each axis stand for all, and what one knows of its neighbour, the neighbour knows
-/// of it.
+/// A rank relative to another: bit 0, it differs along the shard axis; bit 1, along the replicate axis. Every rank runs
+/// the same list, so two ranks of each axis stand for all, and what a rank knows of its peer, the peer knows of it.
 enum class Peer : unsigned char { self = 0, shard = 1, replicate = 2, both = 3 };
 
-/// Several steps, one after another; within a rank, everything of a step runs before anything of the next (ranks do
-/// not wait for each other there). Event e is instruction e % list.size() of step e / list.size(). Dependencies
-/// must point to earlier instructions.
+/// Several steps, one after another. Within a rank a step ends before the next begins; ranks do not wait for each other
+/// between steps. Event e is instruction e % list.size() of step e / list.size(). Dependencies must point to earlier
+/// instructions.
 class HappensBefore {
  public:
   HappensBefore(const Schedule& schedule, const Mesh& mesh, int steps);

@@ -1,6 +1,6 @@
-// The replay: two steps in list order, which is one legal interleaving, with the contents of every buffer followed;
-// and for every two uses of a buffer that conflict, the proof that no interleaving can turn them around. Together:
-// every interleaving is like this one.
+// Follows the contents of every buffer over two steps in list order, which is one legal interleaving. For every two
+// conflicting uses of a buffer, proves that their order is the same in every interleaving. So every interleaving is
+// safe.
 
 #include "runtime/shard/verify.hpp"
 
@@ -22,7 +22,7 @@ constexpr std::size_t most_violations = 64;
 /// Micro-batches summed in a buffer, as disjoint intervals [first, last).
 class MicroSet {
  public:
-  /// False if one of them is in already.
+  /// False if one of them is already included.
   bool add(const MicroSet& other) {
     for (const auto& part : other.parts_) {
       auto next = std::lower_bound(parts_.begin(), parts_.end(), part);
@@ -56,17 +56,17 @@ class MicroSet {
 /// The last uses of a buffer, as events.
 struct Uses {
   int writer = -1;
-  std::array<int, num_streams> readers{-1, -1, -1};  // since, by stream
+  std::array<int, num_streams> readers{-1, -1, -1};  // readers since the last write, by stream
 };
 
 struct ParamSlot : Uses {
-  int unit = -1;      // in it; -1: free
+  int unit = -1;      // unit in the slot; -1: free
   int gathered = -1;  // the step whose parameters it holds
 };
 
 struct GradSlot : Uses {
   int unit = -1;
-  int micro = -1;         // latest that contributed
+  int micro = -1;         // the latest micro-batch that contributed
   int contributions = 0;  // of that micro-batch
   bool reduced = false;   // in place
   MicroSet micros;        // complete ones and `micro`
@@ -81,7 +81,7 @@ struct UnitState {
   int updates = 0;
   int contributors = 0;   // modules
   bool complete = false;  // its gradient holds every micro-batch
-  int grad_slot = -1;     // where, if reduced in place
+  int grad_slot = -1;     // its slot, if reduced in place
   std::vector<Partial> partials;
 };
 
@@ -254,7 +254,7 @@ class Replay {
       fail(in.last_reduce ? "is called the last and leaves micro-batches out" : "is the last and not called so");
   }
 
-  /// True if every micro-batch is in the result.
+  /// True if the result includes every micro-batch.
   bool fold(const Instruction& in, UnitState& unit, const MicroSet& reduced) {
     MicroSet sum = reduced;
     for (const int p : in.accumulation.inputs) {

@@ -1,6 +1,5 @@
 #pragma once
-// The verifier: proves of a schedule, before it runs, that it is safe on every interleaving that its dependencies
-// allow.
+// The verifier: proves before a run that a schedule is safe in every interleaving that its dependencies allow.
 
 #include <string>
 #include <vector>
@@ -15,29 +14,29 @@ struct Violation {
   std::string what;      // "backward h.2 m0 reads unit h.2, whose gather is not ordered before it"
 };
 
-/// Happens-before over the product of the rank schedules (two ranks of each axis suffice: the list is the same on all),
-/// two steps unrolled. Proves:
-/// - every use of a unit is ordered after a gather (or residency) of its current version, and before the release or the
-/// next
-///   writer of its slot; in place, peers are readers too: an update of my interval is ordered after every peer's reads;
-/// - no slot has two units at once; no writer of a slot is unordered against a reader or writer of it (gradients: the
-/// reduce
-///   that reads, on this rank and on peers that read it in place, until the reduce completes);
-/// - every gradient contribution of a micro-batch is ordered before its reduce, none comes after; the folds cover each
-///   micro-batch exactly once; update after norm after every reduce;
-/// - where parameters are fixed, what is resident was gathered before the first run (build_load), and nothing is
-/// updated;
-/// - dependencies point to earlier instructions, collectives come in one order on every rank.
+/// Follows the contents of every buffer over two steps, and proves by happens-before (vector clocks over ranks and
+/// streams) that no two conflicting uses of a buffer can change places. Two ranks of each axis stand for all, since all
+/// ranks run the same list. Proves:
+/// - a unit is read after a gather of its current version (or while resident), and before its slot is released or
+/// written
+///   again; in place, peers are readers too: an update comes after every peer's reads;
+/// - a slot has one unit at a time, and no write to it is unordered against another use of it; a gradient slot is in
+/// use
+///   until the reduce that reads it has ended, on this rank and on peers that read it in place;
+/// - all contributions to a gradient come before its reduce; the accumulations count every micro-batch once; update
+/// follows
+///   norm, and norm follows every reduce;
+/// - where parameters are fixed, resident units are gathered before the first run (build_load), and nothing is updated;
+/// - dependencies point to earlier instructions, and collectives have one order on every rank.
 /// Empty: safe.
 [[nodiscard]] std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh);
 
 /// Throws std::logic_error with the first violations if there are any.
 void require_safe(const Schedule& schedule, const Mesh& mesh);
 
-/// Most gathered-parameter and gradient slots alive at once, in elements of `unit_numel` (a slot is as large as the
-/// largest unit that uses it); for the planner and tests. A parameter slot lives from its gather to its release, in
-/// list order, or for the run if it is resident; a gradient slot from its first use to the end, since the reduce that
-/// reads it may lag.
+/// Largest memory of parameter slots and of gradient slots in use at one time, in elements; a slot is as large as its
+/// largest unit. A parameter slot is in use from gather to release in list order, or always if it is resident; a
+/// gradient slot from its first use to the end, since the reduce that reads it may be late.
 struct Peak {
   std::int64_t params = 0, grads = 0;
 };

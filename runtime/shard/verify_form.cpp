@@ -1,4 +1,4 @@
-// Indices, streams and the order of modules.
+// Checks of indices, streams and the order of modules.
 
 #include "runtime/shard/verify_form.hpp"
 
@@ -95,8 +95,8 @@ class Form {
     }
   }
 
-  /// Each micro-batch: forward up the modules, then down again: recompute, backward. They share
-  /// activations, so no other order will do.
+  /// Each micro-batch: forward through the modules in order, then recompute and backward in reverse. Modules share
+  /// activation buffers, so no other order is valid.
   void order() {
     const bool train = !s_.grad_slots.empty();
     std::vector<Instruction> expected;

@@ -1,5 +1,6 @@
 #pragma once
-// The part of the verifier that needs no clocks: indices, streams, and the order of forward, recompute and backward.
+// The checks of the verifier that need no vector clocks: indices, streams, and the order of forward, recompute and
+// backward.
 
 #include <vector>
 
@@ -7,8 +8,8 @@
 
 namespace tessera::shard {
 
-/// Violations of form: an index out of range, an instruction on the wrong stream, a dependency that does not point to
-/// an earlier instruction, modules out of order. The rest of the verifier takes a list without them.
+/// An index out of range, an instruction on the wrong stream, a dependency on a later instruction, modules out of
+/// order. The other checks assume that there are none.
 [[nodiscard]] std::vector<Violation> verify_form(const Schedule& schedule);
 
 }  // namespace tessera::shard

@@ -54,13 +54,21 @@ std::unique_ptr<Communicator> RunContext::communicator(Axis axis, const Delay& d
   return slow ? delayed(std::move(inner), d) : std::move(inner);
 }
 
-/// The allocation may fail on one rank or on one node alone.
+/// The allocation may fail on one rank or on one node alone. Ranks that may share a device allocate one after another,
+/// so that each measures its own memory.
 std::unique_ptr<Arena> RunContext::make_arena() {
   std::unique_ptr<Arena> made;
-  abort_on_error(0, [&] {
-    made = std::make_unique<Arena>(
-        plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); }, plan.spec.device);
-  });
+  const bool share_device = plan.spec.device != host_device && plan.spec.topology.staged;
+  const int turns = share_device ? plan.spec.topology.ranks_per_node : 1;
+  for (int turn = 0; turn < turns; ++turn) {
+    if (world.rank() % turns == turn)
+      abort_on_error(0, [&] {
+        made = std::make_unique<Arena>(
+            plan.slots, [this](const ArenaSlot& slot, std::size_t bytes) { return share(slot, bytes); },
+            plan.spec.device);
+      });
+    if (turns > 1) world.barrier();
+  }
   return made;
 }
 

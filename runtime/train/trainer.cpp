@@ -146,7 +146,7 @@ void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   ++p.skipped;
   if (p.loss_scale->overflowed()) return;
   throw Error(ExitCode::diverged,
-              strfmt("gradients overflow fp16 at a loss scale of %g, which is the least", report.loss_scale),
+              strfmt("gradients overflow fp16 even at the lowest loss scale, %g", report.loss_scale),
               strfmt("step %lld", static_cast<long long>(report.step)),
               "Lower the learning rate, or train with --mixed_precision bf16");
 }

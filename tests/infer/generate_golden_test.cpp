@@ -1,5 +1,5 @@
-// Greedy tokens are those of transformers' generate, on every golden model, at 1, 2 and 3 ranks; with
-// a penalty, and with stop tokens.
+// Greedy tokens equal those of transformers' generate, on every golden model, at 1, 2 and 3 ranks; with repetition
+// penalty and stop tokens.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ infer::GenerateRequest request_of(const nlohmann::json& golden) {
   return request;
 }
 
-/// What the model in `directory` makes of the request in micro-batches of two, on ranks that are threads.
+/// Completions of the model in `directory`, in micro-batches of two, on ranks as threads.
 std::vector<infer::Completion> generate(const models::Model& model, const std::string& directory,
                                         const infer::GenerateRequest& request, int ranks) {
   kernels::set_threads(1);
@@ -61,7 +61,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfTransformers) {
   int stopped = 0;
   for (const auto& one : golden["cases"]) {
     const infer::GenerateRequest request = request_of(one);
-    EXPECT_GE(one["margin"], 1e-3);  // clear enough for another order of sums
+    EXPECT_GE(one["margin"], 1e-3);  // large enough that the order of sums does not matter
     for (const int ranks : {1, 2, 3}) {
       const auto made = generate(model, directory, request, ranks);
       ASSERT_EQ(made.size(), request.prompts.size());

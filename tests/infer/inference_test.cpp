@@ -1,5 +1,5 @@
-// Inference: the same tokens and figures at any number of ranks and any strategy; a cache changes nothing; memory as
-// planned.
+// Inference: the same tokens and losses at any number of ranks and any strategy, with and without key-value cache;
+// memory as planned.
 
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST(Inference, ACacheChangesNoToken) {
 TEST(Inference, ARowEndsAtItsStopTokenOthersContinue) {
   const models::Model model = models::make(config_json({}), "test");
   GenerateRequest request = five_prompts();
-  request.sampling.temperature = 2;  // rows that differ
+  request.sampling.temperature = 2;  // different rows
   const auto whole = generate(model, request, {});
   request.stop = {whole[2].ids[3], 1000};
   for (const Where& where : {Where{}, Where{.world = 2}, Where{.world = 3, .copies = true}}) {

@@ -1,4 +1,4 @@
-// The batch equation: what is solved, what is refused, and that the micro-batches tile the global batch.
+// The batch equation: what is computed, what is refused, and that the micro-batches cover the global batch once.
 
 #include "runtime/plan/batch.hpp"
 

@@ -1,4 +1,4 @@
-// The plan of a run on a device: what lies there, what is pinned, what only a device has.
+// The plan of a run on a device: device slots, pinned slots, and what only a device has.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The plan of a run in bf16: what is halved, what is not, and what is refused.
+// The plan of a bf16 run: what takes half, what does not, and what is refused.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ std::size_t bytes(const plan::RunPlan& plan, Category category) {
   return sum;
 }
 
-/// Of slots whose names begin so.
+/// Bytes of slots whose names begin with `prefix`.
 std::size_t bytes_of_slots(const plan::RunPlan& plan, const std::string& prefix) {
   std::size_t sum = 0;
   for (const ArenaSlot& slot : plan.slots) sum += slot.name.starts_with(prefix) ? slot.bytes : 0;
@@ -60,7 +60,7 @@ TEST(PlanPrecision, MastersStayFp32GatheredParametersAreBf16) {
     const std::size_t p = elements(plan), shards = strategy[0] == '0' ? 1 : 4;
     EXPECT_EQ(p % (4 * 256), 0u);
     EXPECT_EQ(bytes(plan, Category::optimizer), 8 * p / shards) << strategy;
-    const std::size_t gathered = strategy[0] == '3' ? 0 : 2 * p;  // else in slots by turns, which are buffers
+    const std::size_t gathered = strategy[0] == '3' ? 0 : 2 * p;  // ZeRO-3: in shared slots, which are buffers
     EXPECT_EQ(bytes(plan, Category::params), 4 * p / shards + gathered) << strategy;
     EXPECT_EQ(bytes_of_slots(plan, "master."), 4 * p / shards) << strategy;
   }
@@ -85,7 +85,7 @@ TEST(PlanPrecision, GathersSendHalfAndReductionsWhatTheirTypeSays) {
         plan.costs.shard_axis.within_node + plan.costs.shard_axis.across_nodes - (2 * p + a * 4 * p) / 4 * 3;
     const auto sent = halves.costs.shard_axis.within_node + halves.costs.shard_axis.across_nodes;
     EXPECT_EQ(sent, (2 * p + a * 2 * p) / 4 * 3 + norm);
-    EXPECT_LT(norm, 20000u);  // a few hundred words to three peers
+    EXPECT_LT(norm, 20000u);  // a few hundred counters to three peers
     EXPECT_EQ(bytes_of_slots(halves, "grad.") * 2, bytes_of_slots(plan, "grad."));
   }
 }
@@ -95,14 +95,15 @@ TEST(PlanPrecision, ReplicasSumWhatTheShardAxisLeftInFp32) {
   Case halves = base;
   halves.reduce = DType::bf16;
   EXPECT_EQ(plan_of(base).costs.replicate_axis, plan_of(halves).costs.replicate_axis);
-  // Without a shard axis the terms themselves meet: half of the reduce, and the gather of sums as it was.
+  // Without a shard axis the bf16 gradients are all-reduced: half of the reduce-scatter, and the same all-gather of
+  // sums.
   const Case zero0{.strategy = "0", .compute = DType::bf16};
   Case zero0_halves = zero0;
   zero0_halves.reduce = DType::bf16;
   const plan::RunPlan whole = plan_of(zero0), half = plan_of(zero0_halves);
   EXPECT_EQ(whole.costs.replicate_axis.across_nodes - half.costs.replicate_axis.across_nodes,
             2 * elements(whole) / 4 * 3);
-  EXPECT_EQ(bytes_of_slots(half, "reduced."), 4 * elements(half));  // no gradient is its own sum
+  EXPECT_EQ(bytes_of_slots(half, "reduced."), 4 * elements(half));  // every unit has an fp32 accumulator
 }
 
 TEST(PlanPrecision, ParameterOffsetsDoNotChange) {

@@ -1,5 +1,5 @@
 #pragma once
-// Small models and the strategies they are scheduled under: what the tests of this folder sweep over.
+// Small models, and the schedule inputs that the tests of this folder make of them.
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-/// A model as schedules see it.
+/// A model: its modules, and the sizes of its units.
 struct ModelShape {
   int num_blocks = 2;
   bool tied = true;       // the head reads, and contributes to, the embedding
@@ -18,7 +18,7 @@ struct ModelShape {
   std::int64_t embed = 5000, block = 1000, head = 100;
 };
 
-/// embed, h.0 …, head, as GPT-2's: the head's training forward reads nothing, the embedding's backward neither.
+/// embed, h.0 …, head, as in GPT-2: in training, the head's forward and the embedding's backward read nothing.
 inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard::Strategy& strategy, int num_micro) {
   shard::ScheduleInput in;
   in.mesh = strategy.mesh;

@@ -1,5 +1,5 @@
 #pragma once
-// The buffers of the interpreter: what each holds, as a tag.
+// The buffers of the interpreter: what each contains, as a tag.
 
 #include <array>
 #include <cstdint>
@@ -23,12 +23,12 @@ struct ParamMemory : Cell {  // one rank's interval of a parameter slot
   int version = -1;
 };
 
-struct View : Cell {  // what a rank believes a slot to be
+struct View : Cell {  // what a rank expects in a slot
   int unit = -1;
   bool fresh = false;
 };
 
-struct Gradient : Cell {  // a gradient slot or a partial
+struct Gradient : Cell {  // a gradient slot or accumulator
   int unit = -1;
   int step = -1;
   std::uint64_t sum = 0;  // bit micro·modules + module for every contribution
@@ -51,8 +51,8 @@ struct Done {  // (step, micro) that a buffer of activations holds
 
 struct Rank {
   std::vector<View> views;
-  std::vector<Gradient> grads;                  // by slot
-  std::vector<std::vector<Gradient>> partials;  // by unit
+  std::vector<Gradient> grads;                      // by slot
+  std::vector<std::vector<Gradient>> accumulators;  // by unit
   std::vector<Master> masters;
   std::vector<std::uint64_t> normed;  // by unit: what went into the norm
   Scalar loss, norm;

@@ -1,4 +1,4 @@
-// Collectives and slots by closed formulas.
+// Numbers of collectives and sizes of slots, against closed formulas.
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(Counts, NothingIsGatheredOnAShardAxisOfOne) {
   sweep("0", [](ScheduleInput& in, int blocks, int num_micro, int) {
     const int units = blocks + 2;
     EXPECT_EQ(count(build_train(in)), (Count{0, 0, units * num_micro, 1, units}));
-    in.mesh = Mesh(1, 1);  // one rank: ZeRO-3 of one
+    in.mesh = Mesh(1, 1);  // one rank
     in.policy.shard_params = in.policy.shard_grads = true;
     const Schedule s = build_train(in);
     EXPECT_EQ(count(s).gathers + count(s).releases, 0);
@@ -70,9 +70,9 @@ TEST(Counts, NothingIsGatheredOnAShardAxisOfOne) {
   });
 }
 
-// The blocks share K = min(L, 1 + prefetch) slots. The first forward gathers all L; each of the 2A - 1 turns (forward
-// to backward, backward to the next forward) finds K of them still there. Embedding and head have slots of their own:
-// once a step.
+// The blocks share K = min(L, 1 + prefetch) slots. The first forward gathers all L. At each of the 2A - 1 changes of
+// direction (forward to backward, backward to the next forward) K of them are still gathered. Embedding and head have
+// slots of their own: once per step.
 TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
   for (const char* word : {"3", "HYBRID_SHARD"}) {
     sweep(word, [](ScheduleInput& in, int blocks, int num_micro, int prefetch) {
@@ -84,7 +84,7 @@ TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
       in.policy.reshard_after_forward = false;
       EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
       in.policy.reshard_after_forward = true;
-      in.params_in_place = true;  // memory that is shared is never cut
+      in.params_in_place = true;  // shared memory: parameters stay gathered
       EXPECT_EQ(count(build_train(in)), (Count{units, 0, units * num_micro, 1, units}));
     });
   }
@@ -101,7 +101,7 @@ TEST(Counts, PeakByFormula) {
   sweep("2", [&](ScheduleInput& in, int blocks, int num_micro, int) {
     EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(std::min(blocks, 2)));
-    in.policy.reduce = Reduce::last;  // sums of several micro-batches wait whole
+    in.policy.reduce = Reduce::last;  // gradients are summed unsharded until the last micro-batch
     EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? blocks : std::min(blocks, 2)));
   });
   sweep("1", [&](ScheduleInput& in, int blocks, int, int) {
@@ -123,7 +123,7 @@ std::int64_t total(const Schedule& s, Slot::Kind kind, const std::vector<std::in
   return sum;
 }
 
-// A head of its own, nearly as large as the embedding, and far from it: they take turns in one slot, the blocks in two.
+// An untied head is nearly as large as the embedding, and used at other times: they share one slot, the blocks two.
 TEST(Counts, UnitsOfLikeSizeShareSlots) {
   ScheduleInput in = schedule_input({.num_blocks = 6, .tied = false, .head = 4800}, make_strategy("3", 4, 0, 2), 2);
   for (const int prefetch : {0, 1, 2, 3}) {
@@ -133,9 +133,9 @@ TEST(Counts, UnitsOfLikeSizeShareSlots) {
     EXPECT_EQ(total(s, Slot::Kind::grad, in.unit_numel), 5000 + 2 * 1000);
     EXPECT_NO_THROW(require_safe(s, in.mesh));
   }
-  in.policy.forward_prefetch = in.policy.backward_prefetch = 9;  // everything ahead of everything: nobody shares
+  in.policy.forward_prefetch = in.policy.backward_prefetch = 9;  // all units are gathered ahead: no slot is shared
   EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4800 + 6 * 1000);
-  in.policy.forward_prefetch = 1;  // the deeper one decides
+  in.policy.forward_prefetch = 1;  // the larger depth decides
   in.policy.backward_prefetch = 3;
   EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4 * 1000);
 }
@@ -145,31 +145,31 @@ TEST(Counts, MinimumMemoryForBlocksOfManySizes) {
   for (int b = 0; b < 8; ++b) in.unit_numel[static_cast<std::size_t>(1 + b)] = b < 4 ? 500 + 10 * b : 2000 + 10 * b;
   const Schedule s = build_train(in);
   EXPECT_NO_THROW(require_safe(s, in.mesh));
-  // Two slots for the small, two for the large: their sizes are what the units in them need.
+  // Two slots for the small blocks, two for the large ones, each as large as its largest unit.
   EXPECT_LE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 530 + 2 * 2070);
   EXPECT_GE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 520 + 2 * 2060);
 }
 
 TEST(Counts, GradientAccumulators) {
-  const auto partials = [](const char* word, int world, int num_micro, Reduce reduce, bool reproducible) {
+  const auto accumulators = [](const char* word, int world, int num_micro, Reduce reduce, bool reproducible) {
     ScheduleInput in = schedule_input({}, make_strategy(word, world, 0, 2), num_micro);
     in.policy.reduce = reduce;
     in.policy.reproducible = reproducible;
     return build_train(in).num_accumulators;
   };
   for (const char* word : {"2", "3", "HYBRID_SHARD"}) {
-    EXPECT_EQ(partials(word, 4, 1, Reduce::each, false), 1);
-    EXPECT_EQ(partials(word, 4, 5, Reduce::each, false), 1);
-    EXPECT_EQ(partials(word, 4, 5, Reduce::last, false), 0);
+    EXPECT_EQ(accumulators(word, 4, 1, Reduce::each, false), 1);
+    EXPECT_EQ(accumulators(word, 4, 5, Reduce::each, false), 1);
+    EXPECT_EQ(accumulators(word, 4, 5, Reduce::last, false), 0);
   }
   for (const char* word : {"0", "1"}) {
-    EXPECT_EQ(partials(word, 4, 1, Reduce::each, false), 0);
-    EXPECT_EQ(partials(word, 4, 1, Reduce::each, true), 0);
-    EXPECT_EQ(partials(word, 4, 5, Reduce::each, false), 1);
-    EXPECT_EQ(partials(word, 4, 5, Reduce::last, false), 0);
+    EXPECT_EQ(accumulators(word, 4, 1, Reduce::each, false), 0);
+    EXPECT_EQ(accumulators(word, 4, 1, Reduce::each, true), 0);
+    EXPECT_EQ(accumulators(word, 4, 5, Reduce::each, false), 1);
+    EXPECT_EQ(accumulators(word, 4, 5, Reduce::last, false), 0);
   }
   for (const auto& [num_micro, expected] : {std::pair{2, 2}, {3, 2}, {4, 3}, {7, 3}, {8, 4}, {64, 7}}) {
-    EXPECT_EQ(partials("3", 4, num_micro, Reduce::each, true), expected) << num_micro;
+    EXPECT_EQ(accumulators("3", 4, num_micro, Reduce::each, true), expected) << num_micro;
   }
   ScheduleInput in = schedule_input({}, make_strategy("3", 4, 0, 2), 2);
   in.policy.reproducible = true;
@@ -177,7 +177,7 @@ TEST(Counts, GradientAccumulators) {
   EXPECT_THROW((void)build_train(in), std::logic_error);
 }
 
-// Sums as expressions: the binary counter over any A is the tree of docs/numerics.md, which depends on A alone.
+// The sums as expressions: the binary counter gives the reduction tree of docs/numerics.md, which depends on A alone.
 TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
   const auto tree = [](auto&& self, int first, int count) -> std::string {
     if (count == 1) return std::to_string(first);
@@ -189,14 +189,14 @@ TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
     ScheduleInput in = schedule_input({.num_blocks = 0}, make_strategy("2", 4, 0, 2), num_micro);
     in.policy.reproducible = true;
     const Schedule s = build_train(in);
-    std::vector<std::string> partial(static_cast<std::size_t>(s.num_accumulators));
+    std::vector<std::string> accumulator(static_cast<std::size_t>(s.num_accumulators));
     for (const Instruction& i : s.list) {
       if (i.op != Op::reduce || i.unit != 0) continue;
       std::string x = std::to_string(i.micro);
-      for (const int p : i.accumulation.inputs) x = "(" + partial[static_cast<std::size_t>(p)] + "+" + x + ")";
-      partial[static_cast<std::size_t>(i.accumulation.target)] = x;
+      for (const int p : i.accumulation.inputs) x = "(" + accumulator[static_cast<std::size_t>(p)] + "+" + x + ")";
+      accumulator[static_cast<std::size_t>(i.accumulation.target)] = x;
     }
-    EXPECT_EQ(partial[0], tree(tree, 0, num_micro)) << num_micro;
+    EXPECT_EQ(accumulator[0], tree(tree, 0, num_micro)) << num_micro;
   }
 }
 
@@ -211,8 +211,8 @@ TEST(Counts, EveryAccumulationAndPrefetchIsSafe) {
   }
 }
 
-// As long as a 70B model's: 82 units, 64 micro-batches. Every micro-batch but the first and last adds the same
-// instructions.
+// The length of a 70B model's schedule: 82 units, 64 micro-batches. Every micro-batch but the first and the last adds
+// the same instructions.
 TEST(Counts, LongSchedulesGrowLinearly) {
   const auto built = [](int num_micro) {
     const ScheduleInput in = schedule_input({.num_blocks = 80}, make_strategy("3", 1024, 0, 8), num_micro);

@@ -1,5 +1,4 @@
-// Schedules of inference: what stays resident is gathered once, before; what does not, for every
-// pass; and nothing is ever updated.
+// Schedules of inference: resident units are gathered once, before; the others in every pass; nothing is updated.
 
 #include <gtest/gtest.h>
 
@@ -52,18 +51,18 @@ TEST(Fixed, EveryScheduleOfInferenceIsSafeOnEveryStrategy) {
 
 TEST(Fixed, TheVerifierKnowsWhatFixedMeans) {
   const ScheduleInput in = fixed_input("2");
-  // Without the promise, a pass that gathers nothing reads stale parameters.
+  // Without params_fixed, a pass that gathers nothing reads stale parameters.
   Schedule pass = build_forward(in, /*with_loss=*/true);
   pass.params_fixed = false;
   EXPECT_FALSE(verify(pass, in.mesh).empty());
-  // With it, an update is refused.
+  // With params_fixed, an update is refused.
   ScheduleInput train = in;
   train.params_fixed = false;
   Schedule step = build_train(train);
   EXPECT_TRUE(verify(step, train.mesh).empty());
   step.params_fixed = true;
   EXPECT_FALSE(verify(step, train.mesh).empty());
-  // What is given back has to be gathered all the same.
+  // A unit that is released must be gathered again.
   const ScheduleInput cut = fixed_input("3");
   Schedule lost = build_forward(cut, /*with_loss=*/true);
   const auto gather =

@@ -1,5 +1,5 @@
-// Buffers as cells with a stamp; instructions as two events, a start that looks and a finish that looks again and
-// writes.
+// Buffers are cells with a stamp. An instruction has two events: its start checks what it reads, its end checks again
+// and writes.
 
 #include "tests/shard/interpreter.hpp"
 
@@ -39,7 +39,7 @@ class Machine {
     for (Rank& r : ranks_) {
       r.views.resize(s_.slots.size());
       r.grads.resize(s_.slots.size());
-      r.partials.assign(s_.units.size(), std::vector<Gradient>(at(s_.num_accumulators)));
+      r.accumulators.assign(s_.units.size(), std::vector<Gradient>(at(s_.num_accumulators)));
       r.masters.resize(s_.units.size());
       r.normed.assign(s_.units.size(), 0);
       r.output.resize(s_.modules.size());
@@ -47,7 +47,7 @@ class Machine {
       r.started.assign(at(num_steps * length_), 0);
       r.ended.assign(at(num_steps * length_), 0);
     }
-    // Memory of a parameter slot: one interval for each shard; in place, one memory for all ranks of a shard group.
+    // A parameter slot has one interval per shard; in place, all ranks of a shard group share it.
     memory_.assign(ranks_.size(), std::vector<std::array<ParamMemory, 2>>(s_.slots.size()));
     for (std::size_t k = 0; s_.params_resident && k < s_.slots.size(); ++k) {
       if (s_.slots[k].kind != Slot::Kind::param) continue;
@@ -122,7 +122,7 @@ class Machine {
     return memory_[at(s_.params_in_place ? first_of_group(rank) : rank)][at(slot)];
   }
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
-  /// Gathers hand on the rounded copies that updates have left in the buffers, and look at no master.
+  /// Gathers copy the low-precision copies that updates have written, and do not read the masters.
   [[nodiscard]] bool copies_last() const { return s_.has_separate_masters() && s_.params_resident; }
 
   // Events.
@@ -142,15 +142,15 @@ class Machine {
     if (e < 0) return false;
     const Rank& r = ranks_[at(rank)];
     const Instruction& in = s_.list[at(e % length_)];
-    if (r.running[stream]) {  // to end: a collective needs everybody
+    if (r.running[stream]) {  // a collective ends after all ranks have started it
       for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
         if (member(in, rank, other) && !ranks_[at(other)].started[at(e)]) return false;
       }
       return true;
     }
-    if (r.num_ended < e / length_ * length_) return false;  // the streams meet between steps
+    if (r.num_ended < e / length_ * length_) return false;  // the streams synchronize between steps
     for (const int d : in.after) {
-      // The point to wait for is recorded in list order: waiting for a later one waits for nothing.
+      // An event is recorded in list order: waiting for a later one waits for nothing.
       if (d < e % length_ && !r.ended[at(e - e % length_ + d)]) return false;
     }
     return true;
@@ -219,7 +219,7 @@ class Machine {
     return std::find(units.begin(), units.end(), unit) != units.end();
   }
 
-  // What instructions do when they start ...
+  // Checks and effects at the start of an instruction ...
   void begin(Rank& r, const Instruction& in) {
     switch (in.op) {
       case Op::gather: return begin_gather(r, in);
@@ -275,7 +275,7 @@ class Machine {
     }
   }
 
-  /// All on one stream: what each buffer of activations holds, checked and set at once.
+  /// Checks and sets what each activation buffer contains: all on one stream.
   void activations(Rank& r, const Instruction& in) {
     const Done here{step_, in.micro, in.module}, below{step_, in.micro, in.module - 1},
         above{step_, in.micro, in.module + 1};
@@ -313,13 +313,13 @@ class Machine {
     if (s_.num_accumulators == 0) return writes(slot);
     reads(slot);
     for (const int p : in.accumulation.inputs) {
-      if (p != in.accumulation.target) writes(r.partials[at(in.unit)][at(p)]);
+      if (p != in.accumulation.target) writes(r.accumulators[at(in.unit)][at(p)]);
     }
-    writes(r.partials[at(in.unit)][at(in.accumulation.target)]);
+    writes(r.accumulators[at(in.unit)][at(in.accumulation.target)]);
   }
 
   Gradient& reduced(Rank& r, const Instruction& in) {
-    if (s_.num_accumulators > 0) return r.partials[at(in.unit)][0];
+    if (s_.num_accumulators > 0) return r.accumulators[at(in.unit)][0];
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
       if (s_.slots[k].kind == Slot::Kind::grad && s_.slots[k].units.front() == in.unit) return r.grads[k];
     }
@@ -350,7 +350,7 @@ class Machine {
     }
   }
 
-  // ... and when they end.
+  // ... and at its end.
   void complete(Rank& r, const Instruction& in) {
     switch (in.op) {
       case Op::gather: return complete_gather(r, in);
@@ -396,7 +396,7 @@ class Machine {
   void complete_backward(Rank& r, const Instruction& in) {
     for (const int unit : s_.modules[at(in.module)].grad_units) {
       Gradient& slot = r.grads[at(s_.grad_slot(unit, in.micro))];
-      bool first = !in.accumulates;  // as the executor has it: the first contributor overwrites
+      bool first = !in.accumulates;  // as in the executor: the first contributor overwrites
       for (std::size_t later = at(in.module) + 1; later < s_.modules.size(); ++later) {
         const auto& units = s_.modules[later].grad_units;
         if (std::find(units.begin(), units.end(), unit) != units.end()) first = false;
@@ -422,11 +422,12 @@ class Machine {
       slot.reduced = true;
     } else {
       for (const int p : in.accumulation.inputs) {
-        const Gradient& partial = r.partials[at(in.unit)][at(p)];
-        if (partial.step != step_ || (partial.sum & sum) != 0) wrong(rank_, in, "folds what is old, or twice");
-        sum |= partial.sum;
+        const Gradient& accumulator = r.accumulators[at(in.unit)][at(p)];
+        if (accumulator.step != step_ || (accumulator.sum & sum) != 0)
+          wrong(rank_, in, "accumulates an old gradient, or one twice");
+        sum |= accumulator.sum;
       }
-      Gradient& target = r.partials[at(in.unit)][at(in.accumulation.target)];
+      Gradient& target = r.accumulators[at(in.unit)][at(in.accumulation.target)];
       target.unit = in.unit;
       target.step = step_;
       target.sum = sum;

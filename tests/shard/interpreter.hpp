@@ -1,7 +1,7 @@
 #pragma once
-// An interpreter of schedules that knows nothing of proofs: it runs a list on simulated ranks and streams, keeps a
-// generation tag on every buffer, and sees what a real run would see: wrong contents, torn contents, buffers that
-// change while they are read. It shares no code with the verifier, which it judges.
+// An interpreter of schedules: runs a list on simulated ranks and streams, with a generation tag on every buffer, and
+// detects what would go wrong in a real run: wrong contents, partly written contents, buffers that change while they
+// are read. It shares no code with the verifier that it tests.
 
 #include <cstdint>
 #include <string>
@@ -12,22 +12,22 @@
 
 namespace tessera::test {
 
-/// How an interleaving is chosen among the events (starts and ends of instructions) that could come next.
+/// How to choose among the events (starts and ends of instructions) that can come next.
 struct Choice {
   enum class Kind : unsigned char { priority, random };
   Kind kind = Kind::priority;
   std::uint64_t seed = 0;         // random
   shard::StreamId order[3] = {};  // priority: streams that run ahead of the others
-  bool ends_first = true;         // priority: instructions end as soon, or as late, as they can
-  int held = -1;                  // instruction of rank 0 that is held back while anything else can run
-  bool hold_start = false;        // its start, rather than its end
+  bool ends_first = true;         // priority: instructions end as early, or as late, as possible
+  int held = -1;                  // instruction of rank 0 that is delayed as long as possible
+  bool hold_start = false;        // delays its start instead of its end
 };
 
-/// Runs two steps. Returns what went wrong first, or "".
+/// Runs two steps. Returns the first error, or "".
 [[nodiscard]] std::string interpret(const shard::Schedule& schedule, const Mesh& mesh, const Choice& choice);
 
-/// Looks for an interleaving that goes wrong: streams run ahead and held back in every order, every instruction held
-/// back in turn (those in `suspects` first), and `num_random` random ones. Returns what went wrong, or "".
+/// Searches for an interleaving with an error: every order of priority of the streams, every instruction delayed (those
+/// in `suspects` first), and `num_random` random ones. Returns the error, or "".
 [[nodiscard]] std::string find_fault(const shard::Schedule& schedule, const Mesh& mesh,
                                      const std::vector<int>& suspects, int num_random);
 

@@ -1,4 +1,4 @@
-// The layout: every element of every parameter in exactly one shard, on any mesh.
+// ShardLayout: every element of every parameter is in exactly one shard, on any mesh.
 
 #include "runtime/shard/layout.hpp"
 
@@ -95,7 +95,7 @@ TEST(Layout, EveryElementIsInOneShard) {
       const ShardLayout layout(model.params, model.units, mesh);
       expect_partition(layout, model);
       expect_aligned_and_covered(layout, model);
-      for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer is the same however it is cut
+      for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer does not depend on the number of shards
         EXPECT_EQ(layout.padded_numel(u), first.padded_numel(u));
         EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum()), 0);
         EXPECT_EQ(layout.all_segments(u), first.all_segments(u));

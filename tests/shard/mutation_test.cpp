@@ -31,7 +31,7 @@ struct Mutant {
   std::string kind;  // "deleted wait", "swap", …
   std::string what;
   Schedule schedule;
-  std::vector<int> suspects;  // instructions near the change, for the interpreter to hold back
+  std::vector<int> suspects;  // instructions near the change, which the interpreter delays
 };
 
 struct Subject {
@@ -129,9 +129,10 @@ class Mutants {
     flag = !flag;
     for (int p = 0; p < s_.num_accumulators; ++p) {
       if (p != in.accumulation.target)
-        add("fold", strfmt("into partial %d in ", p) + describe(s_, i), {i}).schedule.list[at(i)].accumulation.target =
-            p;
-      auto& fold = add("fold", strfmt("partial %d turned in ", p) + describe(s_, i), {i})
+        add("accumulation", strfmt("into accumulator %d in ", p) + describe(s_, i), {i})
+            .schedule.list[at(i)]
+            .accumulation.target = p;
+      auto& fold = add("accumulation", strfmt("input %d added or removed in ", p) + describe(s_, i), {i})
                        .schedule.list[at(i)]
                        .accumulation.inputs;
       if (std::erase(fold, p) == 0) fold.push_back(p);
@@ -155,7 +156,7 @@ void add_train(std::vector<Subject>& out, const std::string& name, const Schedul
   out.push_back({name, build_train(in), in.mesh});
 }
 
-/// Strategies × accumulation × prefetch × what else a schedule can differ in.
+/// Strategies, accumulation, prefetch, and other variants.
 std::vector<Subject> subjects() {
   std::vector<Subject> out;
   for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
@@ -177,7 +178,7 @@ std::vector<Subject> subjects() {
           if (variant == 6 || variant == 9) in.params_in_place = true;
           if (variant == 7) in.policy.reproducible = true;
           if (variant == 8 || variant == 12) in.policy.reshard_after_forward = false;
-          if (variant >= 10) in.policy.param_dtype = DType::bf16;  // masters apart from the gathered buffers
+          if (variant >= 10) in.policy.param_dtype = DType::bf16;  // separate fp32 masters
           if (variant >= 11) in.policy.reduce_dtype = DType::bf16;
           if (variant == 11) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;

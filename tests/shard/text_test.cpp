@@ -1,4 +1,4 @@
-// Schedules as text: a step that keeps whole parameters has one right answer.
+// Schedules of unsharded parameters, as text.
 
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ update     head            on compute
 }
 
 TEST(Text, Zero0AccumulatesBf16GradientsInFp32) {
-  // Terms of two bytes are no place for their sum: a slot each, in turns, and an fp32 partial.
+  // bf16 gradients are no place for their sum: they have shared slots, and an fp32 accumulator.
   ScheduleInput in = schedule_input({.num_blocks = 1}, make_strategy("0", 2, 0, 2), 1);
   in.policy.param_dtype = in.policy.reduce_dtype = DType::bf16;
   const Schedule schedule = build_train(in);

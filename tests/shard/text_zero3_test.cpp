@@ -1,4 +1,4 @@
-// Schedules as text: a step of sharded parameters has one right answer.
+// Schedules of sharded parameters, as text.
 
 #include <gtest/gtest.h>
 

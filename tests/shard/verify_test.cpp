@@ -1,5 +1,4 @@
-// What the verifier says, and that it says it of the right instruction. That it misses nothing is the mutation test's
-// to show.
+// The verifier's messages, and the instructions they name. The mutation test shows that it misses nothing.
 
 #include "runtime/shard/verify.hpp"
 
@@ -33,7 +32,7 @@ std::string first_violation(const Schedule& s, const Mesh& mesh = sharded) {
 }
 
 TEST(Verify, LowPrecisionParametersDoNotChangeTheSchedule) {
-  // An update that writes a rounded copy beside the master is, to all others, the update that it was.
+  // The schedule does not depend on whether updates also write a low-precision copy.
   for (const char* word : {"0", "1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
     for (const bool in_place : {false, true}) {
       ScheduleInput in = schedule_input({.num_blocks = 3}, make_strategy(word, 4, 0, 2), 2);
@@ -81,8 +80,8 @@ TEST(Verify, AnUpdateBeforeTheNorm) {
   EXPECT_THAT(first_violation(s), HasSubstr("is not ordered after norm"));
 }
 
-// In place, an owner's update must wait for the reads of its peers; nothing but the norm that all ranks meet in says
-// so.
+// In place, an owner's update must wait for its peers' reads; only the norm, which all ranks take part in, ensures
+// that.
 TEST(Verify, PeersAreReadersInPlace) {
   ScheduleInput in = schedule_input({.num_blocks = 1, .embed_reads_late = true}, {"ZeRO-3", sharded, {}}, 1);
   in.params_in_place = true;
@@ -95,7 +94,7 @@ TEST(Verify, PeersAreReadersInPlace) {
   for (const Violation& v : verify(s, sharded))
     found |= v.what.find("backward embed m0 of a peer, which uses its interval") != std::string::npos;
   EXPECT_TRUE(found);
-  s.params_in_place = false;  // its own copy each: the peers do not matter
+  s.params_in_place = false;  // each rank has its own copy: peers do not matter
   for (const Violation& v : verify(s, sharded)) EXPECT_EQ(v.what.find("of a peer"), std::string::npos) << v.what;
 }
 
@@ -141,7 +140,7 @@ TEST(Verify, RequireSafeNamesMeshAndInstruction) {
   }
 }
 
-// A schedule made for one rank reads parameters that were never cut; on a shard axis of two it would read stale ones.
+// A schedule for one rank reads parameters that were never sharded; on a shard axis of two it would read stale ones.
 TEST(Verify, AScheduleIsProvedForItsMesh) {
   const Schedule s = build_train(schedule_input({}, make_strategy("3", 1, 0, 1), 1));
   EXPECT_EQ(first_violation(s, Mesh(1, 1)), "safe");

@@ -1,4 +1,4 @@
-// What ends a run: a loss that is not finite, ranks that disagree, a rank that throws.
+// Errors that end a run: a loss that is not finite, ranks that disagree, a rank that throws.
 
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST(Failure, ARankThatThrowsEndsAllOthers) {
   }
 }
 
-// The communication threads are in the middle of gathers when the data fails: they end before what they use.
+// The data fails while communication threads gather: they end before the buffers they use.
 TEST(Failure, BuffersOutliveGathersInFlight) {
   models::Model model = models::make(config_json({.layers = 4}), "test");
   const BrokenTokens bad(300, 37);

@@ -54,8 +54,7 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   return options;
 }
 
-/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise there into steps of full
-/// size: left out of what weights say.
+/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise into full steps: not compared.
 enum class KeyBiases : bool { count, left_out };
 
 /// Σ x² of one rank's elements, by parameter.
@@ -71,7 +70,7 @@ class Squares {
           sums_[static_cast<std::size_t>(s.param)] += x * x;
         }
   }
-  /// Collective: the norms of whole parameters on rank 0, elsewhere none.
+  /// Collective: norms of unsharded parameters on rank 0, elsewhere none.
   [[nodiscard]] std::vector<double> norms(World& world) const {
     std::string mine;
     for (const double sum : sums_) mine += strfmt("%.17g ", sum);
@@ -101,7 +100,7 @@ class Squares {
   std::vector<double> sums_;
 };
 
-/// A run's figures against the golden ones.
+/// Compares a run with the golden numbers.
 class Judge {
  public:
   Judge(const Golden& g, const Variant& v) : g_(g), v_(v) {}

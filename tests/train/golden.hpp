@@ -1,6 +1,5 @@
 #pragma once
-// Ten AdamW steps of PyTorch (tests/models/golden) as a run of any World, on the host or a device: what of it is not as
-// there.
+// Ten AdamW steps of PyTorch (tests/models/golden), compared with a run of any World, on the host or a device.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,10 +17,9 @@ struct Golden {
 };
 [[nodiscard]] Golden load_golden(const std::string& shape);
 
-/// The golden run at a stage, with micro-batches that leave short and empty ones, which differ with the number of
-/// ranks.
+/// The golden run at a ZeRO stage, with micro-batch sizes that leave short and empty micro-batches.
 [[nodiscard]] Variant golden_stage(const Golden& golden, int world, const char* stage);
-/// The golden run of a family at stage 3, with its micro-batches: a balance loss is one of a micro-batch.
+/// The golden run of a family at ZeRO-3, with its micro-batches: load-balancing losses are per micro-batch.
 [[nodiscard]] Variant golden_family(const Golden& golden, int world);
 
 struct GoldenRun {

@@ -1,4 +1,4 @@
-// Ten AdamW steps against PyTorch (tests/models/golden), on 1 to 4 ranks and at each stage.
+// Ten AdamW steps against PyTorch (tests/models/golden), on 1 to 4 ranks and at each ZeRO stage.
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace tessera::test {
 namespace {
 
-/// On ranks that are threads; the curve.
+/// Runs on ranks as threads; returns the curve.
 std::vector<double> check(const Golden& golden, const Variant& variant) {
   std::vector<double> curve;
   run_local(

@@ -1,4 +1,4 @@
-// The learning rate's first and last values, against the formulas of Hugging Face's schedules.
+// Learning-rate schedules: first, middle and last values, against Hugging Face's formulas.
 
 #include "runtime/train/lr_schedule.hpp"
 

@@ -1,4 +1,4 @@
-// Memory: measured = planned, to the byte, for every strategy; and the checks bite.
+// Memory: measured equals planned, for every strategy, and a slot of another size than planned is noticed.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
             continue;
           const std::size_t touched = trainer.arena().touched(slot.name);
           EXPECT_LE(touched, slot.bytes) << slot.name;
-          // Less would be planned in vain; workspaces are sized for the tiles of the widest instruction set.
+          // A slot that is not used to its end is planned too large. Workspaces are sized for the widest instruction
+          // set.
           EXPECT_GT(slot.name == plan::workspace_name ? 2 * touched : touched + 64, slot.bytes)
               << slot.name << " in " << v.str();
         }
@@ -113,8 +114,7 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
         if (slot.placement == Placement::node || slot.category == Category::comm || slot.name == plan::logits_name ||
             slot.name == plan::workspace_name)
           continue;
-        // The tail of a unit is padding, which nobody writes but the clearing of gaps: of state, real
-        // elements must reach the end.
+        // The end of a unit is padding, which is only cleared; state is tested by its last elements.
         if (slot.category == Category::params || slot.category == Category::optimizer) continue;
         ++cut;
         run_local(
@@ -170,7 +170,7 @@ TEST(Memory, ASlotLargerThanPlannedIsMeasured) {
 }
 
 TEST(Memory, FormulasOfZero) {
-  // Bytes of state per rank on four ranks that share no memory, A = 1: params + grads + optimizer, in padded elements.
+  // Bytes per rank on four ranks without shared memory, A = 1: params, grads and optimizer, in padded elements.
   models::Model model = models::make(config_json({.layers = 8}), "test");
   const auto memory = [&](const char* strategy) {
     auto options = options_of(model, {.world = 4, .strategy = strategy, .global_batch = 4}, 1);

@@ -1,6 +1,6 @@
-// Communication progresses while compute runs: with a slow transport, a step takes no longer than the longer of the
-// two, and the ends that nothing can hide. A disturbed machine can only lengthen a step, so the shortest of several
-// counts, and a case may be tried again; the overlap itself is read from the trace as well.
+// Communication overlaps with compute: with a slow transport, a step takes the longer of the two, plus the first gather
+// and the last reduce. Other load on the machine can only lengthen a step, so the shortest of several counts, and a
+// case may be tried again. The trace is checked as well.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 struct Timing {
   double step = 0;  // seconds, the shortest
   int gathers = 0, reduces = 0;
-  double hidden = 0;  // share of the communication's spans that lies under compute spans, last step
+  double hidden = 0;  // share of the communication's spans that overlaps compute spans, last step
 };
 
 double overlap_of(const std::vector<train::TraceSpan>& spans) {

@@ -1,5 +1,4 @@
-// Packed samples in whole steps: every stage, world, split and knob as without packing; a packed sample is its
-// documents apart.
+// Packed samples in training: bit equality as without packing; a packed sample equals its documents one by one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +42,7 @@ TEST_P(Packed, SameBitsAtEveryStageAndWithEveryKnob) {
       v.copies = stage[0] == '2';
       EXPECT_EQ(difference(first, outcome(v)), "") << v.str();
     }
-    if (dtype_ != DType::f32) {  // gradients that travel in two bytes: other bits, the same at every stage
+    if (dtype_ != DType::f32) {  // bf16 gradients: other bits, the same at every stage
       v.reduce_dtype = dtype_;
       const Outcome last = outcome(v);
       v.strategy = "0";
@@ -58,7 +57,7 @@ TEST_P(Packed, SameBitsAtEveryStageAndWithEveryKnob) {
 
 TEST_P(Packed, WorldAndSplitChangeNothingButRounding) {
   if (model_.router.layers > 0) GTEST_SKIP() << "the balance loss depends on how a batch is cut";
-  const double rounding = dtype_ == DType::f32 ? 2e-5 : 1e-2;  // of a sum of two bytes an element
+  const double rounding = dtype_ == DType::f32 ? 2e-5 : 1e-2;  // rounding of 16-bit sums
   const Outcome whole = outcome({.world = 1, .global_batch = 7, .micro_batch = 7, .tokens = 13});
   for (const auto& [world, micro] : {std::pair{1, 2}, {2, 2}, {3, 1}}) {
     const Outcome o = outcome({.world = world, .global_batch = 7, .micro_batch = micro, .tokens = 13});
@@ -75,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Packed,
                                                               std::string(experts_config)),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)));
 
-/// Lengths of 8 to 13: alone in samples of 13, two or three together in samples of 39.
+/// Lengths of 8 to 13: one document in samples of 13, two or three in samples of 39.
 TEST(PackedRuns, PackedStepEqualsSeparateDocumentsInEveryDtype) {
   std::vector<std::int64_t> ends;
   for (std::int64_t at = 0, i = 0; i < 12; ++i) ends.push_back(at += 8 + i * i % 6);
@@ -154,8 +153,7 @@ TEST(PackedRuns, PackedEvaluationEqualsSeparateDocumentsOnAnyWorld) {
     });
     return report;
   };
-  // Samples of 23 hold several documents, or one and padding; of a document alone where every one fills its sample's
-  // beginning.
+  // Samples of 23 hold several documents, or one and padding.
   const io::PackedStream together = packed(31), in_order = packed(23, io::Packing::sequential);
   const train::EvalReport one = evaluate(together, 31, 1), other = evaluate(in_order, 23, 1);
   EXPECT_EQ(one.tokens, together.count().targets);

@@ -1,4 +1,4 @@
-// Ranks may run short or empty micro-batches: every token of the global batch counts once, whatever the world.
+// Short and empty micro-batches: every token of the global batch counts once, in any world.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ TEST(PartialBatch, TokensSumToGlobalBatchTimesT) {
 }
 
 TEST(PartialBatch, LastBatchOfAnEpoch) {
-  // 10 samples, global batch 4: the third step has 2; its loss is the mean over those alone, on any number of ranks.
+  // 10 samples, global batch 4: the third step has 2; its loss is the mean over these, on any number of ranks.
   models::Model model = models::make(config_json({.layers = 1}), "test");
   RandomTokens tokens(10 * 9 + 1, 37);
   double first = 0;

@@ -1,5 +1,4 @@
-// Mixed precision: what fp32 runs promise about bits holds in bf16 as well; what is gathered is the master, rounded;
-// training comes out about where it does in fp32.
+// Mixed precision: bit equality as in fp32; gathered parameters are rounded masters; the loss is close to fp32's.
 
 #include <gtest/gtest.h>
 
@@ -86,7 +85,7 @@ TEST_F(Bf16, ReproducibleAtAnyPowerOfTwo) {
 }
 
 TEST_F(Bf16, GatheredParametersAreRoundedMasters) {
-  for (const char* strategy : {"0", "2"}) {  // where gathered buffers last
+  for (const char* strategy : {"0", "2"}) {  // strategies with resident parameters
     int checked = 0;
     RunInput input{&model_, &tokens_, 3, "", false, {}};
     input.after_step = [&](train::Trainer& trainer) {
@@ -108,7 +107,7 @@ TEST_F(Bf16, GatheredParametersAreRoundedMasters) {
 }
 
 TEST_F(Bf16, LossEqualsFp32ToThreeDigits) {
-  // A sequence with a pattern: the loss falls from ln 37 to well under 1 in fp32, and bf16 follows it.
+  // A sequence with a pattern: the fp32 loss falls from ln 37 to well under 1, and bf16 follows it.
   std::vector<std::int32_t> ids(600);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 37);
   const RandomTokens pattern(ids);
@@ -170,7 +169,7 @@ TEST_F(Fp16, AnOverflowSkipsTheStepAndLeavesEveryBit) {
               EXPECT_EQ(report.step, s + 1);
               EXPECT_EQ(report.loss_scale, scale);
               EXPECT_EQ(trainer.state_hash() == before, report.skipped) << "step " << s;
-              // The schedule of the learning rate counts updates.
+              // The learning-rate schedule counts updates, not steps.
               EXPECT_EQ(report.learning_rate, options_of(model_, v, 20).lr.at(taken));
               if (report.skipped) scale /= 2;
               (report.skipped ? skipped : taken) += 1;
@@ -186,7 +185,7 @@ TEST_F(Fp16, AnOverflowSkipsTheStepAndLeavesEveryBit) {
 }
 
 TEST_F(Fp16, TheScaleChangesNothingWhereNothingOverflowsOrVanishes) {
-  // Scaled by a power of two, all is the same but what falls below fp16's range.
+  // Scaling by a power of two changes only what is below fp16's range.
   Variant v{.world = 2, .global_batch = 4, .dtype = DType::f16};
   v.loss_scale.initial = 1024;
   const Outcome a = run({&model_, &tokens_, 3, "", false, {}}, v);
@@ -223,7 +222,7 @@ TEST_F(Fp16, TooManyOverflowsAtTheLeastScaleEndTheRun) {
     EXPECT_EQ(error.code(), ExitCode::diverged);
     EXPECT_NE(error.line().find("overflow fp16"), std::string::npos) << error.line();
   }
-  EXPECT_EQ(steps, 3);  // one halved the scale, two were borne at the least, the fourth was one too many
+  EXPECT_EQ(steps, 3);  // one halved the scale, two were at the least, the fourth exceeded the patience
 }
 
 TEST(LossScaleTest, HalvesAtOnceAndDoublesAfterItsWindow) {
@@ -239,9 +238,9 @@ TEST(LossScaleTest, HalvesAtOnceAndDoublesAfterItsWindow) {
   EXPECT_EQ(scale.state(), (train::LossScaleState{8, 0, 0}));
   EXPECT_TRUE(scale.overflowed() && scale.overflowed());  // 4, 2
   EXPECT_TRUE(scale.overflowed());
-  scale.passed();  // patience begins again
+  scale.passed();  // patience starts again
   EXPECT_TRUE(scale.overflowed());
-  // Stopped here and gone on with, the next one at the least scale is one too many, too.
+  // Resumed here, the next overflow at the least scale exceeds the patience, too.
   train::LossScale again({.initial = 8, .least = 2, .most = 16, .window = 3, .patience = 2});
   again.resume(scale.state());
   EXPECT_FALSE(scale.overflowed());

@@ -1,7 +1,7 @@
-// Run by mpirun: trains on real MPI ranks and compares, bit for bit, with the same run on ranks that are
-// threads; bytes sent with the plan's.
+// Run by mpirun: trains on MPI ranks and compares with the same run on ranks as threads, bit for bit; compares bytes
+// sent and memory with the plan.
 //   train_ranks TRANSPORT RANKS_PER_NODE      TRANSPORT: mpi | node;  RANKS_PER_NODE 0: as the hosts are
-// Exits 0 if all is equal, else says what differs.
+// Exits 0 if all is equal, else prints what differs.
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 namespace tessera::test {
 namespace {
 
-/// What one rank can say of a run, as text: losses and norms in full, and a hash of its shards.
+/// A run on this rank, as text: losses and norms in full, and a hash of its shards.
 std::string one_rank(World& world, const models::Model& model, const RandomTokens& tokens, const Variant& v,
                      bool check_traffic) {
   train::Trainer trainer(world, options_of(model, v, 3));

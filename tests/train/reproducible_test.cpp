@@ -1,4 +1,4 @@
-// --reproducible: the same bits for any power-of-two world, any stage, any mesh, any split of one global batch.
+// --reproducible: the same bits for any power-of-two world, ZeRO stage, mesh and split of one global batch.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 TEST(Reproducible, WorldsMeshesAndStages) {
   models::Model model = models::make(config_json({}), "test");
   RandomTokens tokens(500, 37);
-  // 13 micro-batches: the accumulation of every world ends in a partial row; with B 2 the last micro-batch is short
+  // 13 micro-batches: in every world the last accumulation step is partial; with B 2 the last micro-batch is short,
   // too.
   for (const std::int64_t micro : {1, 2}) {
     const Variant base{.world = 1, .strategy = "3", .global_batch = 13, .micro_batch = micro, .reproducible = true};

@@ -1,5 +1,5 @@
-// Resuming: a run that was saved and goes on, in this world or another one. The state is the same bits wherever it is
-// loaded; at equal world, or with `reproducible` at any power of two, the run goes on as if it had never stopped.
+// Resuming, in the same or another world. The loaded state is the same bit for bit. In an equal world, or with
+// reproducible in any power of two, so is the rest of the run.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr std::int64_t batch = 8;
 
 struct Record {
   std::vector<double> numbers;                    // of each step: loss, norm, learning rate, step, tokens
-  std::vector<float> state[io::num_state_kinds];  // whole, in canonical order, after the last step
+  std::vector<float> state[io::num_state_kinds];  // unsharded, in canonical order, after the last step
   std::vector<std::uint64_t> hashes;              // of the ranks
   std::int64_t skipped = 0;                       // after the last step
   std::optional<train::LossScaleState> loss_scale;
@@ -75,7 +75,7 @@ io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory
   return request;
 }
 
-/// A save in the background while steps go on, as jobs has it.
+/// An asynchronous save during the steps, as in jobs.
 class Saver : public train::StepCallback {
  public:
   Saver(World& world, const io::SaveRequest& request) : save(world, request) {}
@@ -85,10 +85,10 @@ class Saver : public train::StepCallback {
 };
 
 struct Part {
-  std::string from, to;  // load from, save to at the end; "": initialise, do not
+  std::string from, to;  // load from, save to at the end; "": initialise, do not save
   int first = 0, last = all_steps;
-  bool in_background = false;     // saves after step `half`, and trains on while it is written
-  const Record* saved = nullptr;  // what the run remembered beside the tensors that it loads
+  bool in_background = false;     // saves after step `half`, while training goes on
+  const Record* saved = nullptr;  // what the run kept beside the tensors that it loads
 };
 
 Record train_part(Variant v, const Part& part) {
@@ -136,7 +136,7 @@ Record train_part(Variant v, const Part& part) {
       (void)save.commit();
     }
     world.barrier();
-    for (int r = 0; r < world.size(); ++r) {  // replicas write the same bytes: one after another
+    for (int r = 0; r < world.size(); ++r) {  // replicas save the same bytes: one after another
       if (world.rank() == r) collect(trainer, run);
       world.barrier();
     }
@@ -180,7 +180,7 @@ TEST(Resume, ContinuesBitForBitInBf16) {
         Variant{.world = 2, .strategy = "2", .copies = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16},
         Variant{.world = 2, .strategy = "3", .dtype = DType::f16}}) {
     if (v.dtype == DType::f16)
-      v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and it doubles again
+      v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and the scale doubles again
     SCOPED_TRACE(v.str());
     const Record whole = train_part(v, {});
     const Record before = train_part(v, {.to = there, .last = half});
@@ -230,7 +230,7 @@ TEST(Resume, AnotherMeshLoadsTheSameStateAndSavesTheSameBytes) {
     const Record returned = train_part(four, {.from = again, .to = back, .first = half, .last = half});
     EXPECT_EQ(difference(saved, returned, saved.numbers.size()), "");
     EXPECT_EQ(saved.hashes, returned.hashes);
-    // And it trains on: the same data, the same learning rate, sums in another order.
+    // Training continues: the same data and learning rate, sums in another order.
     const Record rest = train_part(v, {.from = first, .first = half});
     for (std::size_t i = 0; i < rest.numbers.size(); ++i)
       EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i],

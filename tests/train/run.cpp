@@ -66,7 +66,7 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
 }
 
 namespace {
-/// Copies this rank's intervals of every unit to where they lie in the whole parameters.
+/// Copies this rank's intervals of every unit into the unsharded parameters.
 void collect(const shard::ShardLayout& layout, int unit, int shard, const float* from,
              const std::vector<std::int64_t>& offsets, std::vector<float>& to) {
   const std::int64_t begin = shard * layout.shard_numel(unit);

@@ -1,6 +1,5 @@
 #pragma once
-// A short run of a small model under one variant, on ranks that are threads; what it left, put together from the
-// shards.
+// A short training run of a small model, on ranks as threads, with its results unsharded.
 
 #include <functional>
 #include <string>
@@ -26,7 +25,7 @@ struct ModelShape {
   int layers = 2, hidden = 24, heads = 3, vocab = 37, positions = 16;
 };
 [[nodiscard]] std::string config_json(const ModelShape& shape);
-/// Small models of other families: one like Llama with heads normed, one with experts and their balance loss.
+/// Small models of other families: one like Llama with QK norm, one with experts and load-balancing loss.
 inline constexpr const char* qwen3_config =
     R"({"model_type": "qwen3", "vocab_size": 37, "max_position_embeddings": 16, "hidden_size": 20, "num_hidden_layers": 2,
   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 26, "tie_word_embeddings": true})";
@@ -36,7 +35,7 @@ inline constexpr const char* experts_config =
   "moe_intermediate_size": 10, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1],
   "output_router_logits": true, "router_aux_loss_coef": 0.1})";
 
-/// Everything that may vary in a run; what it must not change, tests say.
+/// What may vary in a run.
 struct Variant {
   int world = 1;
   std::string strategy = "3";
@@ -59,7 +58,7 @@ struct Variant {
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::int64_t> tokens;
-  std::vector<float> params, grads;         // whole, in canonical order: after the last step; of the last step
+  std::vector<float> params, grads;         // unsharded, in canonical order: after the last step; of the last step
   std::vector<std::int64_t> param_offsets;  // where each parameter starts in the two
   std::vector<std::int32_t> generated;
   double eval_loss = 0;
@@ -77,7 +76,7 @@ struct RunInput {
 [[nodiscard]] train::TrainerOptions options_of(const models::Model& model, const Variant& variant, int steps);
 [[nodiscard]] Outcome run(const RunInput& input, const Variant& variant);
 
-/// Empty if the two are the same bits; else what differs first.
+/// "" if both are equal bit for bit, else the first difference.
 [[nodiscard]] std::string difference(const Outcome& a, const Outcome& b);
 
 }  // namespace tessera::test

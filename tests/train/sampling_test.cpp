@@ -1,4 +1,4 @@
-// From logits to a token: what may be drawn, how often, and what the knobs of transformers' generate do.
+// Choosing tokens: which may be sampled, how often, and transformers' sampling parameters.
 
 #include "runtime/train/sampling.hpp"
 
@@ -66,13 +66,13 @@ TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
   const std::pair<double, std::size_t> cases[] = {{0.01, 1}, {0.39, 1}, {0.41, 2}, {0.64, 2}, {0.66, 3},
                                                   {0.84, 3}, {0.86, 4}, {0.96, 5}, {1.0, 5}};
   for (const auto& [p, kept] : cases) EXPECT_EQ(draw({.temperature = 1, .top_p = p}, five, 6000).size(), kept) << p;
-  // After top_k: shares are of what it left (0.4, 0.25 -> 0.615, 0.385).
+  // After top_k: probabilities are relative to what it left (0.4, 0.25 -> 0.615, 0.385).
   EXPECT_EQ(draw({.temperature = 1, .top_k = 2, .top_p = 0.6}, five, 3000).size(), 1U);
   EXPECT_EQ(draw({.temperature = 1, .top_k = 2, .top_p = 0.63}, five, 3000).size(), 2U);
 }
 
 TEST(Sampling, DroppingSmallWeightsFirstEqualsSorting) {
-  // Many tokens of little weight: what the shortcut drops is what sorting all of them would drop.
+  // Many tokens of small weight: dropping the smallest first equals sorting all.
   Logits many(5000);
   for (std::size_t i = 0; i < many.size(); ++i)
     many[i] = static_cast<float>(-0.002 * static_cast<double>((i * 2654435761U) % 5000));
@@ -91,7 +91,7 @@ TEST(Sampling, ARepeatedTokenIsPenalisedOnceAndTheOthersAreNot) {
   Logits logits = {4, 3, -1, -1.5F};
   EXPECT_EQ(picker.pick(logits, std::vector<std::int32_t>{0, 2, 0, 0}, 0, 0), 1);
   EXPECT_EQ(logits, (Logits{2, 3, -2, -1.5F}));
-  logits = {4, 3, -1, -1.5F};  // nothing is left over from the row before
+  logits = {4, 3, -1, -1.5F};  // nothing remains from the row before
   EXPECT_EQ(picker.pick(logits, std::vector<std::int32_t>{3}, 0, 1), 0);
   EXPECT_EQ(logits, (Logits{4, 3, -1, -3}));
 }

@@ -1,4 +1,4 @@
-// At equal world and equal reduction mode every stage gives the same bits, and knobs of scheduling change none.
+// At equal world and reduction mode every ZeRO stage gives the same bits, and scheduling options change none.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,8 +96,7 @@ TEST_F(Stages, DelaysChangeNoBit) {
   }
 }
 
-/// The other families keep the same contracts: one like Llama with heads normed, one with experts and their balance
-/// loss.
+/// The same for other families: one like Llama with QK norm, one with experts and load-balancing loss.
 class StagesOfFamilies : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StagesOfFamilies, SameBitsAtEveryStageAndWithEveryKnob) {

@@ -1,4 +1,4 @@
-// The same runs on the device and on ranks of the host that are threads; checkpoints from one to the other.
+// The same runs on the device and on host ranks as threads; checkpoints from one to the other.
 #include <unistd.h>
 
 #include <cmath>
@@ -114,7 +114,7 @@ std::vector<Variant> variants(int world) {
   return all;
 }
 
-/// Every variant against the host's; returns how many differ on this rank.
+/// Every variant against the host's run; returns how many differ on this rank.
 int compare(World& world, Truth truth, const models::Model& whole, const models::Model& bf, const models::Model& half) {
   int wrong = 0;
   std::string first_of_stages;
@@ -127,8 +127,8 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
       std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
                   device.str().c_str(), host.str().c_str());
     wrong += well ? 0 : 1;
-    // Stages have the same losses, whatever the device's order of sums is; shards, and so hashes, are of different
-    // shapes.
+    // Losses are equal at every ZeRO stage, whatever the order of sums on the device; hashes are of differently sized
+    // shards.
     if (v.dtype != DType::f32 || v.reduce != shard::Reduce::each || v.group > 0) continue;
     Said stage = device;
     stage.hash = 0;
@@ -139,7 +139,7 @@ int compare(World& world, Truth truth, const models::Model& whole, const models:
   return wrong;
 }
 
-/// Saved on a device and resumed on the host, and the reverse, against a run without a stop on the side that resumes.
+/// Saved on a device and resumed on the host, and the reverse, against an uninterrupted run on the resuming side.
 int cross(World& world, Truth truth, const models::Model& model) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size()};
   const std::string base = world.broadcast(
@@ -166,8 +166,8 @@ int cross(World& world, Truth truth, const models::Model& model) {
   return wrong;
 }
 
-/// Choosing algorithms leaves no trace but the choice: on a simulated device every bit is as without. With kept choices
-/// nothing is timed, and bits repeat.
+/// Choosing GEMM algorithms changes nothing else: on a simulated device every bit stays. With stored choices nothing is
+/// timed, and bits repeat.
 int choose(World& world, Truth truth, const models::Model& whole, const models::Model& half) {
   int wrong = 0;
   for (const models::Model* model : {&whole, &half})

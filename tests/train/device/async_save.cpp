@@ -1,4 +1,4 @@
-// A save that training goes on beside, from a device's memory: the same bytes as one that training waits for.
+// An asynchronous save from device memory writes the same bytes as a synchronous one.
 #include <unistd.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@ std::map<std::string, std::string> files_of(const std::string& directory) {
   return files;
 }
 
-/// Saves the second step twice, the second time beside two more; how much is wrong.
+/// Saves the second step twice, the second time during two more steps; returns the number of errors.
 int compare(World& world, const models::Model& model, const Variant& v, const std::string& base) {
   train::TrainerOptions options = options_of(model, v, 4);
   options.run.snapshot_vectors = io::num_state_kinds;
@@ -69,7 +69,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
     if (!well) std::printf("rank %d: %s, %s\n", world.rank(), what, v.str().c_str()), ++wrong;
   };
   expect(trainer.state_hash() != before, "nothing was updated meanwhile");
-  expect(report.copied == request.snapshot.size(), "the snapshot is not of the size that was planned");
+  expect(report.copied == request.snapshot.size(), "the snapshot is not of the planned size");
   expect(plan::compare_memory(trainer.plan(), trainer.measured_memory()).empty(), "measured memory is not planned");
   expect(trainer.broken_canary().empty(), "a canary is broken");
   if (world.rank() == 0) expect(files_of(base + "/now") == files_of(base + "/beside"), "the files differ");

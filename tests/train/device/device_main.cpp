@@ -1,7 +1,6 @@
-// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with the host's ranks that are
-// threads, or with PyTorch's steps.
+// Run by mpirun: trains on a device, over staged MPI or NCCL, and compares with host ranks as threads, or with PyTorch.
 //   device_runs TRANSPORT simulated|real steps|experts|golden      TRANSPORT: mpi | nccl
-// simulated: every bit is the host's. real: losses within a tolerance, and stages bit for bit alike. Exits 0 if
+// simulated: equal to the host bit for bit. real: losses within a tolerance, ZeRO stages equal bit for bit. Exits 0 if
 // all is well, 77 without a device.
 
 #include <cstdio>

@@ -9,10 +9,10 @@
 
 namespace tessera::test {
 
-/// exact: a simulated device, whose every bit is the host's.
+/// exact: a simulated device, which is equal to the host bit for bit.
 enum class Truth : unsigned char { exact, near };
 
-/// What one rank can say of a run.
+/// Results of a run on one rank.
 struct Said {
   std::vector<double> numbers;  // losses, norms, balance losses, loss of an evaluation
   std::vector<std::int32_t> tokens;
@@ -21,40 +21,40 @@ struct Said {
 };
 
 inline constexpr int steps_of_run = 3;
-/// Where a run begins and ends in checkpoints, and what it reads.
+/// Checkpoints that a run loads and saves, and its data.
 struct Files {
   std::string from, to;  // "": fresh; not saved
   int first = 0, last = steps_of_run;
-  const io::TokenStream* stream = nullptr;  // null: made tokens
+  const io::TokenStream* stream = nullptr;  // null: random tokens
 };
-/// Products that choose before the first step: by what, and what became of it.
+/// GEMM algorithms chosen before the first step: how, and the result.
 struct Choosing {
   std::string kept;
   train::GemmChoices chosen;
 };
-/// Collective: trains, evaluates, generates. Ends all ranks where measured memory is not planned, or a canary is
-/// broken. `choosing` null: nothing is chosen.
+/// Collective: trains, evaluates, generates. Ends all ranks if the measured memory is not the planned one, or a canary
+/// was overwritten. `choosing` null: nothing is chosen.
 [[nodiscard]] Said one_rank(World& world, const models::Model& model, const Variant& variant, const Files& files,
                             Choosing* choosing = nullptr);
-/// The same run on the host, by ranks that are threads: rank `rank`'s word of it.
+/// The same run on the host, on ranks as threads: results of `rank`.
 [[nodiscard]] Said on_host(int size, int rank, const std::function<Said(World&)>& body);
-/// Every bit, or the numbers within a tolerance.
+/// Compares every bit, or the numbers within a tolerance.
 [[nodiscard]] bool agree(const Said& device, const Said& host, Truth truth, DType dtype);
 
-// Each returns how much is wrong on this rank, and prints it.
+// Each returns the number of errors on this rank, and prints them.
 
-/// Steps of every strategy and type against the host's ranks that are threads, and checkpoints across.
+/// Steps of every strategy and dtype against host ranks as threads, and checkpoints between host and device.
 [[nodiscard]] int against_host(World& world, Truth truth);
-/// Ten steps of PyTorch at every stage, and those of other families at stage 3, to the tolerances of the host's
-/// tests; stages bit for bit alike.
+/// Ten steps of PyTorch at every ZeRO stage, and those of other families at ZeRO-3, with the tolerances of the host's
+/// tests; stages equal bit for bit.
 [[nodiscard]] int golden_curves(World& world, Truth truth);
-/// Mixtures of experts with their balance loss, packed rows and padding, as against_host.
+/// Mixtures of experts with load-balancing loss, packed rows and padding, as against_host.
 [[nodiscard]] int experts(World& world, Truth truth);
-/// Attention by the library, chosen before the first step and turned to and from.
+/// cuDNN's attention, chosen before the first step, and switched on and off.
 [[nodiscard]] int library_attention(World& world, Truth truth);
-/// A save beside the steps: the bytes of one that training waits for.
+/// An asynchronous save writes the bytes of a synchronous one.
 [[nodiscard]] int save_beside(World& world);
-/// Spans of a profiled step, and how long compute waits for communication.
+/// Spans of a traced step, and the time that compute waits for communication.
 [[nodiscard]] int trace(World& world);
 
 }  // namespace tessera::test

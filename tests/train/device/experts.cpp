@@ -1,4 +1,4 @@
-// Mixtures of experts on a device against the host's ranks: every stage, packed rows with padding, the balance loss on,
+// Mixtures of experts on a device against host ranks: every ZeRO stage, packed rows with padding, load-balancing loss,
 // layers and their experts in one unit and in two.
 #include <cstdio>
 

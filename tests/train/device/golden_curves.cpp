@@ -8,7 +8,7 @@ namespace tessera::test {
 
 namespace {
 
-/// How many figures are not PyTorch's.
+/// How many numbers differ from PyTorch's.
 int check(World& world, const Golden& golden, const Variant& v, std::vector<double>& curve) {
   const GoldenRun run = run_golden(world, golden, v);
   for (const std::string& wrong : run.wrong) std::printf("rank %d: %s\n", world.rank(), wrong.c_str());
@@ -18,7 +18,7 @@ int check(World& world, const Golden& golden, const Variant& v, std::vector<doub
   return static_cast<int>(run.wrong.size()) + (whole ? 0 : 1);
 }
 
-/// Whether the curve is not that of the host's ranks.
+/// Whether the curve differs from that of host ranks.
 int compare_with_host(World& world, const Golden& golden, const Variant& v, const std::vector<double>& curve) {
   std::vector<double> of_host;
   run_local(world.size(), [&](World& local) {

@@ -1,5 +1,5 @@
 // Attention by cuDNN's kernels, which on the simulated device are ours under its name: its scratch is planned, its
-// calls are counted, and rehearsals may turn from one to the other and back before the first step without a trace.
+// calls are counted, and warm-up steps may switch between both before the first step without effect on it.
 #include <cmath>
 #include <cstdio>
 
@@ -23,7 +23,7 @@ bool is_near(const std::vector<double>& a, const std::vector<double>& b, Truth t
   return true;
 }
 
-/// Losses of two steps, after rehearsals by `cudnn_or_own` in turn; the last of them computes.
+/// Losses of two steps, after warm-up steps with each of `cudnn_or_own`; the last one stays in use.
 std::vector<double> losses(World& world, const models::Model& model, const std::vector<DeviceAttention>& cudnn_or_own) {
   const Variant v{.world = world.size(), .strategy = "3", .global_batch = 2 * world.size(), .dtype = DType::bf16};
   const RandomTokens tokens(400, 37);
@@ -39,8 +39,7 @@ std::vector<double> losses(World& world, const models::Model& model, const std::
   return all;
 }
 
-/// A library that refuses when it is called (a simulated one does, heads of 128): what is only cudnn_or_own goes to our
-/// own.
+/// cuDNN refuses a call (the simulated one does for heads of 128): with cudnn_or_own our own kernels are used.
 int refused(World& world) {
   kernels::set_device_attention(DeviceAttention::own);
   const models::Model model = models::make(config_json({.hidden = 256, .heads = 2}), "test", DType::bf16);
@@ -69,7 +68,7 @@ int library_attention(World& world, Truth truth) {
   const std::int64_t before = kernels::cudnn_attention_calls();
   const std::vector<double> theirs = losses(world, model, {});
   const bool is_called = world.max(kernels::cudnn_attention_calls() - before) > 0;
-  kernels::set_device_attention(DeviceAttention::cudnn);  // what is planned has room for either
+  kernels::set_device_attention(DeviceAttention::cudnn);  // the plan has room for both
   const std::vector<double> turned =
       losses(world, model, {DeviceAttention::cudnn, DeviceAttention::own, DeviceAttention::cudnn});
   const bool well = is_called && turned == theirs && is_near(theirs, own, truth);

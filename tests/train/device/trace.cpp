@@ -1,5 +1,4 @@
-// The trace of a step on a device: every instruction and wait, by the device's clock, in the order that the schedule
-// asks for.
+// The trace of a step on a device: every instruction and wait, by the device's clock, in the order of the schedule.
 #include <cstdio>
 
 #include "tests/train/device/device_runs.hpp"
@@ -10,7 +9,7 @@ namespace {
 
 constexpr double tick = 2e-6;  // a device's clock
 
-/// What is wrong with the spans of one step.
+/// Errors in the spans of one step.
 class Checks {
  public:
   Checks(World& world, const Variant& v) : world_(world), v_(v) {}
@@ -25,8 +24,8 @@ class Checks {
   int wrong_ = 0;
 };
 
-/// Spans of instructions in list order, by lane; each lane's follow each other, and none begins
-/// before what it waits for has ended.
+/// Instructions in list order, by lane; spans of a lane do not overlap, and none begins before what it waits for has
+/// ended.
 void check_order(Checks& checks, const shard::Schedule& schedule, const std::vector<train::TraceSpan>& spans) {
   const auto is_compute = [](const shard::Instruction& in) { return in.stream == shard::StreamId::compute; };
   std::vector<const train::TraceSpan*> of(schedule.list.size());
