@@ -119,7 +119,7 @@ TEST(PlanPrecision, AReduceDtypeOtherThanTheComputeDtypeIsRefused) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_NE(error.line().find("gradients of fp16 with parameters of bf16"), std::string::npos) << error.line();
+    EXPECT_NE(error.line().find("reduce_dtype fp16 with parameters of bf16"), std::string::npos) << error.line();
   }
 }
 
