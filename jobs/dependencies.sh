@@ -28,7 +28,7 @@ require() {
 present() {
   case $1 in
     compiler) command -v g++ >/dev/null ;;
-    git | cmake | ninja) command -v "$1" >/dev/null ;;
+    git | cmake | ninja | clang-format | clang-tidy | shellcheck) command -v "$1" >/dev/null ;;
     mpi) command -v mpirun >/dev/null && command -v mpicc >/dev/null ;;
     pkg-config) command -v pkg-config >/dev/null ;;
     blas) pkg-config --exists openblas 2>/dev/null ;;

@@ -115,7 +115,6 @@ TEST(LocalWorld, HundredAndTwentyEightThreads) {
 TEST(LocalFailure, AThrowingRankEndsItsPeers) {
   for (const bool copies : {false, true}) {
     std::atomic<int> stopped{0};
-    const auto begin = std::chrono::steady_clock::now();
     try {
       run_local(
           4,
@@ -139,7 +138,6 @@ TEST(LocalFailure, AThrowingRankEndsItsPeers) {
       EXPECT_EQ(error.code(), ExitCode::data);
     }
     EXPECT_EQ(stopped, 3);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
 }
 

@@ -1,8 +1,10 @@
 #!/bin/bash
 # Checkpoints as users have them: saving and resuming, signals, time limits, two jobs on one directory, disks that are full, ranks that die or stop.
-#   runs.sh TESSERA MPIRUN SHIM
+#   runs.sh TESSERA MPIRUN SHIM [PART …]      PART: functions below, in order; async_saves and damaged_ones read what saving_and_resuming
+#                                             leaves. IN_TIME=1: measure how soon a time limit ends a run
 set -u
 tessera=$1 mpirun=$2 shim=$3
+shift 3
 work=$(realpath "$(mktemp -d)")
 mounted=
 finish() {
@@ -92,11 +94,9 @@ signals() {
 
 time_limits() {
   local begin=$SECONDS
-  runs 2 --max_steps 100000000 --logging_steps 100000 --time_limit 8s --output_dir limited
+  runs 2 --max_steps 100000000 --logging_steps 100000 --time_limit 6s --output_dir limited
   [ $code = 75 ] || fail "the time limit: exit $code"
-  local ready  # on a busy machine the start alone may take longer
-  ready=$(sed -nE 's/^ready +([0-9]+).*/\1/p' log)
-  [ $((SECONDS - begin)) -le $((ready > 8 ? ready + 8 : 12)) ] || fail "the time limit: took $((SECONDS - begin)) s, ready after $ready"
+  [ -z "${IN_TIME:-}" ] || [ $((SECONDS - begin)) -le 10 ] || fail "the time limit: took $((SECONDS - begin)) s"
   status limited preempted
   ls -d limited/checkpoint-* > /dev/null || fail "no checkpoint"
   runs 1 --time_limit 0s --output_dir never
@@ -227,7 +227,9 @@ full_disks() {
   fi
 }
 
-for part in ${PARTS:-saving_and_resuming async_saves signals time_limits two_jobs stop_or_continue in_the_background standing_still damaged_ones full_disks}; do
+[ $# -gt 0 ] || set -- saving_and_resuming async_saves damaged_ones signals time_limits two_jobs stop_or_continue \
+  in_the_background standing_still full_disks
+for part in "$@"; do
   begin=$SECONDS
   $part
   echo "$part: good, $((SECONDS - begin)) s"
