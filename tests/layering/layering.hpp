@@ -1,6 +1,6 @@
 #pragma once
-// The rules of the layering as functions of a source tree: which file breaks which rule. Reads text only; knows no
-// compiler.
+// The rules that the source tree keeps, each a function of a tree: which line of which file breaks it. They read text
+// only and know no compiler.
 
 #include <filesystem>
 #include <string>
@@ -8,24 +8,31 @@
 
 namespace tessera::layering {
 
-/// "FILE:LINE: what is wrong", one per breach; empty: the rule holds.
+/// "FILE:LINE: what is wrong", one for each violation; empty: the rule holds.
 using Violations = std::vector<std::string>;
 
 /// Files under `root` with their paths relative to it, sorted; without build trees, outputs and version control.
 [[nodiscard]] std::vector<std::string> files(const std::filesystem::path& root);
 
-/// An include may only reach layers at or below one's own (the picture in docs/architecture.md).
+/// An include reaches the layers below its own only (the picture in docs/architecture.md).
 [[nodiscard]] Violations includes_pointing_up(const std::filesystem::path& root);
-/// mpi.h, cblas.h and their like stand only in source files of the layer that wraps them.
+/// Folders of a layer include each other in no cycle. A source file may include its folder's subfolders, where the
+/// implementations lie that it dispatches to; a header may not.
+[[nodiscard]] Violations folder_cycles(const std::filesystem::path& root);
+/// Headers of kernels outside kernels/cuda include nothing of it.
+[[nodiscard]] Violations device_headers_in_common_ones(const std::filesystem::path& root);
+/// mpi.h, cblas.h and other vendors' headers are included by source files of the folder that wraps them only.
 [[nodiscard]] Violations vendor_headers_leaking(const std::filesystem::path& root);
 /// The top level holds the names it is allowed, and all of them.
 [[nodiscard]] Violations top_level(const std::filesystem::path& root);
-/// No source file beyond 500 lines, no line beyond 200 bytes, `#pragma once` first in a header, an opening comment in
-/// each.
+/// Source files have at most 500 lines of at most 120 columns, literals and what clang-format leaves alone apart. A
+/// header begins with `#pragma once` and a comment that says what it is.
 [[nodiscard]] Violations file_shapes(const std::filesystem::path& root);
-/// No path of one person's machine, nothing that points outside the tree, no note left to oneself.
+/// Markdown has at most 120 columns, tables and code blocks apart, and a line that has no space to break at.
+[[nodiscard]] Violations long_markdown_lines(const std::filesystem::path& root);
+/// No path of one person's machine, nothing that points outside the tree, no note of work to be done.
 [[nodiscard]] Violations leftovers(const std::filesystem::path& root);
-/// Relative links of the documents lead to files that exist.
+/// Relative links of Markdown files lead to files that exist.
 [[nodiscard]] Violations broken_links(const std::filesystem::path& root);
 
 }  // namespace tessera::layering

@@ -1,4 +1,4 @@
-// Holds this tree to the rules of the layering, and the rules to trees that break them.
+// This tree keeps the rules of layering.hpp, and each rule finds what breaks it in a small tree made for the purpose.
 #include "tests/layering/layering.hpp"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,10 @@ std::string all(const Violations& violations) {
 
 const fs::path tree = TESSERA_SOURCE_DIR;
 
-TEST(Layering, is_not_empty) { EXPECT_GT(files(tree).size(), 50u); }
+TEST(Layering, tree_is_found) { EXPECT_GT(files(tree).size(), 50U); }
 TEST(Layering, includes_point_down) { EXPECT_EQ(all(includes_pointing_up(tree)), ""); }
+TEST(Layering, folders_form_no_cycles) { EXPECT_EQ(all(folder_cycles(tree)), ""); }
+TEST(Layering, common_headers_are_free_of_device_code) { EXPECT_EQ(all(device_headers_in_common_ones(tree)), ""); }
 TEST(Layering, vendor_headers_are_wrapped) { EXPECT_EQ(all(vendor_headers_leaking(tree)), ""); }
 TEST(Layering, top_level_is_fixed) { EXPECT_EQ(all(top_level(tree)), ""); }
 TEST(Layering, files_keep_size_limits) { EXPECT_EQ(all(file_shapes(tree)), ""); }
@@ -59,10 +61,51 @@ TEST(LayeringRules, find_an_include_that_points_up) {
   const Violations violations = includes_pointing_up(s.root());
 
   ASSERT_EQ(violations.size(), 4u) << all(violations);
-  EXPECT_EQ(violations[0], "io/d.cpp:1: local.hpp is on no layer (includes are written from the root)");
-  EXPECT_EQ(violations[1], "kernels/a.cpp:2: kernels may not see comm (runtime/comm/world.hpp)");
-  EXPECT_EQ(violations[2], "models/b.cpp:1: models may not see shard (runtime/shard/layout.hpp)");
-  EXPECT_EQ(violations[3], "runtime/plan/c.cpp:2: plan may not see comm (runtime/comm/world.hpp)");
+  EXPECT_EQ(violations[0], "io/d.cpp:1: local.hpp is in no layer (includes are written from the root)");
+  EXPECT_EQ(violations[1], "kernels/a.cpp:2: kernels may not include comm (runtime/comm/world.hpp)");
+  EXPECT_EQ(violations[2], "models/b.cpp:1: models may not include shard (runtime/shard/layout.hpp)");
+  EXPECT_EQ(violations[3], "runtime/plan/c.cpp:2: plan may not include comm (runtime/comm/world.hpp)");
+}
+
+TEST(LayeringRules, find_an_include_of_train_by_infer_only_upwards) {
+  const Scratch s;
+  s.write("runtime/infer/a.cpp", "#include \"runtime/train/trainer.hpp\"\n");
+  s.write("runtime/train/b.cpp", "#include \"runtime/infer/inference.hpp\"\n");
+
+  EXPECT_EQ(all(includes_pointing_up(s.root())),
+            "runtime/train/b.cpp:1: train may not include infer (runtime/infer/inference.hpp)\n");
+}
+
+TEST(LayeringRules, find_folders_in_a_cycle) {
+  const Scratch s;
+  s.write("io/file/a.hpp", "#include \"io/model/b.hpp\"\n");
+  s.write("io/model/b.cpp", "\n#include \"io/config/c.hpp\"\n");
+  s.write("io/config/c.hpp", "#include \"io/file/a.hpp\"\n#include \"io/file/d.hpp\"\n");
+  s.write("io/data/e.cpp", "#include \"io/file/a.hpp\"\n#include \"runtime/base/error.hpp\"\n");
+
+  EXPECT_EQ(all(folder_cycles(s.root())),
+            "folders form a cycle: io/config -> io/file -> io/model -> io/config\n"
+            "  io/config/c.hpp:1: io/file/a.hpp\n"
+            "  io/file/a.hpp:1: io/model/b.hpp\n"
+            "  io/model/b.cpp:2: io/config/c.hpp\n");
+}
+
+TEST(LayeringRules, let_a_source_dispatch_to_its_subfolders_but_no_header) {
+  const Scratch s;
+  s.write("kernels/gemm.hpp", "");
+  s.write("kernels/gemm.cpp", "#include \"kernels/cuda/ops.hpp\"\n#include \"kernels/host/gemm.hpp\"\n");
+  s.write("kernels/cuda/ops.hpp", "#include \"kernels/gemm.hpp\"\n");
+  s.write("kernels/host/gemm.hpp", "#include \"kernels/gemm.hpp\"\n");
+  EXPECT_EQ(all(folder_cycles(s.root())), "");
+  EXPECT_EQ(all(device_headers_in_common_ones(s.root())), "");
+
+  s.write("kernels/gemm.hpp", "#include \"kernels/cuda/element.hpp\"\n");
+  EXPECT_EQ(all(folder_cycles(s.root())),
+            "folders form a cycle: kernels -> kernels/cuda -> kernels\n"
+            "  kernels/gemm.hpp:1: kernels/cuda/element.hpp\n"
+            "  kernels/cuda/ops.hpp:1: kernels/gemm.hpp\n");
+  EXPECT_EQ(all(device_headers_in_common_ones(s.root())),
+            "kernels/gemm.hpp:1: kernels/cuda/element.hpp in a common header\n");
 }
 
 TEST(LayeringRules, find_a_vendor_header_out_of_place) {
@@ -95,10 +138,21 @@ TEST(LayeringRules, find_a_file_beyond_its_limits) {
   std::string lines = "// long\n";
   for (int i = 0; i < 500; ++i) lines += "\n";
   s.write("io/long.cpp", lines);
-  s.write("io/wide.cpp", "// " + std::string(240, '-') + "\n");
+  s.write("io/wide.cpp", "// " + std::string(118, '-') + "\n");
+  s.write("io/fits.cpp", "// " + std::string(117, '-') + "\n");
   s.write("io/bare.hpp", "int x();\n");
 
   EXPECT_EQ(file_shapes(s.root()).size(), 4u) << all(file_shapes(s.root()));
+}
+
+TEST(LayeringRules, find_a_long_line_of_markdown) {
+  const Scratch s;
+  const std::string word(110, 'x'), rest = " and more text";
+  s.write("docs/a.md", word + rest + "\n| " + word + rest + " |\n\n    code " + word + rest + "\n\n```\n" + word +
+                           rest + "\n```\n- [" + word + "xxxxxxxx](a.md)\n- " + word + rest + "\n" + word + " short\n");
+
+  EXPECT_EQ(all(long_markdown_lines(s.root())),
+            "docs/a.md:1: a line of 124 columns\ndocs/a.md:10: a line of 126 columns\n");
 }
 
 TEST(LayeringRules, find_leftovers_and_broken_links) {
