@@ -69,7 +69,7 @@ printf '{"prompt": 3}\n' > number.jsonl
 printf '{"question": "x"}\n' > other.jsonl
 mkdir empty && cp "$golden/text/config.json" empty/
 refuse 2 'there is nothing to continue' 2 generate "${m[@]}"
-refuse 2 '--prompt is empty' 2 generate "${m[@]}" --prompt ''
+refuse 2 '--prompt: expected a value' 2 generate "${m[@]}" --prompt ''
 refuse 3 'blank.txt' 2 generate "${m[@]}" --prompt_file blank.txt
 refuse 3 'number.jsonl:1' 2 generate "${m[@]}" --prompt_file number.jsonl
 refuse 3 'other.jsonl:1' 2 generate "${m[@]}" --prompt_file other.jsonl

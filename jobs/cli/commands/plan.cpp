@@ -97,7 +97,7 @@ nlohmann::ordered_json row_json(const Row& row) {
 void explain() {
   log::info(R"(how the figures are made
   Layout, schedules and arena are those of the run. Memory is that of rank 0.
-  params       the fp32 master shard, and gathered units: all of them where parameters are not sharded, else prefetch + 1
+  params       the fp32 master shard, and gathered units: all of them if parameters are not sharded, else prefetch + 1
                buffers. In shared memory a rank is charged its own part. With --mixed_precision a gathered unit has two
                bytes an element and does not share memory with the master.
   grads        reduced shards (gradient accumulators), and full gradients: of the units in flight, or of all
@@ -105,7 +105,7 @@ void explain() {
   activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
                activations of one block
   buffers      activations between modules, workspaces, token ids and targets
-  comm         staging and scratch of the transport. NCCL's buffers are an estimate: 24 channels, per neighbour 10 MiB to
+  comm         staging and scratch of the transport. NCCL's buffers are estimated: 24 channels, per neighbour 10 MiB to
                receive, and to send 2 MiB within the node or 10 MiB to another node
   bytes sent   by the gathers and reductions of the schedule. rank: by the busiest rank, to its own node and to others.
                node uplink: by all ranks of a node to other nodes, which is what its network cards carry. Of a buffer

@@ -20,7 +20,8 @@ std::string compute_word(const Options& options) {
     if (!options.given(name) || (!names_a_type && !options.flag(name))) continue;
     std::string said = names_a_type ? options.text(name) : name;
     if (said == "fp32") said = "no";
-    const int above = from == nullptr ? 1 : options.value(name).source.precedence - options.value(from).source.precedence;
+    const int above =
+        from == nullptr ? 1 : options.value(name).source.precedence - options.value(from).source.precedence;
     if (above == 0 && said != word)
       throw Error(ExitCode::usage, strfmt("--%s asks for %s, but --%s for %s", name, said.c_str(), from, word.c_str()),
                   options.value(name).source.text + "; " + options.value(from).source.text, "Keep one of the two");
