@@ -1,5 +1,5 @@
-// Attention: saved are q, k, v, the heads' output and the softmax denominators; no T×T buffer anywhere. In generation,
-// keys and values go into the cache as attention would read them, and later passes bring the new tokens alone.
+// Saves q, k, v, the heads' output and the softmax statistics (lse), and no T×T buffer. In generation, keys and values
+// are appended to the cache, and later passes compute the new tokens only.
 #include "models/attention.hpp"
 
 #include <cmath>
@@ -13,7 +13,7 @@ std::vector<Linear> linears(const std::vector<LinearSpec>& specs, ParamList& par
   return made;
 }
 
-/// What tells packed documents apart in training and evaluation.
+/// Document boundaries of packed rows, in training and evaluation.
 TensorView documents(const Batch* batch) { return batch != nullptr ? batch->positions : TensorView{}; }
 
 }  // namespace
@@ -35,47 +35,48 @@ kernels::AttentionShape Attention::kernel_shape(BatchShape shape) const {
   return {.batch = shape.batch, .tokens = shape.tokens, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_};
 }
 
-Attention::Saved Attention::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
+Attention::Saved Attention::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.qkv = carver.take(dtype, {rows, qk_norm_rope_.width()});
-  s.out = carver.take(dtype, {rows, out_.in()});
-  s.lse = carver.take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
+  s.qkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
+  s.out = allocator.take(dtype, {rows, out_.in()});
+  s.lse = allocator.take(stat_dtype(dtype), {shape.batch, heads_, shape.tokens});
   return s;
 }
 
-Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype,
+Attention::ForwardScratch Attention::forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
                                                      Phase phase) const {
   ForwardScratch s;
-  s.heads = qk_norm_rope_.carve(carver, shape, dtype, phase);
-  s.kernel = carver.take_bytes(kernel_bytes(shape, dtype, phase));
+  s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, phase);
+  s.kernel = allocator.take_bytes(kernel_bytes(shape, dtype, phase));
   return s;
 }
 
-Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
+Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocator, BatchShape shape,
+                                                       DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   BackwardScratch s;
-  s.heads = qk_norm_rope_.carve(carver, shape, dtype, Phase::train);
-  s.dout = carver.take(dtype, {rows, out_.in()});
-  s.dqkv = carver.take(dtype, {rows, qk_norm_rope_.width()});
-  const std::size_t mark = carver.mark();
-  s.kernel = carver.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
-  carver.rewind(mark);
-  s.norm = carver.take_bytes(qk_norm_rope_.norm_workspace(dtype));
+  s.heads = qk_norm_rope_.allocate(allocator, shape, dtype, Phase::train);
+  s.dout = allocator.take(dtype, {rows, out_.in()});
+  s.dqkv = allocator.take(dtype, {rows, qk_norm_rope_.width()});
+  const std::size_t mark = allocator.mark();
+  s.kernel = allocator.take_bytes(kernels::attention_backward_workspace(kernel_shape(shape), dtype, shape.device));
+  allocator.rewind(mark);
+  s.norm = allocator.take_bytes(qk_norm_rope_.norm_workspace(dtype));
   return s;
 }
 
 std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)saved(carver, shape, dtype);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)saved(allocator, shape, dtype);
+  return allocator.bytes();
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator forward_carver, backward_carver;
-  (void)forward_scratch(forward_carver, shape, dtype, phase);
-  if (phase == Phase::train) (void)backward_scratch(backward_carver, shape, dtype);
-  return std::max(forward_carver.bytes(), backward_carver.bytes());
+  ScratchAllocator forward_allocator, backward_allocator;
+  (void)forward_scratch(forward_allocator, shape, dtype, phase);
+  if (phase == Phase::train) (void)backward_scratch(backward_allocator, shape, dtype);
+  return std::max(forward_allocator.bytes(), backward_allocator.bytes());
 }
 
 std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -83,15 +84,15 @@ std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) 
   return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
 }
 
-kernels::AttentionCache Attention::cache(ScratchAllocator& carver, BatchShape room, DType dtype) const {
+kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape room, DType dtype) const {
   const Shape shape{room.batch, kv_heads_, room.tokens, head_dim_};
-  return {.keys = carver.take(dtype, shape), .values = carver.take(dtype, shape)};
+  return {.keys = allocator.take(dtype, shape), .values = allocator.take(dtype, shape)};
 }
 
 std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
-  ScratchAllocator carver;
-  (void)cache(carver, room, dtype);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)cache(allocator, room, dtype);
+  return allocator.bytes();
 }
 
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
@@ -102,8 +103,8 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
   const TensorView positions = args.cache.bytes ? args.batch->positions : TensorView{};
   kernels::AttentionCache cached;
   if (args.cache.bytes) {
-    ScratchAllocator carver(args.cache.bytes);
-    cached = cache(carver, args.cache.room, args.x.dtype);
+    ScratchAllocator allocator(args.cache.bytes);
+    cached = cache(allocator, args.cache.room, args.x.dtype);
     kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
   }
   if (positions) {
@@ -129,9 +130,9 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
 
 void Attention::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, dtype);
-  const ForwardScratch w = forward_scratch(carver, args.shape, dtype, args.phase);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, dtype);
+  const ForwardScratch w = forward_scratch(allocator, args.shape, dtype, args.phase);
 
   std::int64_t column = 0;
   for (const Linear& linear : qkv_) {
@@ -155,9 +156,9 @@ void Attention::forward(const ForwardArgs& args) const {
 
 void Attention::backward(const BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, dtype);
-  const BackwardScratch w = backward_scratch(carver, args.shape, dtype);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, dtype);
+  const BackwardScratch w = backward_scratch(allocator, args.shape, dtype);
   const QkNormRope::Args heads_args{.phase = Phase::train,
                                     .shape = args.shape,
                                     .params = args.params,
@@ -184,7 +185,7 @@ void Attention::backward(const BackwardArgs& args) const {
   backward_projections(args, w.dqkv);
 }
 
-/// First every gradient that reads x, then dx, which may be x.
+/// First all gradients that read x, then dx, which may be the memory of x.
 void Attention::backward_projections(const BackwardArgs& args, const TensorView& dqkv) const {
   std::int64_t column = 0;
   const auto part = [&](const Linear& linear) {
@@ -209,7 +210,7 @@ double Attention::forward_flops(BatchShape shape) const {
   const auto width = static_cast<double>(heads_ * head_dim_);
   double projections = out_.flops_per_row();
   for (const Linear& linear : qkv_) projections += linear.flops_per_row();
-  // scores and values: 2·T·width each, the causal half not subtracted
+  // QKᵀ and PV: 2·T·width each; the causal half is not subtracted
   return rows * (projections + 4.0 * static_cast<double>(shape.tokens) * width);
 }
 

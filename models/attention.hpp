@@ -1,6 +1,6 @@
 #pragma once
-// Causal self-attention as a sublayer: projections to queries, keys and values, heads, one projection back.
-// Grouped-query where kv_heads < heads; head_dim need not be width/heads.
+// Causal self-attention as a sublayer: QKV projections, qk-norm and RoPE, attention, output projection. Grouped-query
+// if kv_heads < heads; head_dim need not be width/heads.
 
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
@@ -41,14 +41,14 @@ class Attention final : public Sublayer {
     QkNormRope::Scratch heads;
     TensorView dout;          // (B·T, nh·d)
     TensorView dqkv;          // (B·T, width)
-    TensorView kernel, norm;  // bytes; norm's lies over kernel's
+    TensorView kernel, norm;  // bytes; `norm` reuses the memory of `kernel`
   };
-  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype,
+  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
                                                Phase phase) const;
-  [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& carver, BatchShape room, DType dtype) const;
-  /// `heads` (B·T, width) to `s.out`: among the tokens of this pass, or with those of the cache.
+  [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape room, DType dtype) const;
+  /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;

@@ -1,50 +1,50 @@
-// Block: memory of the two branches, and their order.
+// Block: memory and order of its two branches.
 #include "models/block.hpp"
 
 namespace tessera::models {
 
-Block::Saved Block::saved(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
+Block::Saved Block::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   Saved s;
-  s.middle = carver.take(dtype, {shape.batch * shape.tokens, parts_.channels});
-  const std::size_t start = carver.mark();
-  s.attention = carver.take_bytes(parts_.attention.saved_bytes(shape, dtype));
-  const std::size_t behind = carver.mark();
-  if (phase != Phase::train) carver.rewind(start);
-  s.mlp = carver.take_bytes(parts_.mlp.saved_bytes(shape, dtype));
-  carver.rewind(std::max(behind, carver.mark()));
+  s.middle = allocator.take(dtype, {shape.batch * shape.tokens, parts_.channels});
+  const std::size_t start = allocator.mark();
+  s.attention = allocator.take_bytes(parts_.attention.saved_bytes(shape, dtype));
+  const std::size_t behind = allocator.mark();
+  if (phase != Phase::train) allocator.rewind(start);
+  s.mlp = allocator.take_bytes(parts_.mlp.saved_bytes(shape, dtype));
+  allocator.rewind(std::max(behind, allocator.mark()));
   return s;
 }
 
-TensorView Block::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
-  return carver.take_bytes(std::max(parts_.attention.workspace_bytes(shape, parts_.channels, dtype, phase),
-                                    parts_.mlp.workspace_bytes(shape, parts_.channels, dtype, phase)));
+TensorView Block::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
+  return allocator.take_bytes(std::max(parts_.attention.workspace_bytes(shape, parts_.channels, dtype, phase),
+                                       parts_.mlp.workspace_bytes(shape, parts_.channels, dtype, phase)));
 }
 
 std::size_t Block::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)saved(carver, shape, dtype, Phase::train);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)saved(allocator, shape, dtype, Phase::train);
+  return allocator.bytes();
 }
 
 std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator carver;
-  if (phase != Phase::train) (void)saved(carver, shape, dtype, phase);
-  (void)scratch(carver, shape, dtype, phase);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  if (phase != Phase::train) (void)saved(allocator, shape, dtype, phase);
+  (void)scratch(allocator, shape, dtype, phase);
+  return allocator.bytes();
 }
 
 void Block::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator carver(args.workspace);
+  ScratchAllocator allocator(args.workspace);
   Saved s;
   if (args.phase == Phase::train) {
-    ScratchAllocator saved_carver(args.saved);
-    s = saved(saved_carver, args.shape, dtype, args.phase);
+    ScratchAllocator saved_allocator(args.saved);
+    s = saved(saved_allocator, args.shape, dtype, args.phase);
   } else {
-    s = saved(carver, args.shape, dtype, args.phase);
+    s = saved(allocator, args.shape, dtype, args.phase);
   }
-  const TensorView workspace = scratch(carver, args.shape, dtype, args.phase);
+  const TensorView workspace = scratch(allocator, args.shape, dtype, args.phase);
 
   parts_.attention.forward({.phase = args.phase,
                             .shape = args.shape,
@@ -69,9 +69,9 @@ void Block::forward(const ForwardArgs& args) const {
 
 void Block::backward(const BackwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, args.x.dtype, Phase::train);
-  const TensorView workspace = scratch(carver, args.shape, args.x.dtype, Phase::train);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype, Phase::train);
+  const TensorView workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   const Gradients grads{args.dparams, args.accumulate};
   const TensorView dx = args.dx.reshape(rows);
 

@@ -1,15 +1,15 @@
 #pragma once
-// Block: a transformer block, attention and MLP each in a residual branch of its own.
+// Block: a transformer block: attention and MLP, each in a residual branch.
 
 #include "models/residual.hpp"
 
 namespace tessera::models {
 
-/// What a block is put together from, in the order of its parameters.
+/// The parts of a block, in the order of its parameters.
 struct BlockParts {
   std::string name;  // "h.3"
   std::int64_t channels = 0;
-  std::vector<int> params;  // indices into the model's
+  std::vector<int> params;  // indices into Model::params
   Residual attention, mlp;
 };
 
@@ -33,10 +33,10 @@ class Block final : public Module {
     TensorView attention, mlp;  // bytes
     TensorView middle;          // (B·T, C): between the two
   };
-  /// Phase::train: all of it lasts until backward. Otherwise the two branches take turns in the same bytes.
-  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
-  /// Bytes that the two branches use in turn.
-  [[nodiscard]] TensorView scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
+  /// In Phase::train all of it lasts until backward; else the two branches use the same bytes in turn.
+  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  /// Scratch that the two branches use in turn.
+  [[nodiscard]] TensorView scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
 
   BlockParts parts_;
 };

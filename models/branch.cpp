@@ -1,22 +1,23 @@
-// Branch: memory of the one branch; outside training what it saves is scratch.
+// Branch: memory of its branch; outside training what it saves is scratch.
 #include "models/branch.hpp"
 
 namespace tessera::models {
 
 std::size_t Branch::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator carver;
-  if (phase != Phase::train) (void)carver.take_bytes(parts_.branch.saved_bytes(shape, dtype));
-  (void)carver.take_bytes(parts_.branch.workspace_bytes(shape, parts_.channels, dtype, phase));
-  return carver.bytes();
+  ScratchAllocator allocator;
+  if (phase != Phase::train) (void)allocator.take_bytes(parts_.branch.saved_bytes(shape, dtype));
+  (void)allocator.take_bytes(parts_.branch.workspace_bytes(shape, parts_.channels, dtype, phase));
+  return allocator.bytes();
 }
 
 void Branch::forward(const ForwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator carver(args.workspace);
-  const TensorView saved =
-      args.phase == Phase::train ? args.saved : carver.take_bytes(parts_.branch.saved_bytes(args.shape, args.x.dtype));
+  ScratchAllocator allocator(args.workspace);
+  const TensorView saved = args.phase == Phase::train
+                               ? args.saved
+                               : allocator.take_bytes(parts_.branch.saved_bytes(args.shape, args.x.dtype));
   const TensorView workspace =
-      carver.take_bytes(parts_.branch.workspace_bytes(args.shape, parts_.channels, args.x.dtype, args.phase));
+      allocator.take_bytes(parts_.branch.workspace_bytes(args.shape, parts_.channels, args.x.dtype, args.phase));
   parts_.branch.forward({.phase = args.phase,
                          .shape = args.shape,
                          .params = args.params,

@@ -1,6 +1,6 @@
 #pragma once
-// Branch: a module that is one residual branch. Two of them are a layer whose parts travel by themselves:
-// attention, and a mixture of experts.
+// Branch: a module of one residual branch. Two of them make a layer whose parts are separate shard units: attention,
+// and a mixture of experts.
 
 #include "models/residual.hpp"
 
@@ -8,9 +8,9 @@ namespace tessera::models {
 
 struct BranchParts {
   std::string name;   // "layers.3", "layers.3.experts"
-  std::string group;  // as Module::group
+  std::string group;  // see Module::group
   std::int64_t channels = 0;
-  std::vector<int> params;  // indices into the model's
+  std::vector<int> params;  // indices into Model::params
   Residual branch;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t longest_text = std::size_t{1} << 20;
 constexpr int deepest_nesting = 64;
 
-/// The value as text, cut to what fits in a line.
+/// The value as text, shortened to fit a line.
 std::string shown(const nlohmann::json& value) {
   std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
@@ -24,7 +24,7 @@ std::string shown(const nlohmann::json& value) {
 ConfigReader::ConfigReader(const std::string& text, std::string source) : source_(std::move(source)) {
   if (text.size() > longest_text)
     throw Error(ExitCode::usage, strfmt("config of %zu bytes is not a model's config.json", text.size()), source_);
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the open objects
   std::string twice;
   bool deep = false;
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -141,7 +141,7 @@ std::vector<std::string> ConfigReader::texts(const std::string& name) const {
   return result;
 }
 
-void ConfigReader::only(const std::string& name, const nlohmann::json& allowed, const std::string& why) const {
+void ConfigReader::require(const std::string& name, const nlohmann::json& allowed, const std::string& why) const {
   if (!has(name)) return;
   const nlohmann::json& value = json_[name];
   if (value.type() != allowed.type())

@@ -1,4 +1,4 @@
-// The shared decoder put together.
+// Composition of the shared decoder.
 #include "models/decoder.hpp"
 
 #include <algorithm>
@@ -38,9 +38,9 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const std::string& pr
   const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
     return LinearSpec{prefix + name, in, out, WeightOrder::out_in, c.mlp_bias, c.initializer_range};
   };
-  return std::make_unique<SwigluMlp>(SwigluMlpSpec{.gate = linear("gate_proj", c.hidden, c.inner),
-                                                   .up = linear("up_proj", c.hidden, c.inner),
-                                                   .down = linear("down_proj", c.inner, c.hidden)},
+  return std::make_unique<SwigluMlp>(SwigluMlpSpec{.gate = linear("gate_proj", c.hidden, c.intermediate),
+                                                   .up = linear("up_proj", c.hidden, c.intermediate),
+                                                   .down = linear("down_proj", c.intermediate, c.hidden)},
                                      params);
 }
 
@@ -71,10 +71,10 @@ void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rot
                                                            .branch = Residual(norm_1, std::move(attention))}));
   ParamList second(m.params);
   const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
-  const ExpertsLayerSpec place{
+  const ExpertsLayerSpec layer{
       .prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
-  auto experts = make_experts(c.experts, place, second);
-  add_fused_names(c.experts, place, m.aliases);
+  auto experts = make_experts(c.experts, layer, second);
+  add_fused_names(c.experts, layer, m.aliases);
   m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name + ".experts",
                                                            .group = name,
                                                            .channels = c.hidden,
@@ -92,12 +92,12 @@ void add_layers(const DecoderConfig& c, Model& m) {
   }
 }
 
-/// Those a token passes: of the experts, the chosen ones and the router.
+/// Parameters used by one token: of a mixture, the chosen experts and the router.
 std::int64_t matmul_params(const DecoderConfig& c) {
   const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim,
                      sparse = static_cast<std::int64_t>(c.experts.layers.size());
-  return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.inner +
-         sparse * c.hidden * (3 * c.experts.chosen * c.experts.inner + c.experts.count) + c.vocab * c.hidden;
+  return c.layers * 2 * c.hidden * (q + kv) + (c.layers - sparse) * 3 * c.hidden * c.intermediate +
+         sparse * c.hidden * (3 * c.experts.top_k * c.experts.intermediate + c.experts.count) + c.vocab * c.hidden;
 }
 
 }  // namespace

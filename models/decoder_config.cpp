@@ -1,4 +1,4 @@
-// What of a Llama-like config.json is read, and what is refused because it would change the mathematics.
+// Reading of a Llama-like config.json; refuses settings that are not supported.
 #include "models/decoder.hpp"
 #include "runtime/base/error.hpp"
 
@@ -6,9 +6,9 @@ namespace tessera::models {
 namespace {
 
 void refuse_windows(const ConfigReader& config) {
-  // Qwen's configs name a window and switch it off; the others have null.
+  // Qwen's configs set a window and disable it; the others have null.
   if (config.has("use_sliding_window")) {
-    config.only("use_sliding_window", false, "attention in a sliding window");
+    config.require("use_sliding_window", false, "attention in a sliding window");
   } else if (config.has("sliding_window") && config.text("model_type").rfind("qwen", 0) != 0) {
     config.refuse("sliding_window", "is set: attention in a sliding window is not supported (only null)");
   }
@@ -22,12 +22,12 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
   if (activation != "silu" && activation != "swish")  // two names of one function
     config.refuse("hidden_act", "is \"" + activation + "\", which is not supported (only \"silu\")");
   refuse_windows(config);
-  config.only("is_encoder_decoder", false, "an encoder");
-  config.only("add_cross_attention", false, "cross attention");
+  config.require("is_encoder_decoder", false, "an encoder");
+  config.require("add_cross_attention", false, "cross attention");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
                           "residual_multiplier", "attention_multiplier", "logits_scaling", "query_pre_attn_scalar"})
     if (config.has(key)) config.refuse(key, "is set, which is not supported");
-  if (config.has("pruned_heads")) config.only("pruned_heads", nlohmann::json::object(), "pruning of heads");
+  if (config.has("pruned_heads")) config.require("pruned_heads", nlohmann::json::object(), "pruning of heads");
   if (config.has("quantization_config"))
     config.refuse("quantization_config", "asks for quantized weights, which is not supported");
 }
@@ -46,11 +46,11 @@ std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, 
 DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& defaults) {
   DecoderConfig c;
   c.family = config.text("model_type");
-  c.vocab = config.integer({"vocab_size"}, 2, most_rows);
-  c.max_tokens = config.integer({"max_position_embeddings"}, 1, most_rows);
-  c.hidden = config.integer({"hidden_size"}, 1, most_width);
-  c.layers = config.integer({"num_hidden_layers"}, 1, most_layers);
-  c.heads = config.integer({"num_attention_heads"}, 1, most_width);
+  c.vocab = config.integer({"vocab_size"}, 2, max_rows);
+  c.max_tokens = config.integer({"max_position_embeddings"}, 1, max_rows);
+  c.hidden = config.integer({"hidden_size"}, 1, max_width);
+  c.layers = config.integer({"num_hidden_layers"}, 1, max_layers);
+  c.heads = config.integer({"num_attention_heads"}, 1, max_width);
   c.kv_heads = defaults.kv_heads_required ? config.integer({"num_key_value_heads"}, 1, c.heads)
                                           : config.integer({"num_key_value_heads"}, 1, c.heads, c.heads);
   if (c.heads % c.kv_heads != 0)
@@ -59,7 +59,7 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.head_dim = parse_head_dim(config, c, defaults);
   if (c.head_dim % 2 != 0)
     config.refuse("head_dim", strfmt("is %lld: rotary positions take an even one", static_cast<long long>(c.head_dim)));
-  c.inner = config.integer({"intermediate_size"}, 1, 4 * most_width);
+  c.intermediate = config.integer({"intermediate_size"}, 1, 4 * max_width);
   c.norm_eps = config.number("rms_norm_eps", 1e-12, 0.1, defaults.norm_eps);
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   c.tied = config.boolean("tie_word_embeddings", false);

@@ -1,4 +1,4 @@
-// Embedding by the embedding kernels; nothing is saved, ids are the batch's.
+// Embedding by the embedding kernels. Saves nothing: the batch has the ids.
 #include "models/embedding.hpp"
 
 #include "kernels/embedding.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-// Embedding: the first module, token table plus learned positions (absent for families that rotate instead).
+// Embedding: the first module: token embedding, and learned positions (absent in families with RoPE).
 
 #include "models/module.hpp"
 #include "models/params.hpp"
@@ -7,10 +7,10 @@
 namespace tessera::models {
 
 struct EmbeddingSpec {
-  std::string tokens;     // name of the token table (V, C)
-  std::string positions;  // and of the position table (P, C); empty: none
+  std::string tokens;     // name of the token embedding (V, C)
+  std::string positions;  // name of the position embedding (P, C); empty: none
   std::int64_t vocab = 0, max_tokens = 0, channels = 0;
-  double std = 0.02;  // of fresh tables
+  double std = 0.02;  // of initial values
 };
 
 class Embedding final : public Module {
@@ -24,7 +24,7 @@ class Embedding final : public Module {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  /// A lookup has no products.
+  /// A lookup has no matrix products.
   [[nodiscard]] double forward_flops(BatchShape) const override { return 0; }
 
  private:

@@ -1,4 +1,4 @@
-// Experts by MoeMlp.
+// Experts as MoeMlp.
 #include "models/experts.hpp"
 
 #include "models/moe.hpp"
@@ -8,7 +8,7 @@ namespace tessera::models {
 ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys) {
   ExpertsConfig e;
   e.count = config.integer(keys.count, 1, 4096);
-  e.chosen = config.integer({"num_experts_per_tok"}, 1, e.count);
+  e.top_k = config.integer({"num_experts_per_tok"}, 1, e.count);
   e.normalise = keys.normalise;
   const double coefficient = config.number("router_aux_loss_coef", 0, 1e6, 0.001);
   if (config.boolean("output_router_logits", false)) e.balance = coefficient;
@@ -18,45 +18,45 @@ ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys)
 namespace {
 
 /// "model.layers.3.mlp.experts.7."
-std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& place, std::int64_t j) {
-  return place.prefix + c.names.expert + std::to_string(j) + ".";
+std::string expert_prefix(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std::int64_t j) {
+  return layer.prefix + c.names.expert + std::to_string(j) + ".";
 }
 
 }  // namespace
 
-std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLayerSpec& place, ParamList& params) {
+std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLayerSpec& layer, ParamList& params) {
   const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-    return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, place.std};
+    return LinearSpec{name, in, out, WeightOrder::out_in, /*bias=*/false, layer.std};
   };
-  MoeMlpSpec spec{.router = linear(place.prefix + c.names.router, place.hidden, c.count),
+  MoeMlpSpec spec{.router = linear(layer.prefix + c.names.router, layer.hidden, c.count),
                   .experts = {},
-                  .chosen = c.chosen,
+                  .top_k = c.top_k,
                   .normalise = c.normalise,
-                  .layer = place.layer,
+                  .layer = layer.layer,
                   .balance = c.balance};
   for (std::int64_t j = 0; j < c.count; ++j) {
-    const std::string prefix = expert_prefix(c, place, j);
-    spec.experts.push_back({.gate = linear(prefix + c.names.gate, place.hidden, c.inner),
-                            .up = linear(prefix + c.names.up, place.hidden, c.inner),
-                            .down = linear(prefix + c.names.down, c.inner, place.hidden)});
+    const std::string prefix = expert_prefix(c, layer, j);
+    spec.experts.push_back({.gate = linear(prefix + c.names.gate, layer.hidden, c.intermediate),
+                            .up = linear(prefix + c.names.up, layer.hidden, c.intermediate),
+                            .down = linear(prefix + c.names.down, c.intermediate, layer.hidden)});
   }
   return std::make_unique<MoeMlp>(spec, params);
 }
 
-void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& place, std::map<std::string, TensorUse>& aliases) {
-  TensorUse gate_up{.parts = {}, .shape = {c.count, 2 * c.inner, place.hidden}, .same_as = ""};
-  TensorUse down{.parts = {}, .shape = {c.count, place.hidden, c.inner}, .same_as = ""};
+void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std::map<std::string, TensorUse>& aliases) {
+  TensorUse gate_up{.parts = {}, .shape = {c.count, 2 * c.intermediate, layer.hidden}, .same_as = ""};
+  TensorUse down{.parts = {}, .shape = {c.count, layer.hidden, c.intermediate}, .same_as = ""};
   for (std::int64_t j = 0; j < c.count; ++j) {
-    const std::string prefix = expert_prefix(c, place, j);
+    const std::string prefix = expert_prefix(c, layer, j);
     gate_up.parts.push_back(prefix + c.names.gate + ".weight");
     gate_up.parts.push_back(prefix + c.names.up + ".weight");
     down.parts.push_back(prefix + c.names.down + ".weight");
   }
-  aliases[place.prefix + "mlp.experts.gate_up_proj"] = std::move(gate_up);
-  aliases[place.prefix + "mlp.experts.down_proj"] = std::move(down);
+  aliases[layer.prefix + "mlp.experts.gate_up_proj"] = std::move(gate_up);
+  aliases[layer.prefix + "mlp.experts.down_proj"] = std::move(down);
   if (c.names.router != "mlp.gate")
-    aliases[place.prefix + "mlp.gate.weight"] = {
-        .parts = {place.prefix + c.names.router + ".weight"}, .shape = {}, .same_as = ""};
+    aliases[layer.prefix + "mlp.gate.weight"] = {
+        .parts = {layer.prefix + c.names.router + ".weight"}, .shape = {}, .same_as = ""};
 }
 
 }  // namespace tessera::models

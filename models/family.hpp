@@ -1,5 +1,5 @@
 #pragma once
-// Family: a model_type of Hugging Face, as a row of one table. docs/adding-a-model.md walks through a new one.
+// Family: a Hugging Face model_type, as a row of one table. docs/adding-a-model.md shows how to add one.
 
 #include <span>
 #include <string>
@@ -13,16 +13,16 @@ struct Family {
   const char* name;  // model_type
   /// Throws Error (usage) as models::make does.
   Model (*make)(const ConfigReader& config, DType dtype);
-  /// As models::canonical_name.
+  /// See models::canonical_name.
   std::string (*canonical_name)(const std::string& name);
 };
 
-/// In the order in which they are listed to users.
+/// In the order shown to users.
 [[nodiscard]] std::span<const Family> families();
 /// Null if there is none of that name.
 [[nodiscard]] const Family* find_family(const std::string& name);
 
-// What the table's rows are made of: one file each.
+// The functions of the table's rows; each family has a file.
 [[nodiscard]] Model make_gpt2_model(const ConfigReader& config, DType dtype);
 [[nodiscard]] std::string gpt2_canonical_name(const std::string& name);
 [[nodiscard]] Model make_llama(const ConfigReader& config, DType dtype);

@@ -1,4 +1,4 @@
-// GPT-2 put together: what makes it GPT-2 and nothing else.
+// Composition of GPT-2.
 #include "models/gpt2.hpp"
 
 #include <cmath>
@@ -16,8 +16,9 @@ namespace {
 std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std::vector<ParamSpec>& model) {
   const std::string name = "h." + std::to_string(layer);
   const double std = c.initializer_range;
-  const double std_out = std / std::sqrt(2.0 * static_cast<double>(c.layers));  // of what ends in the residual stream
-  constexpr WeightOrder order = WeightOrder::in_out;                            // Conv1D
+  const double std_out =
+      std / std::sqrt(2.0 * static_cast<double>(c.layers));  // of projections into the residual stream
+  constexpr WeightOrder order = WeightOrder::in_out;         // Conv1D
   ParamList params(model);
 
   Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
@@ -28,8 +29,8 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
       params);
   Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto mlp = std::make_unique<GeluMlp>(
-      GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.inner, order, /*bias=*/true, std},
-                  .down = {name + ".mlp.c_proj", c.inner, c.hidden, order, /*bias=*/true, std_out}},
+      GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std},
+                  .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
       params);
   return std::make_unique<Block>(BlockParts{.name = name,
                                             .channels = c.hidden,
@@ -64,7 +65,7 @@ Model make_gpt2(const Gpt2Config& c, DType dtype) {
                                       .tied_to = token_table},
                              m.params));
   m.aliases["lm_head.weight"] = {.parts = {}, .shape = {}, .same_as = "wte.weight"};
-  m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.inner) + c.vocab * c.hidden;
+  m.matmul_params = c.layers * (4 * c.hidden * c.hidden + 2 * c.hidden * c.intermediate) + c.vocab * c.hidden;
   m.attention_width = c.layers * c.hidden;
   return m;
 }

@@ -6,14 +6,14 @@
 
 namespace tessera::models {
 
-/// What a GPT-2 config.json says, checked.
+/// The content of a GPT-2 config.json, checked.
 struct Gpt2Config {
-  std::int64_t vocab = 0;       // V
-  std::int64_t max_tokens = 0;  // n_positions
-  std::int64_t hidden = 0;      // H
-  std::int64_t layers = 0;      // L
-  std::int64_t heads = 0;       // head_dim = H / heads
-  std::int64_t inner = 0;       // width of the MLP; 4·H unless the config says otherwise
+  std::int64_t vocab = 0;         // V
+  std::int64_t max_tokens = 0;    // n_positions
+  std::int64_t hidden = 0;        // H
+  std::int64_t layers = 0;        // L
+  std::int64_t heads = 0;         // head_dim = H / heads
+  std::int64_t intermediate = 0;  // width of the MLP; 4·H unless the config says otherwise
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
 };

@@ -1,4 +1,4 @@
-// Head: which kernels make loss, gradients and logits, and the workspace between them.
+// Head: the kernels for loss, gradients and logits, and the workspace between them.
 #include "models/head.hpp"
 
 #include "kernels/gemm.hpp"
@@ -15,36 +15,36 @@ Head::Head(const HeadSpec& spec, ParamList list)
   params_ = list.indices();
 }
 
-Head::Scratch Head::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
+Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t rows = phase == Phase::logits ? shape.batch : shape.batch * shape.tokens;
   Scratch s;
-  s.normed = carver.take(dtype, {rows, channels_});
+  s.normed = allocator.take(dtype, {rows, channels_});
   if (phase == Phase::logits) return s;
-  if (phase == Phase::train) s.statistics = norm_.carve(carver, rows, dtype);
-  const std::size_t mark = carver.mark();
-  s.loss = carver.take_bytes(kernels::linear_cross_entropy_workspace(rows, vocab_, dtype, shape.device));
-  carver.rewind(mark);
-  if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
+  if (phase == Phase::train) s.statistics = norm_.allocate(allocator, rows, dtype);
+  const std::size_t mark = allocator.mark();
+  s.loss = allocator.take_bytes(kernels::linear_cross_entropy_workspace(rows, vocab_, dtype, shape.device));
+  allocator.rewind(mark);
+  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
   return s;
 }
 
 std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator carver;
-  (void)scratch(carver, shape, dtype, phase);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)scratch(allocator, shape, dtype, phase);
+  return allocator.bytes();
 }
 
 void Head::forward(const ForwardArgs& args) const {
   switch (args.phase) {
-    case Phase::train: return;  // x is handed to backward
+    case Phase::train: return;  // backward gets x
     case Phase::eval: return forward_loss(args);
     case Phase::logits: return forward_logits(args);
   }
 }
 
 void Head::forward_loss(const ForwardArgs& args) const {
-  ScratchAllocator carver(args.workspace);
-  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::eval);
+  ScratchAllocator allocator(args.workspace);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::eval);
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   norm_.forward(args.params, args.x.reshape({rows, channels_}), w.normed, {}, args.stream);
   kernels::linear_cross_entropy({.x = w.normed,
@@ -56,8 +56,8 @@ void Head::forward_loss(const ForwardArgs& args) const {
 }
 
 void Head::forward_logits(const ForwardArgs& args) const {
-  ScratchAllocator carver(args.workspace);
-  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::logits);
+  ScratchAllocator allocator(args.workspace);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::logits);
   const TensorView x = args.x.reshape({args.shape.batch * args.shape.tokens, channels_});
   const std::int32_t* lengths = args.batch->lengths;
   for (std::int64_t b = 0; b < args.shape.batch; ++b)
@@ -68,14 +68,14 @@ void Head::forward_logits(const ForwardArgs& args) const {
 }
 
 void Head::backward(const BackwardArgs& args) const {
-  ScratchAllocator carver(args.workspace);
-  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::train);
+  ScratchAllocator allocator(args.workspace);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   const Gradients grads{args.dparams, args.accumulate};
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   const TensorView x = args.x.reshape({rows, channels_}), dx = args.dx.reshape({rows, channels_});
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
-  // The gradient of the normed x goes where dx will be; the norm's backward works in place.
+  // dx first holds the gradient of the normed x; the norm's backward works in place.
   kernels::linear_cross_entropy({.x = w.normed,
                                  .weight = at(args.params, weight_),
                                  .targets = args.batch->targets.reshape({rows}),

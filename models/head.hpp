@@ -1,7 +1,7 @@
 #pragma once
-// Head: the last module, final norm, projection to the vocabulary and loss. In training, forward does nothing: backward
-// makes loss and gradients in one go, so logits exist only in pieces. The weight is its own, or that of the embedding
-// (tied).
+// Head: the last module: final norm, projection to the vocabulary, loss. In training, forward does nothing and backward
+// computes loss and gradients together, so that logits exist in pieces only. The weight is its own, or the token
+// embedding (tied).
 
 #include "models/module.hpp"
 #include "models/norm.hpp"
@@ -11,9 +11,9 @@ namespace tessera::models {
 struct HeadSpec {
   NormSpec norm;
   std::int64_t vocab = 0, channels = 0;
-  int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: an own one
-  std::string weight;  // name of the own one
-  double std = 0.02;   // of a fresh own one
+  int tied_to = -1;    // index in the model of the (V, C) weight to share; -1: its own
+  std::string weight;  // name of its own weight
+  double std = 0.02;   // of its initial values
 };
 
 class Head final : public Module {
@@ -27,7 +27,7 @@ class Head final : public Module {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape, DType) const override { return 0; }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  /// Of evaluation. Training does this work and backward's in backward; the sum of the two is what counts.
+  /// For evaluation. Training does the forward work in backward; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
@@ -36,9 +36,9 @@ class Head final : public Module {
   struct Scratch {
     TensorView normed;       // (B·T, C); Phase::logits: (B, C)
     Norm::Saved statistics;  // train
-    TensorView loss, norm;   // bytes; norm's lies over loss's
+    TensorView loss, norm;   // bytes; `norm` reuses the memory of `loss`
   };
-  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   void forward_loss(const ForwardArgs& args) const;
   void forward_logits(const ForwardArgs& args) const;
 

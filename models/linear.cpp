@@ -1,4 +1,4 @@
-// Linear as matrix products: one forward, two backward.
+// Linear as GEMMs: one forward, two backward.
 #include "models/linear.hpp"
 
 #include "kernels/bias.hpp"

@@ -1,6 +1,6 @@
 #pragma once
-// Linear: y = x·W + b, with W stored either way. A building block: it knows its shapes and its place among the module's
-// parameters, and owns nothing.
+// Linear: y = x·W + b, with W stored either way. Knows its shapes and its positions among the module's parameters; owns
+// no memory.
 
 #include <string>
 
@@ -9,16 +9,16 @@
 
 namespace tessera::models {
 
-/// in_out: W is (in, out), GPT-2's Conv1D.  out_in: W is (out, in), everybody else's Linear.
+/// in_out: W is (in, out), as GPT-2's Conv1D. out_in: W is (out, in), as nn.Linear.
 enum class WeightOrder : unsigned char { in_out, out_in };
 
-/// What makes a Linear's parameters: names are prefix + ".weight" and ".bias".
+/// Specification of a Linear. Parameters are prefix + ".weight" and ".bias".
 struct LinearSpec {
   std::string prefix;
   std::int64_t in = 0, out = 0;
   WeightOrder order = WeightOrder::out_in;
   bool bias = false;
-  double std = 0.02;  // of fresh weights; biases start at 0
+  double std = 0.02;  // of initial weights; biases start at 0
 };
 
 class Linear {
@@ -30,7 +30,7 @@ class Linear {
     TensorView x;               // (N, in)
     TensorView y;               // (N, out)
     TensorView addend;          // (N, out), not over y: y = addend + x·W + b, rounded once; absent: none
-    std::int64_t y_stride = 0;  // elements from row to row where y is columns of a wider matrix; 0: out
+    std::int64_t y_stride = 0;  // elements from row to row if y is columns of a wider matrix; 0: out
     StreamView stream = host_stream;
   };
   void forward(const ForwardArgs& args) const;
@@ -40,7 +40,7 @@ class Linear {
     Gradients grads;
     TensorView x;                    // (N, in)
     TensorView dy;                   // (N, out)
-    TensorView dx;                   // (N, in), overwritten; may be x, which is read before
+    TensorView dx;                   // (N, in), overwritten; may be x
     std::int64_t dy_stride = 0;      // as y_stride
     Write write = Write::overwrite;  // of dx
     StreamView stream = host_stream;
@@ -50,7 +50,7 @@ class Linear {
     backward_params(args);
     backward_input(args);
   }
-  /// The two halves, for several Linears that read one x. The first needs no dx, the second no x.
+  /// The two parts, for several Linears that read one x. The first needs no dx, the second no x.
   void backward_params(const BackwardArgs& args) const;
   void backward_input(const BackwardArgs& args) const;
 
@@ -65,12 +65,12 @@ class Linear {
   int weight_, bias_ = -1;  // positions in the module's parameters; -1: none
 };
 
-/// A Linear without bias for each group of rows, all of one shape: group e has rows [offsets[e], offsets[e+1]), and its
-/// weight stands equally far behind the one before among the module's parameters. Nobody reads the offsets but the
-/// kernels.
+/// A Linear without bias for each group of rows, all of one shape (grouped GEMM): group e has rows [offsets[e],
+/// offsets[e+1]). The groups' weights are equally spaced among the module's parameters. Only the kernels read the
+/// offsets.
 class GroupedLinear {
  public:
-  /// The next group's.
+  /// Adds the next group.
   void add(const LinearSpec& spec, ParamList& params);
 
   struct Args {
@@ -83,9 +83,9 @@ class GroupedLinear {
   };
   /// y = x·W
   void forward(const Args& args) const;
-  /// The gradient of W, of x and the gradient y.
+  /// dW from x and the gradient y.
   void backward_params(const Args& args) const;
-  /// The gradient x of the gradient y.
+  /// x = the gradient of the input, from the gradient y.
   void backward_input(const Args& args) const;
 
   [[nodiscard]] std::int64_t in() const { return in_; }
@@ -100,7 +100,8 @@ class GroupedLinear {
 
   std::int64_t in_ = 0, out_ = 0, groups_ = 0;
   WeightOrder order_ = WeightOrder::out_in;
-  int weight_ = -1, step_ = 1;  // the first group's position in the module's parameters; from one to the next
+  int weight_ = -1,
+      step_ = 1;  // position of the first group's weight among the module's parameters, and the step to the next
 };
 
 }  // namespace tessera::models

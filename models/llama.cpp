@@ -1,4 +1,4 @@
-// Llama 3, 3.1, 3.2 (model_type "llama"): the shared decoder as it is; biases where the config asks for them.
+// Llama 3, 3.1, 3.2 (model_type "llama"): the shared decoder; biases as the config says.
 #include "models/decoder.hpp"
 #include "models/family.hpp"
 

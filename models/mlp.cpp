@@ -1,4 +1,4 @@
-// GeluMlp: saved is the value before GELU; GELU itself is made again in backward.
+// GeluMlp: saves the input of GELU; backward recomputes GELU.
 #include "models/mlp.hpp"
 
 #include "kernels/gelu.hpp"
@@ -10,23 +10,23 @@ GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, para
 }
 
 std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)take_hidden(carver, shape, dtype);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)take_hidden(allocator, shape, dtype);
+  return allocator.bytes();
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
   if (phase != Phase::train) return 0;  // GELU in place
-  ScratchAllocator carver;
-  (void)take_hidden(carver, shape, dtype);  // GELU
-  (void)take_hidden(carver, shape, dtype);  // backward: its gradient
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)take_hidden(allocator, shape, dtype);  // GELU
+  (void)take_hidden(allocator, shape, dtype);  // backward: its gradient
+  return allocator.bytes();
 }
 
 void GeluMlp::forward(const ForwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView after = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : before;
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView after = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : before;
 
   up_.forward({.params = args.params, .x = args.x, .y = before, .stream = args.stream});
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
@@ -34,10 +34,10 @@ void GeluMlp::forward(const ForwardArgs& args) const {
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const TensorView before = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView after = take_hidden(carver, args.shape, args.x.dtype);
-  const TensorView d = take_hidden(carver, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView after = take_hidden(allocator, args.shape, args.x.dtype);
+  const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
   down_.backward(

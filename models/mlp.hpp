@@ -22,8 +22,8 @@ class GeluMlp final : public Sublayer {
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
-  [[nodiscard]] TensorView take_hidden(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
-    return carver.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+  [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }
 
   Linear up_, down_;

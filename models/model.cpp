@@ -1,4 +1,4 @@
-// Model: counts, and which family a config belongs to.
+// Model: counts, and the choice of the family for a config.
 #include "models/family.hpp"
 
 namespace tessera::models {

@@ -1,4 +1,4 @@
-// MoeMlp: saved are the router's choice, gate and up; everything else is made again in backward.
+// MoeMlp: saves the router's choice, gate and up; backward recomputes the rest.
 #include "models/moe.hpp"
 
 #include "kernels/balance.hpp"
@@ -9,7 +9,7 @@ namespace tessera::models {
 MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
     : channels_(spec.router.in),
       hidden_(spec.experts.front().up.out),
-      top_k_(spec.chosen),
+      top_k_(spec.top_k),
       normalise_(spec.normalise),
       layer_(spec.layer),
       balance_(spec.balance),
@@ -23,62 +23,64 @@ MoeMlp::MoeMlp(const MoeMlpSpec& spec, ParamList& params)
                  top_k_ <= router_.out());
 }
 
-MoeMlp::Saved MoeMlp::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
+MoeMlp::Saved MoeMlp::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Saved s;
-  s.probs = carver.take(stat_dtype(dtype), {tokens, router_.out()});
-  s.experts = carver.take(DType::i32, {tokens, top_k_});
-  s.weights = carver.take(stat_dtype(dtype), {tokens, top_k_});
-  s.gate = carver.take(dtype, {rows(shape), hidden_});
-  s.up = carver.take(dtype, {rows(shape), hidden_});
+  s.probs = allocator.take(stat_dtype(dtype), {tokens, router_.out()});
+  s.experts = allocator.take(DType::i32, {tokens, top_k_});
+  s.weights = allocator.take(stat_dtype(dtype), {tokens, top_k_});
+  s.gate = allocator.take(dtype, {rows(shape), hidden_});
+  s.up = allocator.take(dtype, {rows(shape), hidden_});
   return s;
 }
 
-MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
+MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   const std::int64_t tokens = shape.batch * shape.tokens;
   Scratch w;
-  w.dispatch = {.slots = carver.take(DType::i32, {rows(shape)}),
-                .rows = carver.take(DType::i32, {rows(shape)}),
-                .offsets = carver.take(DType::i32, {router_.out() + 1})};
-  w.rows = carver.take(dtype, {rows(shape), channels_});
+  w.dispatch = {.slots = allocator.take(DType::i32, {rows(shape)}),
+                .rows = allocator.take(DType::i32, {rows(shape)}),
+                .offsets = allocator.take(DType::i32, {router_.out() + 1})};
+  w.rows = allocator.take(dtype, {rows(shape), channels_});
   if (phase != Phase::train) return w;
-  w.product = carver.take(dtype, {rows(shape), hidden_});
-  w.dproduct = carver.take(dtype, {rows(shape), hidden_});
-  w.dlogits = carver.take(dtype, {tokens, router_.out()});
-  w.dweights = carver.take(stat_dtype(dtype), {tokens, top_k_});
-  w.dprobs = carver.take(DType::f64, {router_.out()});
+  w.product = allocator.take(dtype, {rows(shape), hidden_});
+  w.dproduct = allocator.take(dtype, {rows(shape), hidden_});
+  w.dlogits = allocator.take(dtype, {tokens, router_.out()});
+  w.dweights = allocator.take(stat_dtype(dtype), {tokens, top_k_});
+  w.dprobs = allocator.take(DType::f64, {router_.out()});
   return w;
 }
 
 std::size_t MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)saved(carver, shape, dtype);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)saved(allocator, shape, dtype);
+  return allocator.bytes();
 }
 
 std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator carver;
-  (void)scratch(carver, shape, dtype, phase);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)scratch(allocator, shape, dtype, phase);
+  return allocator.bytes();
 }
 
 namespace {
 
-/// (E) f64 of the layer: choices (0) or sums of probabilities (1); absent where nobody asks.
+/// (E) fp64 of the layer: counts (0) or sums of probabilities (1); absent if not wanted.
 TensorView statistic(const Batch* batch, int layer, int which) {
   if (batch == nullptr || !batch->router) return {};
   const TensorView row = batch->router.rows(layer, 1);
   return row.reshape({2, row.shape[2]}).rows(which, 1).reshape({row.shape[2]});
 }
 
-kernels::TokenFields words(const Batch* batch) { return batch != nullptr ? words_of(*batch) : kernels::TokenFields{}; }
+kernels::TokenFields fields_of(const Batch* batch) {
+  return batch != nullptr ? token_fields(*batch) : kernels::TokenFields{};
+}
 
 }  // namespace
 
 void MoeMlp::forward(const ForwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, args.x.dtype);
-  const Scratch w = scratch(carver, args.shape, args.x.dtype, args.phase);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
   const TensorView product = w.product ? w.product : s.gate;
 
   router_.forward({.params = args.params, .x = args.x, .y = s.probs, .stream = args.stream});
@@ -89,7 +91,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
                   .normalise = normalise_,
                   .counts = statistic(args.batch, layer_, 0),
                   .sums = statistic(args.batch, layer_, 1),
-                  .words = words(args.batch)},
+                  .words = fields_of(args.batch)},
                  args.stream);
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
@@ -107,19 +109,19 @@ void MoeMlp::forward(const ForwardArgs& args) const {
 }
 
 void MoeMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, args.x.dtype);
-  const Scratch w = scratch(carver, args.shape, args.x.dtype, Phase::train);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
+  const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
-  backward_experts(args, s, w);  // leaves the gradient of each row's x in w.rows, and dweights
+  backward_experts(args, s, w);  // writes the gradient of each row's input to w.rows, and dweights
   kernels::route_backward({.dweights = w.dweights,
                            .probs = s.probs,
                            .experts = s.experts,
                            .weights = s.weights,
                            .normalise = normalise_,
                            .balance = balance_gradient(args, w),
-                           .words = words(args.batch),
+                           .words = fields_of(args.batch),
                            .dlogits = w.dlogits},
                           args.stream);
   const Linear::BackwardArgs router{.params = args.params,
@@ -129,7 +131,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                                     .dx = args.dx,
                                     .write = Write::add,
                                     .stream = args.stream};
-  router_.backward_params(router);  // the last to read x, which dx may be
+  router_.backward_params(router);  // the last reader of x, whose memory dx may be
   kernels::combine_rows({.x = w.rows, .weights = {}, .dispatch = w.dispatch, .y = args.dx}, args.stream);
   router_.backward_input(router);
 }
@@ -155,7 +157,7 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
   kernels::swiglu_backward({.gate = s.gate, .up = s.up, .dy = w.dproduct, .dgate = dgate, .dup = dup}, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   gate_.backward_params(part(w.rows, dgate));
-  up_.backward_params(part(w.rows, dup));  // the last to read x
+  up_.backward_params(part(w.rows, dup));  // the last reader of x
   gate_.backward_input(part(w.rows, dgate));
   up_.backward_input(part(w.rows, dup, Write::add));
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A mixture of experts as a sublayer: a router chooses K of E gated MLPs for each token and weighs
-// what they say. No token is dropped.
+// A mixture of experts as a sublayer: a router chooses K of E SwiGLU MLPs for each token and weights their outputs. No
+// token is dropped.
 
 #include "kernels/moe.hpp"
 #include "models/linear.hpp"
@@ -14,9 +14,9 @@ struct MoeMlpSpec {
     LinearSpec gate, up, down;
   };
   std::vector<Expert> experts;  // all of one shape
-  std::int64_t chosen = 0;      // K
-  bool normalise = true;        // the chosen weights are divided by their sum
-  int layer = 0;                // among the model's mixtures: its row of Batch::router
+  std::int64_t top_k = 0;       // K
+  bool normalise = true;        // the K weights are divided by their sum
+  int layer = 0;                // index among the model's mixtures: its row of Batch::router
   double balance = 0;           // coefficient of the balance loss; 0: measured only
 };
 
@@ -28,28 +28,28 @@ class MoeMlp final : public Sublayer {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  /// Of the chosen experts and the router.
+  /// Of the router and K experts.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
   struct Saved {
-    TensorView probs;     // (N, E), as weights and dweights of stat_dtype
+    TensorView probs;     // (N, E) of stat_dtype, as weights and dweights
     TensorView experts;   // (N, K) int32
     TensorView weights;   // (N, K)
     TensorView gate, up;  // (N·K, I)
   };
   struct Scratch {
     kernels::Dispatch dispatch;
-    TensorView rows;      // (N·K, C): x of each row, then what its expert says
-    TensorView product;   // (N·K, I); outside training it lies over gate
+    TensorView rows;      // (N·K, C): the input of each row, then its expert's output
+    TensorView product;   // (N·K, I): silu(gate)·up; outside training in the memory of gate
     TensorView dproduct;  // (N·K, I); backward
     TensorView dlogits;   // (N, E); backward
     TensorView dweights;  // (N, K); backward
-    TensorView dprobs;    // (E) f64; backward: the balance loss'
+    TensorView dprobs;    // (E) fp64; backward: gradient of the balance loss
   };
   [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
-  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
   void backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const;
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 

@@ -60,7 +60,7 @@ void Norm::backward(const BackwardArgs& args) const {
 }
 
 void Norm::backward_layer(const BackwardArgs& args) const {
-  // The kernel has one flag for both: where they differ, the one to overwrite starts at 0.
+  // The kernel has one flag for both gradients: if they differ, the one to overwrite is set to 0 first.
   const bool adds = args.grads.adds(weight_) || args.grads.adds(bias_);
   if (adds && !args.grads.adds(weight_)) clear(args.grads[weight_], args.stream);
   if (adds && !args.grads.adds(bias_)) clear(args.grads[bias_], args.stream);

@@ -1,5 +1,5 @@
 #pragma once
-// Norm: the normalisation in front of a residual branch or of the head: LayerNorm, or RMSNorm.
+// Norm: LayerNorm or RMSNorm, before a residual branch or the head.
 
 #include <string>
 
@@ -10,7 +10,7 @@ namespace tessera::models {
 
 struct NormSpec {
   enum class Kind : unsigned char { layer, rms };
-  std::string prefix;  // names are prefix + ".weight" and, of a LayerNorm, ".bias"
+  std::string prefix;  // names: prefix + ".weight", and for LayerNorm ".bias"
   std::int64_t channels = 0;
   double eps = 1e-5;
   Kind kind = Kind::layer;
@@ -20,21 +20,21 @@ class Norm {
  public:
   Norm(const NormSpec& spec, ParamList& params);
 
-  /// What backward needs beside x.
+  /// What backward needs besides x.
   struct Saved {
-    TensorView mean, rstd;  // (N); an RMSNorm has no mean
+    TensorView mean, rstd;  // (N); RMSNorm has no mean
   };
-  [[nodiscard]] Saved carve(ScratchAllocator& carver, std::int64_t rows, DType dtype) const {
+  [[nodiscard]] Saved allocate(ScratchAllocator& allocator, std::int64_t rows, DType dtype) const {
     Saved saved;
-    if (kind_ == NormSpec::Kind::layer) saved.mean = carver.take(stat_dtype(dtype), {rows});
-    saved.rstd = carver.take(stat_dtype(dtype), {rows});
+    if (kind_ == NormSpec::Kind::layer) saved.mean = allocator.take(stat_dtype(dtype), {rows});
+    saved.rstd = allocator.take(stat_dtype(dtype), {rows});
     return saved;
   }
 
   /// y = norm(x), (N, C); y may be x. `saved` absent: not wanted.
   void forward(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                StreamView stream) const;
-  /// y again, the same bits.
+  /// y again, bitwise equal.
   void recompute(std::span<const TensorView> params, const TensorView& x, const TensorView& y, const Saved& saved,
                  StreamView stream) const;
 

@@ -1,4 +1,4 @@
-// Moving bytes: the operations that need no arithmetic.
+// Copies.
 #include "models/params.hpp"
 
 #include "runtime/base/transfer.hpp"

@@ -19,15 +19,16 @@ QkNormRope::QkNormRope(const QkNormRopeSpec& spec, ParamList& params)
                                   .decay = false});
 }
 
-QkNormRope::Scratch QkNormRope::carve(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const {
+QkNormRope::Scratch QkNormRope::allocate(ScratchAllocator& allocator, BatchShape shape, DType dtype,
+                                         Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
-  // A pass of generation brings tokens from anywhere: then every row of x has its own row of the table.
-  if (rope_) s.table = carver.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.tokens, head_dim_});
+  // In generation a row's tokens may have any positions: every row of x has its own row of the table.
+  if (rope_) s.table = allocator.take(stat_dtype(dtype), {phase == Phase::logits ? rows : shape.tokens, head_dim_});
   if (weights_[0] < 0) return s;
-  s.heads = carver.take(dtype, {rows, width()});
+  s.heads = allocator.take(dtype, {rows, width()});
   if (phase == Phase::train)
-    for (const int which : {0, 1}) s.rstd[which] = carver.take(stat_dtype(dtype), {rows * part(which).heads});
+    for (const int which : {0, 1}) s.rstd[which] = allocator.take(stat_dtype(dtype), {rows * part(which).heads});
   return s;
 }
 

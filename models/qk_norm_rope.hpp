@@ -1,6 +1,5 @@
 #pragma once
-// QkNormRope: what happens to queries and keys between projection and attention: a norm of each head (qk-norm), and
-// rotation by position. GPT-2 has neither, and then this does nothing.
+// QkNormRope: RMSNorm of each head of q and k (qk-norm), then RoPE. Both are optional; GPT-2 has neither.
 
 #include <memory>
 #include <optional>
@@ -29,11 +28,11 @@ class QkNormRope {
   QkNormRope(const QkNormRopeSpec& spec, ParamList& params);
 
   struct Scratch {
-    TensorView table;    // of rotation
-    TensorView heads;    // (N, width), where heads are normed: the projection is kept as it is, for backward
-    TensorView rstd[2];  // (N·heads) of q's and k's norms
+    TensorView table;    // cosines and sines
+    TensorView heads;    // (N, width), with qk-norm: backward needs the projection unchanged
+    TensorView rstd[2];  // (N·heads) of the norms of q and k
   };
-  [[nodiscard]] Scratch carve(ScratchAllocator& carver, BatchShape shape, DType dtype, Phase phase) const;
+  [[nodiscard]] Scratch allocate(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
 
   struct Args {
     Phase phase = Phase::train;
@@ -43,12 +42,13 @@ class QkNormRope {
     Scratch scratch;
     StreamView stream = host_stream;
   };
-  /// Heads for attention of the projections `qkv` (N, width), columns q | k | v: rotated in place, or in scratch.heads.
+  /// Heads for attention from the projections `qkv` (N, width), columns q | k | v: rotated in place, or in
+  /// scratch.heads.
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
-  /// The heads again, in backward, of what forward has left in `qkv`.
+  /// For backward: the heads again, from `qkv` as forward left it.
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
-  /// `dqkv`: gradient of the heads, becomes that of the projections. After recompute; `workspace`: norm_workspace
-  /// bytes.
+  /// Turns `dqkv`, the gradient of the heads, into that of the projections. Call after recompute. `workspace`:
+  /// norm_workspace bytes.
   void backward(const Args& args, const Gradients& grads, const TensorView& qkv, const TensorView& dqkv,
                 const TensorView& workspace) const;
   [[nodiscard]] std::size_t norm_workspace(DType dtype) const;
@@ -56,7 +56,7 @@ class QkNormRope {
   [[nodiscard]] std::int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
 
  private:
-  /// The columns that are q's heads (0) and k's (1).
+  /// Columns of the heads of q (0) and k (1).
   struct Part {
     std::int64_t column, heads;
   };
@@ -68,7 +68,7 @@ class QkNormRope {
   void norm(const Args& args, const TensorView& qkv) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;
-  int weights_[2] = {-1, -1};  // of the norms of q and k; -1: none
+  int weights_[2] = {-1, -1};  // weights of the norms of q and k; -1: none
   double eps_ = 0;
   std::shared_ptr<const Rope> rope_;
 };

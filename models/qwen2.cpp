@@ -1,4 +1,4 @@
-// Qwen2 and Qwen2.5 (model_type "qwen2"): q, k, v with biases, and no key that says so.
+// Qwen2 and Qwen2.5 (model_type "qwen2"): q, k, v have biases, without a key for them.
 #include "models/decoder.hpp"
 #include "models/family.hpp"
 

@@ -1,5 +1,4 @@
-// Qwen3, dense (model_type "qwen3"): each head of q and k is normed before it is rotated; head_dim is 128 whatever the
-// width.
+// Qwen3, dense (model_type "qwen3"): qk-norm; head_dim is 128 whatever the width.
 #include "models/decoder.hpp"
 #include "models/family.hpp"
 

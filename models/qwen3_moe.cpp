@@ -1,4 +1,4 @@
-// Qwen3 with experts (model_type "qwen3_moe"): Qwen3's attention, and in most layers a mixture of experts for the MLP.
+// Qwen3 with experts (model_type "qwen3_moe"): Qwen3's attention, and in most layers a mixture of experts.
 #include <algorithm>
 
 #include "models/decoder.hpp"
@@ -12,10 +12,10 @@ Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
   c.qk_norm = true;
   c.experts = parse_experts(
       config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
-  c.experts.inner = config.integer({"moe_intermediate_size"}, 1, 4 * most_width);
+  c.experts.intermediate = config.integer({"moe_intermediate_size"}, 1, 4 * max_width);
   c.experts.names = {
       .router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
-  const std::int64_t step = config.integer({"decoder_sparse_step"}, 1, most_layers, 1);
+  const std::int64_t step = config.integer({"decoder_sparse_step"}, 1, max_layers, 1);
   const std::vector<std::int64_t> dense = config.integers("mlp_only_layers", 0, c.layers - 1);
   for (std::int64_t i = 0; i < c.layers; ++i)
     if ((i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end()) c.experts.layers.push_back(i);

@@ -1,43 +1,43 @@
-// Residual: norm outputs are not kept; backward makes them again from mean and rstd.
+// Residual: norm outputs are not saved; backward recomputes them from mean and rstd.
 #include "models/residual.hpp"
 
 namespace tessera::models {
 
-Residual::Saved Residual::saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
+Residual::Saved Residual::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
   Saved s;
-  s.norm = norm_.carve(carver, shape.batch * shape.tokens, dtype);
-  s.sublayer = carver.take_bytes(sublayer_->saved_bytes(shape, dtype));
+  s.norm = norm_.allocate(allocator, shape.batch * shape.tokens, dtype);
+  s.sublayer = allocator.take_bytes(sublayer_->saved_bytes(shape, dtype));
   return s;
 }
 
-Residual::Scratch Residual::scratch(ScratchAllocator& carver, BatchShape shape, std::int64_t channels, DType dtype,
+Residual::Scratch Residual::scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t channels, DType dtype,
                                     Phase phase) const {
   Scratch s;
-  s.normed = carver.take(dtype, {shape.batch * shape.tokens, channels});
-  const std::size_t mark = carver.mark();
-  s.sublayer = carver.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
-  carver.rewind(mark);
-  if (phase == Phase::train) s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
+  s.normed = allocator.take(dtype, {shape.batch * shape.tokens, channels});
+  const std::size_t mark = allocator.mark();
+  s.sublayer = allocator.take_bytes(sublayer_->workspace_bytes(shape, dtype, phase));
+  allocator.rewind(mark);
+  if (phase == Phase::train) s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
   return s;
 }
 
 std::size_t Residual::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)saved(carver, shape, dtype);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)saved(allocator, shape, dtype);
+  return allocator.bytes();
 }
 
 std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
-  ScratchAllocator carver;
-  (void)scratch(carver, shape, channels, dtype, phase);
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)scratch(allocator, shape, channels, dtype, phase);
+  return allocator.bytes();
 }
 
 void Residual::forward(const ForwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, dtype);
-  const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, args.phase);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, dtype);
+  const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, args.phase);
 
   norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
   sublayer_->forward({.phase = args.phase,
@@ -55,9 +55,9 @@ void Residual::forward(const ForwardArgs& args) const {
 
 void Residual::backward(const BackwardArgs& args) const {
   const DType dtype = args.x.dtype;
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const Saved s = saved(saved_carver, args.shape, dtype);
-  const Scratch w = scratch(carver, args.shape, args.x.shape[-1], dtype, Phase::train);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(saved_allocator, args.shape, dtype);
+  const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, Phase::train);
 
   norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   sublayer_->backward({.shape = args.shape,

@@ -1,5 +1,5 @@
 #pragma once
-// Residual: y = x + f(norm(x)), pre-norm, with any sublayer as f. Two of them are a transformer block.
+// Residual: y = x + f(norm(x)) for any sublayer f. Two of them make a transformer block.
 
 #include <memory>
 
@@ -18,7 +18,7 @@ class Residual {
     BatchShape shape;
     std::span<const TensorView> params;
     TensorView x, y;              // (B·T, C), y never x
-    TensorView saved, workspace;  // saved: as Sublayer's
+    TensorView saved, workspace;  // saved: see Sublayer
     const Batch* batch = nullptr;
     Cache cache;
     StreamView stream = host_stream;
@@ -50,11 +50,11 @@ class Residual {
     TensorView sublayer;  // bytes
   };
   struct Scratch {
-    TensorView normed;          // (B·T, C); in backward its gradient later
-    TensorView sublayer, norm;  // bytes; norm's lies over sublayer's
+    TensorView normed;          // (B·T, C); in backward later its gradient
+    TensorView sublayer, norm;  // bytes; `norm` reuses the memory of `sublayer`
   };
-  [[nodiscard]] Saved saved(ScratchAllocator& carver, BatchShape shape, DType dtype) const;
-  [[nodiscard]] Scratch scratch(ScratchAllocator& carver, BatchShape shape, std::int64_t channels, DType dtype,
+  [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
+  [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, std::int64_t channels, DType dtype,
                                 Phase phase) const;
 
   Norm norm_;

@@ -1,4 +1,4 @@
-// Rotary frequencies: what scaling does to them.
+// RoPE frequencies and their scaling.
 #include "models/rope.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ double original_length(const ConfigReader& scaling, const RopeShape& shape) {
       scaling.integer({"original_max_position_embeddings"}, 1, std::int64_t{1} << 24, shape.max_tokens));
 }
 
-/// Long waves are stretched by `factor`, short ones kept, those between interpolated (Llama 3.1).
+/// Long wavelengths are multiplied by `factor`, short ones kept, those between interpolated (Llama 3.1).
 void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rope) {
   const double factor = scaling.number("factor", 1, largest, {}),
                low = scaling.number("low_freq_factor", 1e-6, largest, {}),
@@ -38,7 +38,7 @@ void scale_llama3(const ConfigReader& scaling, const RopeShape& shape, Rope& rop
   }
 }
 
-/// YaRN (Peng et al. 2023): dimensions that turn often are kept, those that turn rarely stretched, with a ramp between.
+/// YaRN (Peng et al. 2023): high frequencies are kept, low ones interpolated, with a ramp between.
 void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double theta, Rope& rope) {
   const double length = original_length(scaling, shape);
   const double factor = scaling.number("factor", 1, largest, static_cast<double>(shape.max_tokens) / length);
@@ -63,7 +63,7 @@ void scale_yarn(const ConfigReader& scaling, const RopeShape& shape, double thet
   rope.scale = scaling.number("attention_factor", 1e-6, largest, mscale > 0 && all > 0 ? of(mscale) / of(all) : of(1));
 }
 
-/// The object that describes scaling, and its type.
+/// The config's object for scaling, and its type.
 ConfigReader scaling_of(const ConfigReader& config, std::string& type) {
   const auto type_of = [](const ConfigReader& object) {
     const std::string word = object.text(object.has("rope_type") ? "rope_type" : "type", "default");

@@ -1,6 +1,5 @@
 #pragma once
-// Rope: the rotary frequencies of a model, from its config: plain, linear, llama3 and YaRN scaling, as transformers has
-// them.
+// Rope: RoPE frequencies from a config: plain, linear, llama3 and YaRN scaling, as in transformers.
 
 #include <cstdint>
 #include <vector>
@@ -19,8 +18,8 @@ struct RopeShape {
   double default_theta = 10000;
 };
 
-/// Of rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) by key: an unknown
-/// rope_type, a scaling without its numbers, only a part of the head rotated, the two spellings in contradiction.
+/// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5). Throws Error (usage) with the key: an
+/// unknown rope_type, missing numbers, partial rotation, contradictions between the two forms.
 [[nodiscard]] Rope parse_rope(const ConfigReader& config, const RopeShape& shape);
 
 }  // namespace tessera::models

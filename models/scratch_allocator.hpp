@@ -1,6 +1,6 @@
 #pragma once
-// ScratchAllocator: cuts tensors out of one block of bytes. The same layout code runs once without memory, to know the
-// size, and once with it, to get the pointers, so that the two cannot differ.
+// ScratchAllocator: a bump allocator for tensors in one block. The same layout code runs once without memory to compute
+// the size, and once with memory to get the pointers, so that the two cannot differ.
 
 #include <algorithm>
 
@@ -12,9 +12,9 @@ class ScratchAllocator {
  public:
   static constexpr std::size_t alignment = 64;  // bytes; of every tensor
 
-  /// Sizing only: take() gives tensors without memory, which look absent.
+  /// Sizing only: take() returns tensors without memory, which are absent.
   ScratchAllocator() = default;
-  /// Cuts `block`, whose data must be aligned (absent: no bytes). What does not fit is a bug.
+  /// Allocates from `block`, which must be aligned (absent: no bytes). Asserts that everything fits.
   explicit ScratchAllocator(const TensorView& block)
       : sizing_(false),
         base_(static_cast<char*>(block.data)),
@@ -24,7 +24,7 @@ class ScratchAllocator {
                    alignment);
   }
 
-  /// The next tensor, uninitialised.
+  /// The next tensor, uninitialized.
   [[nodiscard]] TensorView take(DType dtype, Shape shape) {
     const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
     char* data = sizing_ ? nullptr : base_ + offset_;
@@ -38,10 +38,10 @@ class ScratchAllocator {
     return bytes ? take(DType::u8, {static_cast<std::int64_t>(bytes)}) : TensorView{};
   }
 
-  /// What is taken after rewind(mark()) lies over what was taken between the two.
+  /// After rewind(mark()), take() reuses what was taken since mark().
   [[nodiscard]] std::size_t mark() const { return offset_; }
   void rewind(std::size_t mark) { offset_ = mark; }
-  /// The most that was in use at a time, in bytes: what the block has to have.
+  /// Peak bytes in use: the size that the block needs.
   [[nodiscard]] std::size_t bytes() const { return peak_; }
 
  private:

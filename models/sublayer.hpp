@@ -1,6 +1,6 @@
 #pragma once
-// Sublayer: what stands inside a residual branch, x + f(norm(x)): attention or an MLP. Not a module: it works on rows
-// (B·T, C) of a module's workspace and adds to the residual stream.
+// Sublayer: f of a residual branch x + f(norm(x)): attention or an MLP. It works on rows (B·T, C) of a module's
+// workspace.
 
 #include "models/module.hpp"
 #include "models/params.hpp"
@@ -18,8 +18,8 @@ class Sublayer {
     std::span<const TensorView> params;
     TensorView x;         // (B·T, C), normed
     TensorView residual;  // (B·T, C)
-    TensorView y;      // (B·T, C): residual + f(x), never residual; by the last product of f, so that it costs no pass
-    TensorView saved;  // saved_bytes; in the other phases scratch of the same size
+    TensorView y;         // (B·T, C): residual + f(x), added by the last GEMM of f; never the memory of residual
+    TensorView saved;     // saved_bytes; outside training scratch of the same size
     TensorView workspace;
     const Batch* batch = nullptr;  // positions
     Cache cache;                   // Phase::logits only
@@ -33,7 +33,7 @@ class Sublayer {
     Gradients grads;
     TensorView x;   // (B·T, C), the forward's input
     TensorView dy;  // (B·T, C)
-    TensorView dx;  // (B·T, C), overwritten; may be x, which is read before
+    TensorView dx;  // (B·T, C), overwritten; may be x
     TensorView saved, workspace;
     const Batch* batch = nullptr;
     StreamView stream = host_stream;
@@ -41,13 +41,13 @@ class Sublayer {
   virtual void backward(const BackwardArgs& args) const = 0;
 
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
-  /// train: of forward and backward.
+  /// Phase::train: the larger of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
-  /// As Module::cache_bytes.
+  /// See Module::cache_bytes.
   [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const {
     return (void)room, (void)dtype, std::size_t{0};
   }
-  /// As Module::forward_flops.
+  /// See Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
 };
 

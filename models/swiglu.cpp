@@ -1,4 +1,4 @@
-// SwigluMlp: saved are gate and up; their product is made again in backward.
+// SwigluMlp: saves gate and up; backward recomputes silu(gate)·up.
 #include "models/swiglu.hpp"
 
 #include "kernels/swiglu.hpp"
@@ -11,25 +11,25 @@ SwigluMlp::SwigluMlp(const SwigluMlpSpec& spec, ParamList& params)
 }
 
 std::size_t SwigluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator carver;
-  (void)take_hidden(carver, shape, dtype);  // gate
-  (void)take_hidden(carver, shape, dtype);  // up
-  return carver.bytes();
+  ScratchAllocator allocator;
+  (void)take_hidden(allocator, shape, dtype);  // gate
+  (void)take_hidden(allocator, shape, dtype);  // up
+  return allocator.bytes();
 }
 
 std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  if (phase != Phase::train) return 0;  // the product lies over gate
-  ScratchAllocator carver;
-  (void)take_hidden(carver, shape, dtype);  // the product; backward: then the gradient of up
-  (void)take_hidden(carver, shape, dtype);  // backward: the product's gradient, then gate's
-  return carver.bytes();
+  if (phase != Phase::train) return 0;  // the product reuses the memory of gate
+  ScratchAllocator allocator;
+  (void)take_hidden(allocator, shape, dtype);  // the product; backward: then the gradient of up
+  (void)take_hidden(allocator, shape, dtype);  // backward: the product's gradient, then gate's
+  return allocator.bytes();
 }
 
 void SwigluMlp::forward(const ForwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView product = args.phase == Phase::train ? take_hidden(carver, args.shape, args.x.dtype) : gate;
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView product = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : gate;
 
   gate_.forward({.params = args.params, .x = args.x, .y = gate, .stream = args.stream});
   up_.forward({.params = args.params, .x = args.x, .y = up, .stream = args.stream});
@@ -38,11 +38,11 @@ void SwigluMlp::forward(const ForwardArgs& args) const {
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
-  ScratchAllocator saved_carver(args.saved), carver(args.workspace);
-  const TensorView gate = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView up = take_hidden(saved_carver, args.shape, args.x.dtype);
-  const TensorView product = take_hidden(carver, args.shape, args.x.dtype), dup = product;
-  const TensorView dproduct = take_hidden(carver, args.shape, args.x.dtype), dgate = dproduct;
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
+  const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dup = product;
+  const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
 
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
   down_.backward(

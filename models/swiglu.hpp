@@ -1,5 +1,5 @@
 #pragma once
-// The gated MLP of Llama and its kin as a sublayer: down(silu(gate(x))·up(x)).
+// SwiGLU, the gated MLP of Llama and others, as a sublayer: down(silu(gate(x))·up(x)).
 
 #include "models/linear.hpp"
 #include "models/sublayer.hpp"
@@ -22,8 +22,8 @@ class SwigluMlp final : public Sublayer {
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
-  [[nodiscard]] TensorView take_hidden(ScratchAllocator& carver, BatchShape shape, DType dtype) const {
-    return carver.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
+  [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
+    return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }
 
   Linear gate_, up_, down_;

@@ -81,37 +81,37 @@ RecurrentBlock::RecurrentBlock(std::string name, std::int64_t channels, models::
                        .decay = false})),
       params_(list.indices()) {}
 
-RecurrentBlock::Saved RecurrentBlock::saved(models::ScratchAllocator& carver, models::BatchShape shape,
+RecurrentBlock::Saved RecurrentBlock::saved(models::ScratchAllocator& allocator, models::BatchShape shape,
                                             DType dtype) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Saved s;
-  s.norm = norm_.carve(carver, rows, dtype);
-  for (TensorView* view : {&s.gate, &s.value, &s.state}) *view = carver.take(dtype, {rows, channels_});
+  s.norm = norm_.allocate(allocator, rows, dtype);
+  for (TensorView* view : {&s.gate, &s.value, &s.state}) *view = allocator.take(dtype, {rows, channels_});
   return s;
 }
 
-RecurrentBlock::Scratch RecurrentBlock::scratch(models::ScratchAllocator& carver, models::BatchShape shape, DType dtype,
+RecurrentBlock::Scratch RecurrentBlock::scratch(models::ScratchAllocator& allocator, models::BatchShape shape, DType dtype,
                                                 models::Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
-  s.normed = carver.take(dtype, {rows, channels_});
+  s.normed = allocator.take(dtype, {rows, channels_});
   if (phase != models::Phase::train) return s;
-  for (TensorView* view : {&s.dstate, &s.dgate, &s.dvalue}) *view = carver.take(dtype, {rows, channels_});
-  s.norm = carver.take_bytes(norm_.workspace_bytes(dtype));
+  for (TensorView* view : {&s.dstate, &s.dgate, &s.dvalue}) *view = allocator.take(dtype, {rows, channels_});
+  s.norm = allocator.take_bytes(norm_.workspace_bytes(dtype));
   return s;
 }
 
 std::size_t RecurrentBlock::saved_bytes(models::BatchShape shape, DType dtype) const {
-  models::ScratchAllocator carver;  // without memory: it only counts
-  (void)saved(carver, shape, dtype);
-  return carver.bytes();
+  models::ScratchAllocator allocator;  // without memory: it only counts
+  (void)saved(allocator, shape, dtype);
+  return allocator.bytes();
 }
 
 std::size_t RecurrentBlock::workspace_bytes(models::BatchShape shape, DType dtype, models::Phase phase) const {
-  models::ScratchAllocator carver;
-  if (phase != models::Phase::train) (void)saved(carver, shape, dtype);
-  (void)scratch(carver, shape, dtype, phase);
-  return carver.bytes();
+  models::ScratchAllocator allocator;
+  if (phase != models::Phase::train) (void)saved(allocator, shape, dtype);
+  (void)scratch(allocator, shape, dtype, phase);
+  return allocator.bytes();
 }
 
 double RecurrentBlock::forward_flops(models::BatchShape shape) const {

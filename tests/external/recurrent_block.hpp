@@ -39,13 +39,13 @@ class RecurrentBlock final : public models::Module {
     models::Norm::Saved norm;
     TensorView gate, value, state;  // (B·T, C): before the sigmoid; n·Wv; h
   };
-  [[nodiscard]] Saved saved(models::ScratchAllocator& carver, models::BatchShape shape, DType dtype) const;
+  [[nodiscard]] Saved saved(models::ScratchAllocator& allocator, models::BatchShape shape, DType dtype) const;
   struct Scratch {
     TensorView normed;                 // (B·T, C)
     TensorView dstate, dgate, dvalue;  // (B·T, C), train only
     TensorView norm;                   // bytes
   };
-  [[nodiscard]] Scratch scratch(models::ScratchAllocator& carver, models::BatchShape shape, DType dtype,
+  [[nodiscard]] Scratch scratch(models::ScratchAllocator& allocator, models::BatchShape shape, DType dtype,
                                 models::Phase phase) const;
 
   std::string name_;

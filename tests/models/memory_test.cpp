@@ -79,19 +79,19 @@ TEST(Memory, GuardsNoticeASingleByte) {
 }
 
 TEST(ScratchAllocator, SizesAsItCuts) {
-  const auto cut = [](ScratchAllocator& carver) {
-    const TensorView a = carver.take(DType::f32, {3, 5});
-    const std::size_t mark = carver.mark();
-    (void)carver.take(DType::u8, {200});
-    carver.rewind(mark);
-    return std::pair{a, carver.take(DType::f64, {2})};
+  const auto cut = [](ScratchAllocator& allocator) {
+    const TensorView a = allocator.take(DType::f32, {3, 5});
+    const std::size_t mark = allocator.mark();
+    (void)allocator.take(DType::u8, {200});
+    allocator.rewind(mark);
+    return std::pair{a, allocator.take(DType::f64, {2})};
   };
   ScratchAllocator sizing;
   (void)cut(sizing);
   EXPECT_EQ(sizing.bytes(), 64U + 256U);
   Guarded exact(sizing.bytes());
-  ScratchAllocator carver(exact.bytes());
-  const auto [a, b] = cut(carver);
+  ScratchAllocator allocator(exact.bytes());
+  const auto [a, b] = cut(allocator);
   EXPECT_EQ(a.data, exact.bytes().data);
   EXPECT_EQ(static_cast<char*>(b.data) - static_cast<char*>(a.data), 64);
   Guarded short_by_one(sizing.bytes() - 1);
