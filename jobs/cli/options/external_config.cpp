@@ -8,8 +8,8 @@ namespace {
 constexpr const char* by_launcher = "set by the launcher (mpirun, srun)";
 constexpr const char* by_unit = "communication is by unit (a transformer block)";
 constexpr const char* unneeded = "not needed";
-constexpr const char* tpu = "for TPUs only";
-constexpr const char* always = "always on";
+constexpr const char* tpu_only = "for TPUs only";
+constexpr const char* always_on = "always on";
 constexpr const char* wrapped_by_block = "each transformer block is a unit";
 constexpr const char* saved_fp32 = "the model is saved in fp32";
 constexpr const char* see_prefetch = "see forward_prefetch and backward_prefetch";
@@ -23,7 +23,7 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"accelerate", "distributed_type", KeyAction::custom, "distributed_type"},
     {"accelerate", "compute_environment", KeyAction::ignored, by_launcher},
     {"accelerate", "debug", KeyAction::ignored, unneeded},
-    {"accelerate", "downcast_bf16", KeyAction::ignored, tpu},
+    {"accelerate", "downcast_bf16", KeyAction::ignored, tpu_only},
     {"accelerate", "dynamo_config", KeyAction::ignored, unneeded},
     {"accelerate", "enable_cpu_affinity", KeyAction::ignored, by_launcher},
     {"accelerate", "gpu_ids", KeyAction::ignored, by_launcher},
@@ -37,9 +37,9 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"accelerate", "mpirun_config", KeyAction::ignored, by_launcher},
     {"accelerate", "rdzv_backend", KeyAction::ignored, by_launcher},
     {"accelerate", "same_network", KeyAction::ignored, by_launcher},
-    {"accelerate", "tpu_env", KeyAction::ignored, tpu},
-    {"accelerate", "tpu_use_cluster", KeyAction::ignored, tpu},
-    {"accelerate", "tpu_use_sudo", KeyAction::ignored, tpu},
+    {"accelerate", "tpu_env", KeyAction::ignored, tpu_only},
+    {"accelerate", "tpu_use_cluster", KeyAction::ignored, tpu_only},
+    {"accelerate", "tpu_use_sudo", KeyAction::ignored, tpu_only},
     // accelerate, fsdp_config
     {"fsdp_config", "fsdp_version", KeyAction::ignored, "the names of FSDP1 and FSDP2 are both accepted"},
     {"fsdp_config", "fsdp_sharding_strategy", KeyAction::custom, "fsdp_sharding_strategy"},
@@ -52,10 +52,10 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"fsdp_config", "fsdp_forward_prefetch", KeyAction::set, "forward_prefetch"},
     {"fsdp_config", "fsdp_offload_params", KeyAction::if_enabled, "offload_params"},
     {"fsdp_config", "fsdp_state_dict_type", KeyAction::ignored, "models are saved unsharded, checkpoints sharded"},
-    {"fsdp_config", "fsdp_cpu_ram_efficient_loading", KeyAction::ignored, always},
+    {"fsdp_config", "fsdp_cpu_ram_efficient_loading", KeyAction::ignored, always_on},
     {"fsdp_config", "fsdp_activation_checkpointing", KeyAction::set, "gradient_checkpointing"},
     {"fsdp_config", "fsdp_sync_module_states", KeyAction::ignored, "every rank initializes the same parameters"},
-    {"fsdp_config", "fsdp_use_orig_params", KeyAction::ignored, always},
+    {"fsdp_config", "fsdp_use_orig_params", KeyAction::ignored, always_on},
     // accelerate, deepspeed_config
     {"deepspeed_config", "deepspeed_config_file", KeyAction::custom, "deepspeed_file"},
     {"deepspeed_config", "zero_stage", KeyAction::set, "zero_stage"},
@@ -63,7 +63,7 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"deepspeed_config", "gradient_clipping", KeyAction::set, "max_grad_norm"},
     {"deepspeed_config", "offload_optimizer_device", KeyAction::if_enabled, "offload_optimizer"},
     {"deepspeed_config", "offload_param_device", KeyAction::if_enabled, "offload_params"},
-    {"deepspeed_config", "zero3_init_flag", KeyAction::ignored, always},
+    {"deepspeed_config", "zero3_init_flag", KeyAction::ignored, always_on},
     {"deepspeed_config", "zero3_save_16bit_model", KeyAction::ignored, saved_fp32},
     {"deepspeed_config", "deepspeed_multinode_launcher", KeyAction::ignored, by_launcher},
     {"deepspeed_config", "deepspeed_hostfile", KeyAction::ignored, by_launcher},
@@ -97,10 +97,10 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"zero_optimization", "stage", KeyAction::set, "zero_stage"},
     {"zero_optimization", "reduce_bucket_size", KeyAction::ignored, by_unit},
     {"zero_optimization", "allgather_bucket_size", KeyAction::ignored, by_unit},
-    {"zero_optimization", "allgather_partitions", KeyAction::ignored, always},
-    {"zero_optimization", "reduce_scatter", KeyAction::ignored, always},
-    {"zero_optimization", "overlap_comm", KeyAction::ignored, always},
-    {"zero_optimization", "contiguous_gradients", KeyAction::ignored, always},
+    {"zero_optimization", "allgather_partitions", KeyAction::ignored, always_on},
+    {"zero_optimization", "reduce_scatter", KeyAction::ignored, always_on},
+    {"zero_optimization", "overlap_comm", KeyAction::ignored, always_on},
+    {"zero_optimization", "contiguous_gradients", KeyAction::ignored, always_on},
     {"zero_optimization", "round_robin_gradients", KeyAction::ignored, by_unit},
     {"zero_optimization", "sub_group_size", KeyAction::ignored, by_unit},
     {"zero_optimization", "stage3_prefetch_bucket_size", KeyAction::ignored, see_prefetch},

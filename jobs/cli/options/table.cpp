@@ -15,6 +15,8 @@ namespace {
 constexpr const char* sharding_strategies =
     "NO_SHARD|SHARD_GRAD_OP|FULL_SHARD|HYBRID_SHARD|HYBRID_SHARD_ZERO2|zero0|zero1|zero2|zero3";
 
+constexpr const char* device_group = "Devices and communication";
+
 const OptionSpec model_and_data[] = {
     {.name = "model", .aliases = "model_name_or_path model_id_or_path", .values = "DIR|config.json", .group = "Model",
      .help = "directory with a Hugging Face config.json (and model.safetensors), or the config file itself",
@@ -35,8 +37,7 @@ const OptionSpec model_and_data[] = {
      .commands = for_computing | for_tokenize},
     {.name = "eos_token", .values = "TOKEN|none", .group = "Data",
      .help = "end-of-document token, spelled as in tokenizer.json [from generation_config.json, config.json or "
-             "tokenizer_config.json]",
-     .commands = for_runs | for_eval | for_tokenize},
+             "tokenizer_config.json]", .commands = for_runs | for_eval | for_tokenize},
     {.name = "cache_dir", .values = "DIR", .group = "Data",
      .help = "where tokenized text is cached, by a hash of the text and the tokenizer [OUTPUT_DIR/cache]",
      .commands = for_train | for_eval | for_config},
@@ -52,8 +53,8 @@ const OptionSpec model_and_data[] = {
      .equivalents = "ms-swift --max_length", .commands = for_runs | for_eval, .min = 1},
     {.name = "packing", .type = Type::flag, .default_value = "false", .group = "Data",
      .help = "pack several documents into a sample; attention, positions and targets stay within each document, and a "
-             "document longer than a sample is split",
-     .equivalents = "ms-swift --packing; TRL packing", .commands = for_train | for_plan | for_eval | for_config},
+             "document longer than a sample is split", .equivalents = "ms-swift --packing; TRL packing",
+     .commands = for_train | for_plan | for_eval | for_config},
     {.name = "packing_strategy", .type = Type::choice, .default_value = "binpack", .values = "binpack|sequential",
      .group = "Data",
      .help = "binpack: best-fit-decreasing over each 1000 documents, which wastes least; sequential: in file order",
@@ -88,8 +89,7 @@ const OptionSpec batch_and_optimizer[] = {
      .min = 0},
     {.name = "warmup_steps", .type = Type::integer, .default_value = "0", .group = "Optimizer",
      .help = "steps of linear warm-up; if positive, it overrides warmup_ratio",
-     .equivalents = "ms-swift --warmup_steps",
-     .min = 0},
+     .equivalents = "ms-swift --warmup_steps", .min = 0},
     {.name = "warmup_ratio", .type = Type::real, .default_value = "0", .group = "Optimizer",
      .help = "warm-up as a share of all steps, rounded up", .equivalents = "ms-swift --warmup_ratio", .min = 0,
      .max = 1},
@@ -159,47 +159,44 @@ const OptionSpec sharding_options[] = {
 
 const OptionSpec device_options[] = {
     {.name = "comm", .type = Type::choice, .default_value = "auto", .values = "auto|mpi|node|nccl",
-     .group = "Devices and communication",
+     .group = device_group,
      .help = "transport: node uses shared memory within a node and MPI between nodes; mpi uses MPI only; nccl needs "
-             "--backend cuda",
-     .commands = for_computing | for_tokenize},
+             "--backend cuda", .commands = for_computing | for_tokenize},
     {.name = "comm_timeout", .aliases = "ddp_timeout", .type = Type::duration, .default_value = "600",
-     .group = "Devices and communication", .help = "end the run if a rank reaches a collective later than this",
+     .group = device_group, .help = "end the run if a rank reaches a collective later than this",
      .equivalents = "ms-swift --ddp_timeout", .commands = for_computing | for_tokenize, .min = 0.001},
-    {.name = "ranks_per_node", .type = Type::integer, .values = "N", .group = "Devices and communication",
+    {.name = "ranks_per_node", .type = Type::integer, .values = "N", .group = device_group,
      .help = "treat every N consecutive ranks as a node [by host name; plan: all ranks on one node]",
      .commands = for_computing | for_tokenize, .min = 1},
-    {.name = "threads", .aliases = "num_threads", .type = Type::integer, .values = "N",
-     .group = "Devices and communication",
+    {.name = "threads", .aliases = "num_threads", .type = Type::integer, .values = "N", .group = device_group,
      .help = "threads of a rank [its share of the cores in its affinity mask; convert and checkpoint: 2]",
      .commands = for_computing | for_convert | for_checkpoint, .min = 1, .max = 4096},
     {.name = "backend", .aliases = "device", .type = Type::choice, .default_value = "auto", .values = "auto|cpu|cuda",
-     .group = "Devices and communication",
+     .group = device_group,
      .help = "where to compute; auto: on GPUs if CUDA is built in and every rank finds one (sm_80 or newer), otherwise "
-             "on the CPU",
-     .commands = for_computing},
-    {.name = "use_cpu", .type = Type::flag, .group = "Devices and communication",
+             "on the CPU", .commands = for_computing},
+    {.name = "use_cpu", .type = Type::flag, .group = device_group,
      .help = "true: --backend cpu; false: --backend auto, which may use a GPU", .equivalents = "accelerate use_cpu",
      .commands = for_computing},
     {.name = "attention", .type = Type::choice, .default_value = "auto", .values = "auto|own|cudnn|measured",
-     .group = "Devices and communication",
+     .group = device_group,
      .help = "attention kernels on GPUs: own is this program's (as is auto); cudnn needs sm_90, bf16 or fp16, and "
              "heads of 64 or 128; measured times both in a warm-up step and takes the faster"},
     {.name = "gemm_choice", .type = Type::choice, .default_value = "heuristic", .values = "heuristic|measured",
-     .group = "Devices and communication",
+     .group = device_group,
      .help = "GEMM algorithms on GPUs: the first that cuBLASLt proposes, which gives the same bits in every run; or "
              "the fastest of 16, timed before step 1"},
-    {.name = "gemm_choice_file", .values = "FILE", .group = "Devices and communication",
+    {.name = "gemm_choice_file", .values = "FILE", .group = device_group,
      .help = "with --gemm_choice measured: read algorithms from FILE and add new ones, so that later runs give the "
              "same bits [timed in every run]"},
 };
 
 const OptionSpec run_and_logging[] = {
-    {.name = "output_dir", .type = Type::text, .default_value = "output", .values = "DIR", .group = "Run",
+    {.name = "output_dir", .default_value = "output", .values = "DIR", .group = "Run",
      .help = "the run writes to DIR/vN-<timestamp>/", .equivalents = "ms-swift --output_dir"},
     {.name = "add_version", .type = Type::flag, .default_value = "true", .group = "Run",
      .help = "false: write to output_dir itself", .equivalents = "ms-swift --add_version"},
-    {.name = "run_name", .type = Type::text, .values = "NAME", .group = "Run", .help = "name stored in run.json",
+    {.name = "run_name", .values = "NAME", .group = "Run", .help = "name stored in run.json",
      .equivalents = "HF --run_name"},
     {.name = "max_shard_size", .type = Type::size, .default_value = "5GB", .group = "Run",
      .help = "largest file of a saved model; a larger model is split, with an index",
@@ -221,8 +218,7 @@ const OptionSpec run_and_logging[] = {
      .equivalents = "ms-swift --save_only_model"},
     {.name = "resume_from_checkpoint", .values = "auto|PATH|none", .group = "Checkpoints",
      .help = "resume from PATH; auto: from the newest complete checkpoint under output_dir, in its directory, or start "
-             "anew if there is none",
-     .equivalents = "ms-swift --resume_from_checkpoint"},
+             "anew if there is none", .equivalents = "ms-swift --resume_from_checkpoint"},
     {.name = "ignore_data_skip", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
      .help = "when resuming, read the data from the beginning", .equivalents = "HF --ignore_data_skip"},
     {.name = "async_save", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
@@ -256,7 +252,7 @@ const OptionSpec run_and_logging[] = {
      .min = 0},
     {.name = "baseline", .type = Type::choice, .default_value = "none", .values = "none|bigram", .group = "Evaluation",
      .help = "bigram: at the last evaluation, also print the loss of a bigram model fitted to the training tokens"},
-    {.name = "sample_prompt", .type = Type::text, .values = "TEXT", .group = "Evaluation",
+    {.name = "sample_prompt", .values = "TEXT", .group = "Evaluation",
      .help = "at the end, continue this text with the trained model and print it"},
     {.name = "sample_tokens", .type = Type::integer, .default_value = "200", .group = "Evaluation",
      .help = "tokens to generate for sample_prompt", .min = 1},
@@ -264,8 +260,7 @@ const OptionSpec run_and_logging[] = {
      .help = "sampling temperature for sample_prompt; 0: greedy", .min = 0},
     {.name = "profile_steps", .type = Type::range, .values = "A:B", .group = "Profiling",
      .help = "write a Chrome trace of steps A to B, one file per rank"},
-    {.name = "trace_dir", .type = Type::text, .values = "DIR", .group = "Profiling",
-     .help = "directory of the traces [the run's trace/]"},
+    {.name = "trace_dir", .values = "DIR", .group = "Profiling", .help = "directory of the traces [the run's trace/]"},
     {.name = "profile_ranks", .type = Type::list, .values = "RANK ...", .group = "Profiling",
      .help = "ranks that write a trace [all]"},
     {.name = "hash_params_every", .type = Type::integer, .default_value = "0", .group = "Profiling",
@@ -273,11 +268,11 @@ const OptionSpec run_and_logging[] = {
 };
 
 const OptionSpec inference_options[] = {
-    {.name = "checkpoint", .type = Type::text, .values = "DIR", .group = "Model",
-     .help = "a checkpoint of `train`, in place of --model", .commands = for_inference | for_config},
+    {.name = "checkpoint", .values = "DIR", .group = "Model", .help = "a checkpoint of `train`, in place of --model",
+     .commands = for_inference | for_config},
     {.name = "prompt", .type = Type::repeated_text, .values = "TEXT", .group = "Generation",
      .help = "a text to continue; repeat the option for more", .commands = for_generate | for_config},
-    {.name = "prompt_file", .type = Type::text, .values = "FILE", .group = "Generation",
+    {.name = "prompt_file", .values = "FILE", .group = "Generation",
      .help = "more prompts: one per line, or .jsonl with a \"prompt\" (or \"text\") key",
      .commands = for_generate | for_config},
     {.name = "max_new_tokens", .type = Type::integer, .values = "N", .group = "Generation",
@@ -332,11 +327,9 @@ const OptionSpec tool_options[] = {
     {.name = "help_all", .type = Type::flag, .default_value = "false", .group = "General",
      .help = "the same with types, defaults, aliases and the names in other tools", .commands = for_all},
     {.name = "help_markdown", .type = Type::flag, .default_value = "false", .group = "General",
-     .help = "print docs/cli.md",
-     .commands = for_all},
+     .help = "print docs/cli.md", .commands = for_all},
     {.name = "man", .type = Type::flag, .default_value = "false", .group = "General",
-     .help = "print the man page (roff)",
-     .commands = for_all},
+     .help = "print the man page (roff)", .commands = for_all},
     {.name = "schema", .type = Type::flag, .default_value = "false", .group = "General",
      .help = "print a JSON schema of the options", .commands = for_all},
     {.name = "version", .type = Type::flag, .default_value = "false", .group = "General",

@@ -25,8 +25,7 @@ const OptionSpec file_table[] = {
      .equivalents = "HF torch_dtype", .commands = for_convert},
     {.name = "verify", .type = Type::flag, .default_value = "false", .group = "Convert",
      .help = "before the output gets its final name, read input and output again and compare every element (exit 3 if "
-             "one differs)",
-     .commands = for_convert},
+             "one differs)", .commands = for_convert},
     {.name = "force", .type = Type::flag, .default_value = "false", .group = "Convert",
      .help = "rename an existing output to OUT.old once the new one is complete", .commands = for_convert},
     {.name = "stats", .type = Type::flag, .default_value = "false", .group = "Inspect",

@@ -12,8 +12,7 @@ const OptionSpec precision_table[] = {
     {.name = "mixed_precision", .type = Type::choice, .default_value = "no", .values = "no|bf16|fp16|fp32",
      .group = "Precision",
      .help = "gather parameters and compute in bf16 or fp16; master weights, optimizer state, norms and losses stay "
-             "fp32 (no is fp32)",
-     .equivalents = "accelerate mixed_precision"},
+             "fp32 (no is fp32)", .equivalents = "accelerate mixed_precision"},
     {.name = "bf16", .type = Type::flag, .default_value = "false", .group = "Precision",
      .help = "--mixed_precision bf16", .equivalents = "HF --bf16; DeepSpeed bf16.enabled"},
     {.name = "fp16", .type = Type::flag, .default_value = "false", .group = "Precision",

@@ -10,10 +10,10 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* off = "false|none|no|off|0";
-constexpr const char* lora = "LoRA is missing: all parameters are trained";
-constexpr const char* preferences = "Preference training is missing: tessera train trains on plain text";
-constexpr const char* chat = "Chat templates are missing: write the finished text to the data file";
+constexpr const char* off_values = "false|none|no|off|0";
+constexpr const char* lora_missing = "LoRA is missing: all parameters are trained";
+constexpr const char* preferences_missing = "Preference training is missing: tessera train trains on plain text";
+constexpr const char* chat_missing = "Chat templates are missing: write the finished text to the data file";
 
 }  // namespace
 
@@ -31,46 +31,46 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
       {"columns", "", "Name the column \"text\" in the .jsonl file"},
       {"truncation_strategy", "split", "A document longer than a sample is split over several"},
-      {"template", "none", chat},
-      {"system", "", chat},
+      {"template", "none", chat_missing},
+      {"system", "", chat_missing},
       {"loss_scale", "default|all", "Every token has the same weight in the loss; fp16: use --initial_scale_power"},
       {"dataset_num_proc", "1", "Tokenize in parallel with mpirun and tessera tokenize"},
-      {"streaming", off, "Write a token file with tessera tokenize: it is not loaded into memory"},
+      {"streaming", off_values, "Write a token file with tessera tokenize: it is not loaded into memory"},
       {"strict", "true", "An invalid record always ends the run: remove it from the data"},
       // Parallelism.
-      {"offload_params offload_param", off, "Shard parameters over more ranks: use --zero_stage 3"},
-      {"offload_optimizer", off, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
+      {"offload_params offload_param", off_values, "Shard parameters over more ranks: use --zero_stage 3"},
+      {"offload_optimizer", off_values, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
       {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
-      {"zero_quantized_weights", off, "Quantized communication is missing: use --mixed_precision bf16"},
-      {"zero_quantized_gradients", off, "Quantized communication is missing: use --reduce_dtype bf16"},
+      {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},
+      {"zero_quantized_gradients", off_values, "Quantized communication is missing: use --reduce_dtype bf16"},
       // Fine-tuning.
       {"stage", "pt", "Only training on plain text is built"},
-      {"tuner_type train_type", "full", lora},
-      {"lora_rank", "", lora},
-      {"lora_alpha", "", lora},
-      {"lora_dropout", "", lora},
-      {"target_modules", "", lora},
-      {"target_regex", "", lora},
-      {"modules_to_save", "", lora},
-      {"use_rslora", off, lora},
-      {"lorap_lr_ratio", "", lora},
+      {"tuner_type train_type", "full", lora_missing},
+      {"lora_rank", "", lora_missing},
+      {"lora_alpha", "", lora_missing},
+      {"lora_dropout", "", lora_missing},
+      {"target_modules", "", lora_missing},
+      {"target_regex", "", lora_missing},
+      {"modules_to_save", "", lora_missing},
+      {"use_rslora", off_values, lora_missing},
+      {"lorap_lr_ratio", "", lora_missing},
       {"adapters", "", "Adapters are missing: give the full model with --model"},
       {"freeze_parameters", "", "All parameters are trained"},
-      {"rlhf_type", "", preferences},
-      {"beta", "", preferences},
-      {"loss_type", "", preferences},
+      {"rlhf_type", "", preferences_missing},
+      {"beta", "", preferences_missing},
+      {"loss_type", "", preferences_missing},
       {"label_smoothing", "0|0.0", "Targets are not smoothed"},
-      {"rpo_alpha", "", preferences},
-      {"ref_model", "", preferences},
-      {"precompute_ref_log_probs", off, preferences},
-      {"desirable_weight", "", preferences},
-      {"undesirable_weight", "", preferences},
-      {"center_rewards_coefficient", "", preferences},
+      {"rpo_alpha", "", preferences_missing},
+      {"ref_model", "", preferences_missing},
+      {"precompute_ref_log_probs", off_values, preferences_missing},
+      {"desirable_weight", "", preferences_missing},
+      {"undesirable_weight", "", preferences_missing},
+      {"center_rewards_coefficient", "", preferences_missing},
       // Logging.
       {"log_level", "info", "Use --quiet to print warnings and errors only"},
       {"log_ranks", "0", "Rank 0 prints for all: use --profile_steps for a trace of each rank"},
-      {"profile_memory", off, "Use tessera plan for a rank's memory; each step line has the memory in use"},
+      {"profile_memory", off_values, "Use tessera plan for a rank's memory; each step line has the memory in use"},
   };
   // clang-format on
   return options;
