@@ -54,9 +54,9 @@ class Events {
   yaml_event_t event_{};
 };
 
-class Reader {
+class YamlReader {
  public:
-  Reader(const std::string& text, const std::string& source) : events_(text, source), source_(source) {}
+  YamlReader(const std::string& text, const std::string& source) : events_(text, source), source_(source) {}
 
   ConfigNode document() {
     events_.next();  // the stream's start
@@ -161,7 +161,7 @@ const ConfigNode* ConfigNode::find(const std::string& key) const {
 
 ConfigNode parse_yaml(const std::string& text, const std::string& source) {
   if (text.size() > max_config_bytes) throw refuse(source, 1, strfmt("longer than %zu bytes", max_config_bytes));
-  return Reader(text, source).document();
+  return YamlReader(text, source).document();
 }
 
 ConfigNode read_config(const std::string& path) {

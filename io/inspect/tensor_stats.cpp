@@ -11,7 +11,7 @@ namespace tessera::io {
 
 namespace {
 
-constexpr std::int64_t piece = 32768;
+constexpr std::int64_t values_per_read = 32768;
 
 template <class T, class Convert>
 void widen(const std::byte* from, std::int64_t count, double* out, Convert convert) {
@@ -41,8 +41,8 @@ class Elements {
   Elements(const TensorEntry& tensor, BlockCache& cache)
       : tensor_(tensor),
         cache_(cache),
-        bytes_(piece * size_of(tensor.dtype)),
-        values_(static_cast<std::size_t>(piece)) {}
+        bytes_(values_per_read * size_of(tensor.dtype)),
+        values_(static_cast<std::size_t>(values_per_read)) {}
   void read(std::int64_t first, std::int64_t count) {
     const std::size_t width = size_of(tensor_.dtype);
     cache_.read(tensor_.file, tensor_.offset + static_cast<std::uint64_t>(first) * width,
@@ -115,7 +115,7 @@ TensorStats measure(const TensorEntry& tensor, BlockCache& cache, std::int64_t f
   TensorStats stats;
   Elements elements(tensor, cache);
   for (std::int64_t done = 0; done < count;) {
-    const std::int64_t n = std::min(piece, count - done);
+    const std::int64_t n = std::min(values_per_read, count - done);
     elements.read(first + done, n);
     add(stats, elements.values(n), n);
     done += n;
@@ -128,7 +128,7 @@ TensorDifference compare(const TensorEntry& a, BlockCache& cache_a, const Tensor
   TensorDifference difference;
   Elements left(a, cache_a), right(b, cache_b);
   for (std::int64_t done = 0; done < count;) {
-    const std::int64_t n = std::min(piece, count - done);
+    const std::int64_t n = std::min(values_per_read, count - done);
     left.read(first + done, n);
     right.read(first + done, n);
     done += n;

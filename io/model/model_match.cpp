@@ -26,8 +26,8 @@ bool is_float(const SafetensorsEntry& e) {
          (e.dtype == DType::f32 || e.dtype == DType::f64 || e.dtype == DType::bf16 || e.dtype == DType::f16);
 }
 
-/// Findings of one kind, for a line that stays readable.
-class Findings {
+/// Mismatches of one kind, for a line that stays readable.
+class Mismatches {
  public:
   void add(const std::string& text) {
     if (++count_ <= most) text_ += " " + text;
@@ -77,7 +77,7 @@ class Matcher {
   }
 
   ModelMatch finish(const std::string& source) {
-    Findings missing;
+    Mismatches missing;
     for (std::size_t i = 0; i < params_.size(); ++i)
       if (result_.places[i].entry == nullptr) missing.add(quote_name(params_[i].name));
     if (!missing.any() && !unexpected_.any() && !wrong_.any()) return std::move(result_);
@@ -103,7 +103,7 @@ class Matcher {
   std::span<const ParamSpec> params_;
   std::map<std::string, std::size_t> index_;
   ModelMatch result_;
-  Findings unexpected_, wrong_;
+  Mismatches unexpected_, wrong_;
 };
 
 }  // namespace

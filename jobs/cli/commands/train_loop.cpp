@@ -14,6 +14,9 @@
 namespace tessera::jobs {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
+
 double seconds_since(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
@@ -79,7 +82,6 @@ void TrainRun::log_step(const train::StepReport& report) {
   line.remaining = line.elapsed / static_cast<double>(report.step - first_step_) *
                    static_cast<double>(length_.total_steps - report.step);
   log::info(step_line(line));
-  using Json = nlohmann::ordered_json;
   Json json = {{"loss", json_number(report.loss)},
                {"grad_norm", json_number(report.grad_norm)},
                {"learning_rate", report.learning_rate}};

@@ -8,9 +8,12 @@
 
 namespace tessera::jobs {
 
+namespace {
+using Json = nlohmann::ordered_json;
+}  // namespace
+
 std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world, const std::string& host,
                          const char* transport) {
-  using Json = nlohmann::ordered_json;
   // One object a line, so that a long trace is never in memory as a tree.
   std::string out = R"({"schemaVersion":1,"displayTimeUnit":"ms","distributedInfo":)" +
                     Json{{"rank", rank}, {"world_size", world}, {"backend", transport}}.dump() + ",\"traceEvents\":[";
