@@ -1,4 +1,4 @@
-// The counter counts, and a watch attributes: a test that relies on them could not fail otherwise.
+// Tests of the allocation counter and of attribution to libraries, which other tests rely on.
 #include "alloc_counter.hpp"
 
 #include <gtest/gtest.h>

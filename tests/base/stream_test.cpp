@@ -1,4 +1,4 @@
-// Stream and Event in all three modes: order, waiting, errors, capacity, and no allocation once made.
+// Stream and Event in all three modes: order, waits, errors, capacity, no allocation after construction.
 #include "runtime/base/stream.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Mode = Stream::Mode;
 
-/// What tasks leave behind. Written by one stream at a time.
+/// A log that tasks append to. Written by one stream at a time.
 struct Journal {
   std::vector<std::int64_t> entries;
   Journal() { entries.reserve(100000); }

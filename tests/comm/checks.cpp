@@ -1,5 +1,4 @@
-// The reference: values are functions of (member, element), sums are carried like a binary counter, one float at a
-// time.
+// The reference: values are functions of (member, element), and sums follow the binary counter, one float at a time.
 #include "checks.hpp"
 
 #include <cstring>
@@ -89,7 +88,7 @@ class Checker {
     return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), name_of(axis_), me_,
                   k);
   }
-  /// Element k of member's whole buffer, and the documented sum over members: of tables, made once.
+  /// Element k of a member's full buffer, and the documented sum over members, from tables.
   float at(int member, std::size_t k) const { return values_[static_cast<std::size_t>(member) * largest_ + k]; }
   float summed(std::size_t k) const { return sums_[k]; }
   void make_tables(std::size_t largest) {
@@ -140,7 +139,7 @@ class Checker {
     gathered(full.data(), "gather in place");
   }
 
-  /// The gathered buffer is the shards themselves; twice, with an owner's write between, behind a barrier.
+  /// The gathered buffer is the shards: two gathers, with an owner's write and a barrier between.
   void gather_shared() {
     if (chunk_ == 0) return;
     const auto region = comm_->share(chunk_ * 4);
@@ -171,7 +170,7 @@ class Checker {
       for (std::size_t k = 0; k < chunk_; ++k) same(to[k], summed(first + k), "reduce", k);
       for (std::size_t k = 0; k < count_; ++k)
         if (k < first || k >= first + chunk_) same(full[k], at(me_, k), "reduce changed its input", k);
-      for (std::size_t k = 0; k < count_; ++k) full[k] = -7;  // allowed at once: no peer reads it any more
+      for (std::size_t k = 0; k < count_; ++k) full[k] = -7;  // allowed: no peer reads it any more
     }
   }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Every collective against a plain reference, bit for bit, on whatever world it is given: threads or processes.
+// Checks every collective bit for bit against a plain reference, in a world of threads or processes.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace tessera::test {
 
 /// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest`
-/// floats, in place and not; the bytes counted are those of the formula.
+/// floats, in place and not; counted bytes equal the formulas.
 void check_collectives(World& world, std::size_t largest);
 /// sum, max, broadcast, gather, require_equal, run_and_agree.
 void check_world(World& world);

@@ -1,8 +1,8 @@
-// A run that goes wrong on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh judges how
-// it ends.
+// A run that fails on purpose: comm_failure HOW TRANSPORT RANKS_PER_NODE TIMEOUT_S VICTIM. failure.sh checks how it
+// ends.
 //   kill       the victim's process dies               throw      it throws in the middle of a step
 //   stop       it is stopped between two collectives   stop_in    it is stopped while it waits in one
-//   skip       it leaves one out and goes on           idle       it leaves one out and does nothing more
+//   skip       it skips a collective and continues     idle       it skips one and does nothing more
 #include <sys/types.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Every collective under mpirun: comm_ranks TRANSPORT RANKS_PER_NODE LARGEST. Ends 0 if all is
-// right, else names the difference.
+// Every collective under mpirun: comm_ranks TRANSPORT RANKS_PER_NODE LARGEST. Exits 0 if all are right, else names the
+// first difference.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

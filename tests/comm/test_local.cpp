@@ -1,5 +1,5 @@
-// Communicators between threads: the same code as between processes, with mailboxes for MPI and plain memory for
-// windows.
+// Communicators between threads: the code of processes, with mailboxes in place of MPI and plain memory in place of
+// shared windows.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -74,8 +74,8 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
 }
 
 TEST(LocalWorld, AShortLastPieceLeavesTheOneBeforeAlone) {
-  // Two pieces of a two-level reduce, the second a little shorter: a fast rank lays it out while a slow one adds the
-  // first.
+  // Two pieces of a two-level reduce, the second shorter: a fast rank writes it to the scratch while a slow one adds
+  // the first.
   const auto rounds = [](World& world) {
     const Mesh mesh(1, world.size());
     auto comm = world.communicator(mesh, Axis::shard);
@@ -141,7 +141,7 @@ TEST(LocalFailure, AThrowingRankEndsItsPeers) {
   }
 }
 
-/// Rank 2 of four leaves out `reduce h.1` of step 7 and goes on, or goes idle.
+/// Rank 2 of 4 skips `reduce h.1` of step 7 and continues, or does nothing more.
 std::string skipped(bool copies, int ranks_per_node, bool idle) {
   try {
     run_local(

@@ -1,4 +1,4 @@
-// Mesh and topology: pure.
+// Mesh and topology, which are pure functions.
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.hpp"
@@ -51,18 +51,18 @@ TEST(Topology, BytesByHand) {
   // Eight ranks, chunks of 1000. mpi, four to a node: three peers here, four there.
   EXPECT_EQ(sent({Transport::mpi, 4}, Mesh(1, 8), 5, Kind::all_gather), (TrafficCount{3000, 4000, 1}));
   EXPECT_EQ(sent({Transport::mpi, 4}, Mesh(1, 8), 5, Kind::all_reduce), (TrafficCount{6000, 8000, 1}));
-  // One node: nothing moves in a gather, each reads seven peers in a reduce.
+  // One node: a gather moves nothing; in a reduce each rank reads seven peers.
   EXPECT_EQ(sent({Transport::node, 8}, Mesh(1, 8), 5, Kind::all_gather), (TrafficCount{0, 0, 1}));
   EXPECT_EQ(sent({Transport::node, 8}, Mesh(1, 8), 5, Kind::reduce_scatter), (TrafficCount{7000, 0, 1}));
-  // Two levels: the node's 4000 bytes cross once; one sum for each of the four ranks elsewhere crosses.
+  // Two-level: the node's 4000 bytes cross once; one sum for each of the four ranks of the other node crosses.
   EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 4, Kind::all_gather), (TrafficCount{3000, 4000, 1}));
   EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 4, Kind::reduce_scatter), (TrafficCount{3000, 4000, 1}));
   EXPECT_EQ(sent({Transport::node, 4}, Mesh(1, 8), 5, Kind::all_gather).across_nodes, 0U);
-  // Three to a node is no subtree: every term crosses (3 terms for 5 ranks elsewhere).
+  // Three members on a node are no subtree: every operand crosses (3 for each of 5 ranks).
   EXPECT_EQ(sent({Transport::node, 3}, Mesh(1, 8), 0, Kind::reduce_scatter).across_nodes, 15000U);
 }
 
-/// Of every rank of `mesh` for one collective.
+/// AxisLoad of one collective on every rank of `mesh`.
 AxisLoad load_of(const Topology& topology, const Mesh& mesh, Axis axis, CollectiveKind kind, std::uint64_t bytes) {
   std::vector<TrafficCount> sent;
   for (int rank = 0; rank < mesh.world(); ++rank) sent.push_back(traffic(topology, mesh, axis, rank, kind, bytes));

@@ -1,5 +1,5 @@
-// Staged collectives with the host for a device: pieces, turns and pitches give what the inner
-// communicator gives at once, bit for bit.
+// Staged collectives with the host as the device: bitwise equal to the inner communicator, for all pieces, turns and
+// pitches.
 #include <gtest/gtest.h>
 
 #include <bit>

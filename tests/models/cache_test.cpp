@@ -1,4 +1,4 @@
-// Generation with a cache of keys and values is generation without one: every family, ragged rows, several tokens a
+// Generation with a KV cache equals generation without: every family, rows of different length, several tokens per
 // pass.
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Ids made(std::int64_t count, std::int64_t vocab, std::int32_t seed) {
   return ids;
 }
 
-/// Largest distance of the logits of rows that grow with a cache to those of a whole pass over each row alone.
+/// Largest difference of the logits between rows that grow with a cache and a full pass over each row alone.
 class Cached {
  public:
   Cached(const char* config, DType dtype)

@@ -1,4 +1,4 @@
-// config.json: what is accepted, under which names, and what is refused, each by its key.
+// config.json: accepted keys, their names, and what is refused, each with its key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The Llama-like families by finite differences in double: every module alone, and the whole model with its balance
-// loss; recomputed, in short batches, and on guarded memory of odd sizes.
+// The Llama-like families against finite differences in double: every module alone, and the full model with its balance
+// loss; with recomputation, short batches, and guarded memory of odd sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>

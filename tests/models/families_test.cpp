@@ -1,5 +1,4 @@
-// The Llama-like families: sizes of the released models, names, what of a config is read and what is
-// refused, and what tensors of files are.
+// The Llama-like families: sizes of the released models, names, what configs set and what is refused, tensors of files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +53,7 @@ TEST(Families, ParametersOfTheReleasedModels) {
       46'702'792'704);
 }
 
-/// A small one of every family that has what the family can have.
+/// A small model of every family, with all options of the family.
 json small(const std::string& family) {
   json c = decoder(family.c_str(), 3, 24, 20, 6, 2, 31);
   if (family == "qwen3" || family == "qwen3_moe") c["head_dim"] = 8;

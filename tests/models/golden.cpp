@@ -1,4 +1,4 @@
-// A reader of safetensors, .bin and .txt that trusts its files: these are ours.
+// Reads safetensors, .bin and .txt without checks: the files are our own.
 #include "golden.hpp"
 
 #include <cstring>

@@ -44,8 +44,8 @@ struct Trial {
     EXPECT_EQ(found, model.params.size());
   }
 
-  /// Loss of the step's global batch, in micro-batches, the last one short where they do not divide it; gradients are
-  /// left in the runner. Balance losses are left in `balance`: of all layers together, then of each.
+  /// Loss of the step's global batch in micro-batches, the last one shorter if they do not divide it. Leaves the
+  /// gradients in the runner and the balance losses in `balance`: of all layers together, then of each.
   double step(std::int64_t index) {
     const double scale = 1.0 / static_cast<double>(samples * tokens);
     runner.sums = {};
@@ -65,7 +65,7 @@ struct Trial {
     return runner.sums.loss.value() * scale;
   }
 
-  /// Balance losses are one of a micro-batch: theirs is kept, else `other`.
+  /// A balance loss belongs to a micro-batch: keeps its size if there is one, else `other`.
   static std::int64_t micro_batch(const std::string& name, std::int64_t other) {
     const auto expected = read_golden(name).expected;
     return expected.contains("aux_loss") ? expected["micro_batch"].get<std::int64_t>() : other;

@@ -1,5 +1,5 @@
-// Models in bf16 and f16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in
-// fp32 and in the type, what is kept and asked for in bytes, generation with a cache.
+// Models in bf16 and fp16: against fp32 from the same rounded weights, against PyTorch in the same type, gradients in
+// fp32 and in the type, bytes saved and requested, generation with a cache.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -106,7 +106,7 @@ TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
   for (const auto& module : own.model.modules)
     for (const int p : module->params()) ++contributors[static_cast<std::size_t>(p)];
   for (std::size_t p = 0; p < own.model.params.size(); ++p) {
-    if (contributors[p] > 1) continue;  // rounded once for each
+    if (contributors[p] > 1) continue;  // one rounding per contributor
     const auto a = own.grad(p), b = beside.grad(p);
     for (std::size_t i = 0; i < a.size(); ++i) {
       const auto x = static_cast<float>(b[i]);

@@ -1,5 +1,4 @@
-// What modules ask for: bounds of the memory kept per token, and that no module touches a byte more (Runner's guards)
-// or less.
+// Memory of modules: bounds of saved bytes per token, and no access outside the requested bytes (Runner's guards).
 #include <gtest/gtest.h>
 
 #include "models/scratch_allocator.hpp"
@@ -61,7 +60,8 @@ TEST(Memory, GuardsAreWholeOnOddShapes) {
     std::vector<std::int32_t> ids;
     for (std::int64_t i = 0; i < shape.batch * shape.tokens; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 37));
     runner.sums = {};
-    const double trained = runner.train(shape, ids, ids, 0.1);  // checks guards, and that no NaN of the poison is read
+    const double trained =
+        runner.train(shape, ids, ids, 0.1);  // checks guards, and that no NaN of the initial fill is read
     EXPECT_TRUE(trained > 0 && trained < 100) << trained;
     runner.sums = {};
     EXPECT_NEAR(runner.evaluate(shape, ids, ids), trained, 1e-5 * trained);

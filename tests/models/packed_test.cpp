@@ -1,5 +1,4 @@
-// Packed rows: loss and every gradient are those of the documents alone, in every family; padding takes no part in
-// anything.
+// Packed rows: loss and every gradient equal those of the documents alone, in every family; padding has no effect.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -116,7 +115,7 @@ TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
   EXPECT_NEAR(whole.evaluate(packed.shape(), packed.ids, packed.targets), alone.sums.loss.value() / 20, 1e-13);
 
   whole.sums = {};
-  whole.packed.clear();  // documents that see one another are another thing
+  whole.packed.clear();  // documents that attend to each other are a different computation
   EXPECT_GT(std::abs(whole.evaluate(packed.shape(), packed.ids, packed.targets) - alone.sums.loss.value() / 20), 1e-3);
 }
 

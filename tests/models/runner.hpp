@@ -1,6 +1,6 @@
 #pragma once
-// Runner: a model's modules run in sequence on guarded memory, without any trainer. Every buffer is exactly as large as
-// the model asked for, stands between guard bytes, and is full of NaN before anybody writes it.
+// Runner: runs a model's modules in sequence on guarded memory, without a trainer. Every buffer has exactly the
+// requested size, lies between guard bytes, and is filled with NaN.
 
 #include <functional>
 #include <memory>
@@ -28,7 +28,7 @@ class Guarded {
   std::byte* data_;
 };
 
-/// Element i of a tensor of floating numbers, as double; set rounds fp32 to a half.
+/// Element i of a floating-point tensor as double; set rounds to the tensor's type.
 double get(const TensorView& tensor, std::int64_t i);
 void set(const TensorView& tensor, std::int64_t i, double value);
 std::vector<double> values(const TensorView& tensor);
@@ -36,7 +36,7 @@ double norm(const TensorView& tensor);
 
 struct Step {
   bool in_place = true;    // dx is dy's memory
-  bool recompute = false;  // saved is forgotten and made again before backward
+  bool recompute = false;  // saved is cleared and recomputed before backward
   std::vector<std::uint8_t>
       accumulate;  // per parameter of the model, before its first contributor; empty: overwrite all
 };
@@ -60,8 +60,7 @@ class Runner {
   double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                   const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
-  /// Generation: room for keys and values, full of NaN; then passes that see what earlier ones showed
-  /// (positions empty: the first).
+  /// Generation: allocates the KV cache, filled with NaN; then passes that extend it (positions empty: the first pass).
   void open_cache(models::BatchShape room);
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                     const std::vector<std::int32_t>& positions,
@@ -70,7 +69,7 @@ class Runner {
   std::vector<std::int32_t> packed;  // Batch::positions of train and evaluate; empty: absent
   TensorView router;                 // Batch::router of the last pass; absent without experts
 
-  /// Finite differences of one module alone: its parameters, and its input. Fails the test where they differ.
+  /// Compares one module's gradients (parameters and input) with finite differences. Fails the test where they differ.
   void check_module(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
                     const std::vector<std::int32_t>& targets);
   /// Fails the test if any guard changed.

@@ -1,4 +1,4 @@
-// What a config means in parameters, names, initial values and FLOPs.
+// Parameters, names, initial values and FLOPs of a config.
 #include <gtest/gtest.h>
 
 #include <cmath>

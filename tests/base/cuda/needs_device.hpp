@@ -1,6 +1,5 @@
 #pragma once
-// What a test that needs a CUDA device says first: skips with its reason where there is none, or
-// none that this build has code for.
+// For tests that need a CUDA device: skips with the reason if there is none, or none that this build has code for.
 
 #include <gtest/gtest.h>
 

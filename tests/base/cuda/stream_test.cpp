@@ -1,4 +1,4 @@
-// Stream, Event, Arena and copies on a device: the order that the host's tests hold, with copies for work.
+// Stream, Event, Arena and copies on a device, in the order that the host's tests check, with copies as the work.
 #include <numeric>
 #include <vector>
 

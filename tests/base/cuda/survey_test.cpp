@@ -1,5 +1,4 @@
-// What can be known of the CUDA backend on a machine without a device: answers of a driver that
-// is not there, refusals, libraries.
+// The CUDA backend on a machine without a device: answers without a driver, refusals, libraries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share what devices there
-// are, and the sums are those of the documented order, bit for bit; over nccl each has its own. Ends 0 if all is right,
-// 77 with a reason where the devices are not there.
+// Collectives of device memory between processes: device_ranks mpi|nccl. Over mpi the ranks share the devices and sums
+// follow the documented order bit for bit; over nccl each rank has its own device. Exits 0 if all is right, 77 with a
+// reason if the devices are missing.
 #include <bit>
 #include <cmath>
 #include <cstdio>

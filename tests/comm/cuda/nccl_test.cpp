@@ -1,5 +1,5 @@
-// MPI and NCCL together on one device with one rank: start, configuration, every call, end, abort. One rank runs no
-// kernel of NCCL's: rings, their order and their overlap stay unproven here.
+// MPI and NCCL on one device with one rank: start, configuration, every call, end, abort. NCCL runs no kernel for one
+// rank: rings, their order and overlap are not tested here.
 #include <gmock/gmock.h>
 
 #include <cstring>
