@@ -1,5 +1,5 @@
 #pragma once
-// Table of AdamW: a range of elements, one thread.
+// Table of AdamW: a range of elements on one thread.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels::host {
 
-/// The constants of a step, each rounded to fp32 once.
+/// Constants of a step, each rounded to fp32 once.
 struct AdamWStep {
   float keep;                   // 1 - lr·wd, or 1
   float rate;                   // lr / c1

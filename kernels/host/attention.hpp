@@ -1,7 +1,7 @@
 #pragma once
-// Causal attention on one thread: one task is a key/value head of a document, with all query heads that read it (or,
-// forward, a slice of their query blocks). Who runs which task is kernels/attention.cpp's business; no result depends
-// on it. Here every document is a sequence: one that shares its row of the batch with others is a problem of its own.
+// Causal attention on one thread. A task is a kv head of a document with all query heads that read it (forward: or a
+// slice of their query blocks). host/attention.cpp assigns tasks to threads; no result depends on the assignment. Here
+// a document is a sequence: one that shares its row of the batch with others is a problem of its own.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::host {
 
-/// Rows of a query block and of a key/value tile; multiples of every register tile (vec.hpp), and the first divides the
+/// Rows of a query block and of a key/value tile: multiples of every register tile (vec.hpp); the first divides the
 /// second.
 inline constexpr std::int64_t attention_q_block = 48, attention_kv_tile = 96;
 
@@ -21,21 +21,21 @@ struct AttentionProblem {
   const T* out;                      // (B, T, nh·d); backward
   const T* dout;                     // (B, T, nh·d); backward
   T* out_w;                          // (B, T, nh·d), written by forward
-  Acc<T>* lse;                       // (B, nh, T); null: not wanted
+  Acc<T>* lse;                       // (B, nh, T); null: not written
   T* dqkv;                           // (B, T, (nh + 2·nk)·d), written by backward
   std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
 
 template <class T>
 struct Attention {
-  /// Query blocks [first, last) of the group's heads, counted head by head.
+  /// Query blocks [first, last) of the group's heads, numbered head by head.
   void (*forward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, std::int64_t first,
                   std::int64_t last, Acc<T>* workspace);
   void (*backward)(const AttentionProblem<T>& problem, std::int64_t b, std::int64_t kv_head, Acc<T>* workspace);
 };
 TESSERA_TABLE(Attention, attention)
 
-/// Elements of Acc<T>, of `element` bytes, of the workspace of one task, the same for every instruction set.
+/// Workspace of one task in elements of Acc<T>, which has `element` bytes; the same for every instruction set.
 struct AttentionWorkspace {
   std::int64_t forward = 0, backward = 0;
 };

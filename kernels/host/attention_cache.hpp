@@ -1,6 +1,5 @@
 #pragma once
-// Attention of one query group to cached keys, on one thread. Who runs which group is kernels/attention_cache.cpp's
-// business.
+// Attention of one query group to cached keys, on one thread. host/attention_cache.cpp assigns groups to threads.
 
 #include <cstdint>
 
@@ -8,7 +7,7 @@
 
 namespace tessera::kernels::host {
 
-/// The query heads of one token that read one kv head.
+/// Query heads of one token that read the same kv head.
 template <class T>
 struct CachedAttentionGroup {
   const T* q;              // (group, d)
@@ -25,8 +24,8 @@ struct CachedAttention {
 };
 TESSERA_TABLE(CachedAttention, cached_attention)
 
-/// Keys that are looked at before the softmax goes on; elements of scratch (their scores, a maximum and a sum for each
-/// query, and of halves the output, until it is rounded).
+/// Keys of a tile of the online softmax; elements of scratch: scores, and a maximum and a sum for each query; for
+/// 16-bit T the fp32 output too.
 inline constexpr std::int64_t cached_tile = 128;
 [[nodiscard]] constexpr std::int64_t cached_attention_scratch(std::int64_t group, std::int64_t head_dim,
                                                               std::size_t element) {

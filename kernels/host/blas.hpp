@@ -1,6 +1,6 @@
 #pragma once
-// GEMM by CBLAS on the calling thread alone, with raw pointers: for kernels that tile above it.
-// Not a public op (kernels/gemm.hpp).
+// GEMM by CBLAS on the calling thread alone, on raw pointers: for kernels that tile above it. The public operation is
+// kernels/gemm.hpp.
 
 #include <cstdint>
 

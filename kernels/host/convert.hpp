@@ -1,5 +1,5 @@
 #pragma once
-// Table of the casts: a range of elements, one thread.
+// Table of the casts: a range of elements on one thread.
 
 #include <cstdint>
 

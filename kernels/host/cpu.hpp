@@ -1,14 +1,14 @@
 #pragma once
-// What this CPU and Linux give of the instructions for products of bf16, beyond an instruction set (kernels::isa).
+// Whether this CPU and Linux support the bf16 dot-product instructions that no instruction set (kernels::isa) includes.
 
 #include <string>
 
 namespace tessera::kernels::host {
 
-/// "AMD EPYC 9654 96-Core Processor"; "this CPU" where it has no name.
+/// "AMD EPYC 9654 96-Core Processor"; "this CPU" if it has no name.
 [[nodiscard]] std::string cpu_name();
-/// Why not, in words; empty: they can be used. amx asks Linux for the process' tile registers, which all its threads
-/// then have.
+/// The reason why an instruction cannot be used; empty: it can. The AMX one asks Linux for the tile registers, which
+/// all threads of the process then have.
 [[nodiscard]] std::string avx512_bf16_missing();
 [[nodiscard]] std::string amx_bf16_missing();
 

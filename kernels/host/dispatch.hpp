@@ -1,18 +1,21 @@
 #pragma once
-// Run-time choice of the instruction set. Arithmetic lives in host/isa/*.cpp, compiled once per set; nothing else does.
+// Run-time choice of the instruction set. Only host/isa/*.cpp are compiled once per set; they hold the arithmetic.
 //
-// How to add a kernel `op`:
-//   1. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in
+// How to add an operation `op`:
+//   1. operations.hpp: one line. kernels/op.hpp: the arguments and the contract. kernels/op.cpp: check shapes,
+//   dispatch.
+//   2. host/op.cpp: split the work over threads (host/parallel.hpp) and call `op<T>().forward(…)`.
+//   3. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in
 //   namespace
-//      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file, nothing more.
-//   2. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
-//      anonymous namespace (a weak symbol compiled for AVX-512 could be the one the linker keeps for everybody), then
-//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16 the same: numbers of T are stored,
-//      and computed in Acc<T> (`widen(x[i])`, `put(y[i], result)`: one rounding). One thread, a range of rows; no
-//      standard headers but <cstdint>/<cstddef>; exp and log from host/isa/math.hpp; loops under `#pragma omp simd`
-//      where the compiler needs a word.
-//   3. op.cpp: check shapes, split ranges over threads (host/parallel.hpp), call `host::op<T>().forward(…)`.
-// CMake picks both files up by itself. A kernel of one type only: TESSERA_TABLE_PLAIN(Op, op), table `op_table`.
+//      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file only.
+//   4. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
+//      anonymous namespace (the linker might keep a weak symbol compiled for AVX-512 for everybody), then
+//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16. Elements of T are stored, and
+//      computed in Acc<T> (`widen(x[i])`, `put(y[i], result)`: one rounding). One thread, a range of rows; of the
+//      standard headers only <cstdint> and <cstddef>; exp and log from host/isa/math.hpp; `#pragma omp simd` on loops
+//      that need it to vectorize.
+//   5. cuda/op.cu: the device's side.
+// CMake finds the files by itself. An operation of one dtype: TESSERA_TABLE_PLAIN(Op, op), table `op_table`.
 
 #include <cstdint>
 #include <type_traits>
@@ -25,7 +28,7 @@
 
 namespace tessera::kernels::host {
 
-/// 0 portable, 1 AVX2, 2 AVX-512: kernels::isa() without its header.
+/// kernels::isa() as a number: 0 portable, 1 AVX2, 2 AVX-512.
 [[nodiscard]] int isa_index();
 
 template <class Table>
@@ -36,8 +39,8 @@ template <class Table>
 
 }  // namespace tessera::kernels::host
 
-// extern: a const object at namespace scope would be internal otherwise. A build for one instruction set
-// (TESSERA_ONE_ISA) has that one's alone.
+// extern: a const object at namespace scope would have internal linkage. A build for one instruction set
+// (TESSERA_ONE_ISA) has one table.
 #ifdef TESSERA_ONE_ISA
 #define TESSERA_TABLE_DECLARE(Type, table) \
   namespace TESSERA_ONE_ISA {              \

@@ -1,6 +1,6 @@
 #pragma once
-// Outputs that are summed in fp32 and rounded once: gradients of type G, which is the type of the
-// activations or fp32. Not for host/isa.
+// Outputs that are accumulated in fp32 and rounded once: gradients of type G, the type of the activations or fp32. Not
+// for host/isa.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::host {
 
-/// f(G{}) for a gradient of activations of type T: G is T, or fp32 beside a half; a bug for any other.
+/// Calls f(G{}) for a gradient of activations of type T: G is T, or fp32 if T is 16-bit. Asserts on other dtypes.
 template <class T, class F>
 void dispatch_gradient_dtype(DType dtype, const F& f) {
   if constexpr (is_half<T>) {
@@ -21,16 +21,16 @@ void dispatch_gradient_dtype(DType dtype, const F& f) {
 
 enum class PreviousValues : unsigned char { ignore, keep };
 
-/// Calls f(begin, end, sums) for stretches of [0, n), in order: sums[0 … end - begin) become out[begin … end). They are
-/// `out` itself, all at once, unless it is of halves: then floats on the stack, with the old values in them if those
-/// are kept, rounded when f returns.
+/// Calls f(begin, end, sums) for consecutive ranges of [0, n), where sums[0 … end - begin) become out[begin … end). For
+/// a 16-bit G they are fp32 on the stack, with the previous values in them if these are kept, and are rounded when f
+/// returns; otherwise they are `out` itself, in one range.
 template <class G, class F>
 void with_fp32_accumulator(G* out, std::int64_t n, PreviousValues old, const F& f) {
   if constexpr (is_half<G>) {
-    constexpr std::int64_t stretch = 1024;
-    alignas(64) float sums[stretch];
-    for (std::int64_t begin = 0; begin < n; begin += stretch) {
-      const std::int64_t end = begin + stretch < n ? begin + stretch : n;
+    constexpr std::int64_t chunk = 1024;
+    alignas(64) float sums[chunk];
+    for (std::int64_t begin = 0; begin < n; begin += chunk) {
+      const std::int64_t end = begin + chunk < n ? begin + chunk : n;
       if (old == PreviousValues::keep) convert().widen(out + begin, sums, end - begin);
       f(begin, end, sums);
       convert().narrow(sums, out + begin, end - begin);

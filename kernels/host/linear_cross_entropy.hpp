@@ -1,5 +1,5 @@
 #pragma once
-// The sweeps of linear_cross_entropy over one row of a chunk of logits.
+// Table of the passes of linear_cross_entropy over one row of a chunk of logits.
 
 #include <cstdint>
 
@@ -9,11 +9,11 @@ namespace tessera::kernels::host {
 
 template <class T>
 struct LinearCrossEntropy {
-  /// The maximum of x (n); NaNs do not count, and -inf if nothing else is there.
+  /// The maximum of x (n), ignoring NaNs; -inf if there is none.
   T (*largest)(const T* x, std::int64_t n);
-  /// The lowest index of `value` in x (n); n if it is not there.
+  /// The lowest index of `value` in x (n); n if absent.
   std::int64_t (*find)(const T* x, std::int64_t n, T value);
-  /// x (n) becomes exp(x - max); returns the sum, NaN if an x is NaN.
+  /// x (n) = exp(x - max); returns the sum, NaN if an x is NaN.
   double (*exponentiate)(T* x, std::int64_t n, T max);
   /// x (n) *= factor.
   void (*scale)(T* x, std::int64_t n, T factor);

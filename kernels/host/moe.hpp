@@ -1,5 +1,5 @@
 #pragma once
-// Table of what routing does to single rows, one thread.
+// Table of the row operations of mixtures of experts; one thread.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels::host {
 
-/// Of a row of probabilities, which backward keeps on the stack.
+/// Limit of a row of probabilities, which backward keeps on the stack.
 inline constexpr std::int64_t max_experts = 4096;
 
 template <class T>

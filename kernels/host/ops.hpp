@@ -1,5 +1,5 @@
 #pragma once
-// The host's side of every operation: splits it over this rank's threads and calls the instruction set's table.
+// The host's side of every operation: splits it over this rank's threads and calls the table of the instruction set.
 // kernels/<op>.cpp has checked shapes. Not for host/isa.
 
 #include "kernels/operations.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-// Ranges over this rank's threads by a fixed rule, and the choice of the element type. Not for host/isa sources.
+// Splits work over this rank's threads by a fixed rule, and selects the element type. Not for host/isa sources.
 
 #include <cstdint>
 
@@ -8,12 +8,12 @@
 
 namespace tessera::kernels::host {
 
-/// Calls f(part) for part in [0, parts): each once, on any thread. f must not throw. Parts are
-/// dealt to threads in contiguous runs.
+/// Calls f(part) for each part in [0, parts), once, on any thread; f must not throw. Threads get contiguous runs of
+/// parts.
 template <class F>
 void parallel_parts(std::int64_t parts, const F& f) {
 #ifdef _OPENMP
-  // Always the same team: libgomp ends and starts threads when the size of a team changes.
+  // Always the same number of threads: libgomp ends and starts threads when it changes.
   if (const int team = threads(); team > 1 && parts > 1) {
 #pragma omp parallel for num_threads(team) schedule(static)
     for (std::int64_t part = 0; part < parts; ++part) f(part);
@@ -23,8 +23,8 @@ void parallel_parts(std::int64_t parts, const F& f) {
   for (std::int64_t part = 0; part < parts; ++part) f(part);
 }
 
-/// Cuts [0, n) into one contiguous range per thread, each a multiple of `grain` long but the last, and calls f(begin,
-/// end) for those that are not empty. For work whose result does not depend on the cut.
+/// Splits [0, n) into one contiguous range per thread, multiples of `grain` except for the last, and calls f(begin,
+/// end) for those that are not empty. For work whose result does not depend on the split.
 template <class F>
 void parallel_ranges(std::int64_t n, std::int64_t grain, const F& f) {
   const std::int64_t grains = (n + grain - 1) / grain;
@@ -36,7 +36,7 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, const F& f) {
   });
 }
 
-/// f(float{}), f(double{}), f(bf16{}) or f(f16{}), by the type of a tensor; a bug for any other.
+/// Calls f with a value of the C++ type of `dtype`: float, double, bf16 or f16. Asserts on other dtypes.
 template <class F>
 void dispatch_dtype(DType dtype, const F& f) {
   if (dtype == DType::bf16) return f(bf16{});
@@ -46,7 +46,7 @@ void dispatch_dtype(DType dtype, const F& f) {
   f(double{});
 }
 
-/// f(float{}) or f(double{}), by the type of a tensor; a bug for any other.
+/// Calls f(float{}) or f(double{}). Asserts on other dtypes.
 template <class F>
 void dispatch_float(DType dtype, const F& f) {
   if (dtype == DType::f32) return f(float{});

@@ -1,5 +1,5 @@
 #pragma once
-// Table of sums and of fill: one thread.
+// Table of sums, sums of squares and fill; one thread.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Table of the RMSNorm kernels: ranges of rows, one thread. A row holds `groups` groups of `channels`, each normed by
-// itself.
+// Table of the RMSNorm kernels: ranges of rows on one thread. A row holds `groups` groups of `channels`, each
+// normalized by itself.
 
 #include <cstdint>
 

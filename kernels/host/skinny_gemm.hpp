@@ -1,6 +1,6 @@
 #pragma once
-// Products of a few rows with a large matrix, on one thread: the matrix is read once, from where it lies, which is all
-// the time they take. BLAS copies it first. For generation, a token of each row at a time, and for experts that few
+// GEMM of a few rows with a large matrix, on one thread. Reading the matrix is all the time it takes: it is read once,
+// in place, where BLAS would copy it first. For generation (one token per row at a time) and for experts that few
 // tokens chose.
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::host {
 
-/// Rows of A that are worth it: above, BLAS' copy pays.
+/// Rows of A up to which this is faster: with more, BLAS' copy pays.
 inline constexpr std::int64_t max_skinny_rows = 8;
 
 /// C += A·B for columns [first, last) of C.

@@ -1,9 +1,9 @@
 #pragma once
-// Packing and blocked products for attention, on register tiles. Only for sources under host/isa.
+// Packing and blocked GEMMs for attention, on register tiles. For host/isa only.
 //
-// The query side of a product is packed row by row (ld = width, whole strips of rows), the key side in panels of
+// The query side of a GEMM is packed row by row (ld = width, whole strips of tile_rows rows), the key side in panels of
 // tile_cols columns: panel p of a (rows, columns) matrix X holds X[r][p·tile_cols + c] at (p·rows + r)·tile_cols + c.
-// Both are padded with zeros to whole strips and panels. Halves are widened when they are packed: products are of
+// Both are padded with zeros to whole strips and panels. 16-bit elements are widened as they are packed: GEMMs are of
 // floats.
 
 #include "kernels/host/isa/vec.hpp"
@@ -79,7 +79,7 @@ struct CausalTile {
   std::int64_t offset;   // row r sees columns 0 … r + offset; a multiple of tile_rows, not negative
 
   [[nodiscard]] std::int64_t strips() const { return (rows + tile_rows - 1) / tile_rows; }
-  /// Columns that some row of strip s sees.
+  /// Columns that any row of strip s sees.
   [[nodiscard]] std::int64_t strip_columns(std::int64_t s) const {
     return smaller(columns, (s + 1) * tile_rows + offset);
   }
@@ -88,7 +88,7 @@ struct CausalTile {
   [[nodiscard]] std::int64_t first_strip(std::int64_t c) const { return c <= offset ? 0 : (c - offset) / tile_rows; }
 };
 
-/// S = A·B on the visible part, A (queries, ld), B panels of keys: a panel stays in the inner cache while all strips
+/// S = Q·Kᵀ (or dO·Vᵀ) on the visible part: A (queries, ld), B panels of keys. A panel stays in L1 while all strips
 /// pass.
 template <class T>
 [[gnu::noinline]] inline void matmul_qkt(const CausalTile& tile, const TileB<T>& a, const T* b, std::int64_t depth,
@@ -103,7 +103,7 @@ template <class T>
   }
 }
 
-/// C (queries, width) = P·B or += P·B, B panels of keys: depth runs over the keys that a strip sees.
+/// C (queries, width) = P·B or += P·B (P·V, dS·K), B panels of keys: the depth is the keys that a strip sees.
 template <bool Add, class T>
 [[gnu::noinline]] inline void matmul_pv(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b,
                                         std::int64_t panel_rows, T* c, std::int64_t width) {
@@ -116,7 +116,7 @@ template <bool Add, class T>
   }
 }
 
-/// C (keys, width) += Pᵀ·B, B (queries, width): depth runs over the queries that see a strip of keys.
+/// C (keys, width) += Pᵀ·B (Pᵀ·dO, dSᵀ·Q), B (queries, width): the depth is the queries that see a strip of keys.
 template <class T>
 [[gnu::noinline]] inline void matmul_pt(const CausalTile& tile, const T* p, std::int64_t ldp, const T* b, T* c,
                                         std::int64_t width) {

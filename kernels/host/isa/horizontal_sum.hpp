@@ -1,6 +1,6 @@
 #pragma once
-// Sums over a register and a row, and the square root that norms take of them. Only for sources under
-// host/isa; internal linkage throughout.
+// Sums over a register and over a row, and the square root that norms take of them. For host/isa only; internal
+// linkage.
 
 #include "kernels/host/isa/vec.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 
-/// The lanes of a register, added in their order.
+/// The sum of the lanes of a register, in order.
 template <class T>
 inline Acc<T> sum_of(const Vec<T>& v) {
   Acc<T> sum = v[0];
@@ -18,7 +18,7 @@ inline Acc<T> sum_of(const Vec<T>& v) {
   return sum;
 }
 
-/// Σ f(x[i]) in four registers of sums: one would wait for its own additions.
+/// Σ f(x[i]) in four registers: one would be bound by the latency of its additions.
 template <class T, class F>
 inline Acc<T> sum_of(const T* x, std::int64_t n, const F& f) {
   constexpr int w = vec_width<T>;

@@ -1,6 +1,6 @@
 #pragma once
-// exp, log and fused multiply-add for host/isa sources: no branches, no calls, so that loops of them vectorise.
-// Internal linkage throughout: each instruction set has its own.
+// exp, log and fused multiply-add for host/isa: no branches and no calls, so that loops of them vectorize. Internal
+// linkage: each instruction set has its own.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Vec: one register of numbers (GCC vector extension), as wide as the instruction set this source is compiled for, and
-// the register tile of a matrix product made of it. Only for sources under host/isa.
+// Vec: one SIMD register (GCC vector extension), as wide as the instruction set this source is compiled for, and the
+// GEMM microkernel made of it: a register tile of tile_rows × tile_cols accumulators. For host/isa only.
 
 #include <cstdint>
 #include <type_traits>
@@ -24,7 +24,7 @@ inline constexpr int vec_bytes = 16;
 inline constexpr int tile_rows = 6;
 #endif
 
-/// Numbers of T, in the type they are computed in: halves are floats in a register.
+/// Elements of T in the type they are computed in: 16-bit floats are fp32 in a register.
 template <class T>
 struct VecOf {
   typedef Acc<T> type __attribute__((vector_size(vec_bytes)));
@@ -34,13 +34,13 @@ using Vec = typename VecOf<T>::type;
 template <class T>
 using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
-/// Numbers in a register, and columns of a register tile.
+/// Elements of a register, and columns of a register tile.
 template <class T>
 inline constexpr int vec_width = vec_bytes / static_cast<int>(sizeof(Acc<T>));
 template <class T>
 inline constexpr int tile_cols = 2 * vec_width<T>;
 
-/// As many floats from halves in memory.
+/// One register of floats from 16-bit floats in memory.
 [[gnu::always_inline]] inline Vec<float> load_half(const bf16* p) {
   typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
   typedef std::uint32_t Bits __attribute__((vector_size(vec_bytes)));
@@ -62,8 +62,8 @@ inline constexpr int tile_cols = 2 * vec_width<T>;
 #endif
 }
 
-/// One register of floats as halves in memory. Integer rounding for bf16 (vcvtneps2bf16 would flush subnormal numbers);
-/// f16 by the instruction where there is one, which agrees with the integer form in every bit.
+/// Stores one register of floats as 16-bit floats. bf16 is rounded with integers (vcvtneps2bf16 would flush subnormal
+/// numbers); f16 by the instruction if there is one, which agrees with the integer form in every bit.
 [[gnu::always_inline]] inline void store_half(const Vec<float>& x, bf16* to) {
   typedef std::int32_t Bits __attribute__((vector_size(vec_bytes)));
   typedef std::uint16_t Stored __attribute__((vector_size(vec_bytes / 2)));
@@ -102,10 +102,10 @@ template <class T>
 }
 template <class T>
 [[gnu::always_inline]] inline Vec<T> splat(T x) {
-  return x - Vec<T>{};  // minus zero: the compiler folds it, not so plus zero
+  return x - Vec<T>{};  // minus zero: the compiler folds it away, unlike plus zero
 }
 
-/// a·b + c: fused where the instruction set has it, else two operations.
+/// a·b + c: fused if the instruction set has FMA, else two operations.
 template <class T>
 [[gnu::always_inline]] inline Vec<T> multiply_add(const Vec<T>& a, const Vec<T>& b, const Vec<T>& c) {
 #if defined(__AVX512F__)
@@ -160,7 +160,7 @@ inline void gemm_microkernel(const TileA<T>& a, const TileB<T>& b, std::int64_t 
   }
 }
 
-/// Transposes the square of vec_width registers, by exchanging ever smaller blocks across the diagonal.
+/// Transposes vec_width registers, by exchanging smaller and smaller blocks across the diagonal.
 template <class T>
 [[gnu::always_inline]] inline void transpose(Vec<T> (&v)[vec_width<T>]) {
   constexpr int w = vec_width<T>;
