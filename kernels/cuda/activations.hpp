@@ -1,6 +1,6 @@
 #pragma once
-// What activations compute of one number, in fp32: host and device. The same forms as host/isa/gelu.cpp and swiglu.cpp;
-// exp is the platform's, so against the host they agree to a tolerance, not to the bit.
+// Activations and their gradients of one element in fp32, for host and device: the formulas of host/isa/gelu.cpp and
+// swiglu.cpp. exp is the platform's, so host and device agree to a tolerance, not to the bit.
 
 #include "kernels/cuda/element.hpp"
 
@@ -18,7 +18,7 @@ TESSERA_HD float exponential(float x) {
 #endif
 }
 
-/// x cut to [-80, 80]: past it a sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+/// x clamped to [-80, 80]: beyond it a sigmoid is 0 or 1 in fp32, and e·s stays finite.
 TESSERA_HD float bounded(float x) { return x > 80.0F ? 80.0F : x > -80.0F ? x : -80.0F; }
 
 inline constexpr float two_sqrt_2_over_pi = 1.59576912160573071176F;
@@ -29,7 +29,7 @@ TESSERA_HD float gelu_exponential(float x) {
   return exponential(-bounded(mul(mul(x, two_sqrt_2_over_pi), fused(mul(x, x), cubic, 1.0F))));
 }
 TESSERA_HD float gelu(float x) { return div(x, add(1.0F, gelu_exponential(x))); }
-/// d gelu / dx
+/// d gelu(x) / dx
 TESSERA_HD float gelu_slope(float x) {
   const float e = gelu_exponential(x), s = div(1.0F, add(1.0F, e));
   const float slope = mul(two_sqrt_2_over_pi, fused(mul(x, x), 3 * cubic, 1.0F));

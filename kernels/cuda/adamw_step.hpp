@@ -1,13 +1,13 @@
 #pragma once
-// AdamW of one element, as kernels/adamw.hpp writes it down: the same bits as the host's, on host and device; and which
-// elements a block of the one launch over a shard takes.
+// AdamW of one element as kernels/adamw.hpp defines it, for host and device, with the same bits; and the elements that
+// each block of the launch over a shard takes.
 
 #include "kernels/adamw.hpp"
 #include "kernels/cuda/element.hpp"
 
 namespace tessera::kernels::cuda {
 
-/// What of a step is the same for every element: made in double, rounded once.
+/// Constants of a step: computed in double, rounded once.
 struct AdamWConstants {
   float keep, rate, beta2, blend1, blend2, sqrt_correction2, eps, clip;
 };
@@ -33,11 +33,11 @@ TESSERA_HD void adamw_element(const AdamWConstants& s, float grad, float& param,
   param = fused(-s.rate, div(m, denominator), p);
 }
 
-/// Elements of a block: enough to pay for the constants' double divisions, which each makes.
+/// Elements of a block: enough to pay for the double divisions of the constants, which every block does.
 inline constexpr std::int64_t adamw_tile_elements = 8192;
 
-/// Segments as a kernel takes them, among its arguments (at most 4 KiB): segment i is cut into tiles from first_tile
-/// on, at multiples of adamw_tile_elements of the shard, so that only a segment's own ends are not aligned.
+/// Segments as a kernel argument (at most 4 KiB). Segment i is cut into tiles from first_tile on, at multiples of
+/// adamw_tile_elements of the shard, so that only the ends of a segment are unaligned.
 struct AdamWTable {
   static constexpr int most = 64;
   struct Row {
@@ -49,7 +49,7 @@ struct AdamWTable {
   int count = 0, tiles = 0;
 };
 
-/// Of segments that are not empty; takes as many as there is room for off the front of `segments`.
+/// The table of the first non-empty segments, as many as fit; removes them from the front of `segments`.
 inline AdamWTable take_adamw_table(std::span<const AdamWSegment>& segments) {
   AdamWTable table;
   for (; !segments.empty() && table.count < AdamWTable::most; segments = segments.subspan(1)) {
@@ -79,11 +79,11 @@ TESSERA_HD AdamWTile adamw_tile(const AdamWTable& table, int tile) {
   return {first > row.begin ? first : row.begin, last < row.end ? last : row.end, row.decay};
 }
 
-/// Elements [from, to) of a tile are whole runs of n, on multiples of n of the shard; the others, fewer than 2·n, are
-/// singles.
+/// Elements [from, to) of a tile are whole vectors of n, at multiples of n of the shard; the others, fewer than 2·n,
+/// are handled one by one.
 struct AdamWRuns {
   std::int64_t from, to;
-  /// The i-th single; not below the tile's last if there are fewer.
+  /// The i-th single element; at least the tile's last if there are fewer.
   TESSERA_HD std::int64_t single(const AdamWTile& tile, std::int64_t i) const {
     const std::int64_t at = tile.first + i;
     return at < from ? at : at + (to - from);

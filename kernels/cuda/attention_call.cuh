@@ -1,5 +1,5 @@
 #pragma once
-// One call of attention as its kernels see it, and the launchers of each. Only for .cu files.
+// Arguments of attention's kernels, and their launchers. Only for .cu files.
 
 #include "kernels/cuda/attention_tiles.hpp"
 #include "kernels/cuda/launch.cuh"
@@ -13,11 +13,11 @@ struct AttentionCall {
   const std::int32_t* positions;  // (B, T), or null
   const T* qkv;
   T* out;              // written by forward, read by backward
-  float* lse;          // (B, nh, T), or null in forward: not wanted
+  float* lse;          // (B, nh, T); null in forward: not written
   const T* dout;       // backward only, from here on
   const float* delta;  // (B, nh, T) Σ over a row of dout·out
   T* dqkv;
-  bool vectors;  // every row of a head lies on 16 bytes
+  bool vectors;  // every row of a head is aligned to 16 bytes
 };
 
 inline constexpr float log2_e = 1.44269504088896340736F;
@@ -27,7 +27,7 @@ template <class T>
 void launch_tensor_forward(const AttentionCall<T>& call, cudaStream_t stream);
 template <class T>
 void launch_tensor_backward(const AttentionCall<T>& call, cudaStream_t stream);
-/// Plain arithmetic, fp32, head_dim up to 256.
+/// fp32 without tensor cores, head_dim up to 256.
 void launch_plain_forward(const AttentionCall<float>& call, cudaStream_t stream);
 void launch_plain_backward(const AttentionCall<float>& call, cudaStream_t stream);
 

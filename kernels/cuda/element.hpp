@@ -1,6 +1,6 @@
 #pragma once
-// Numbers as device memory holds them, and arithmetic that no compiler may fuse: the same text for nvcc and for a plain
-// compiler, so that what devices compute per element is tested without one. Not a kernel.
+// Elements as device memory holds them, and arithmetic that no compiler may fuse: the same source for nvcc and the host
+// compiler, so that what devices compute per element is tested without one.
 
 #include <cstdint>
 
@@ -30,7 +30,7 @@ TESSERA_HD float to_float(f16 x) {
 #endif
 }
 
-/// The nearest number of T, ties to even, as runtime/base/half.hpp has it; of a NaN the device makes its own, 0x7fff.
+/// Rounds to nearest even, as runtime/base/half.hpp does; a NaN becomes 0x7fff on a device.
 template <class T>
 TESSERA_HD T rounded(float x);
 template <>
@@ -58,7 +58,7 @@ TESSERA_HD f16 rounded<f16>(float x) {
 #endif
 }
 
-// Operations rounded once each; the compiler may neither fuse nor approximate them.
+// Each operation rounded once; the compiler may neither fuse nor approximate them.
 #if defined(__CUDA_ARCH__)
 TESSERA_HD float mul(float a, float b) { return __fmul_rn(a, b); }
 TESSERA_HD float add(float a, float b) { return __fadd_rn(a, b); }

@@ -1,5 +1,5 @@
 #pragma once
-// ExactSum's digits (runtime/base/exact_sum.hpp) where no ExactSum can be: a term as three integers to add, on host and
+// A term of an ExactSum (a Kulisch accumulator, runtime/base/exact_sum.hpp) as three integers to add, for host and
 // device.
 
 #include "kernels/cuda/element.hpp"
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// Add part[i] to word digit + i. A term that is not finite adds 1 to the last word.
+/// part[i] is added to word digit + i. A non-finite term adds 1 to the last word.
 struct ExactSumTerm {
   int digit;
   std::int64_t part[3];
@@ -19,13 +19,13 @@ TESSERA_HD ExactSumTerm exact_sum_term(double x) {
   if (field == 0x7ff) return {static_cast<int>(ExactSum::num_digits) - 2, {0, 0, 1}};
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
   const std::uint64_t mantissa = field == 0 ? fraction : fraction | std::uint64_t{1} << 52;
-  const int place = (field == 0 ? 1 : field) - 1075 + 1088;  // digit 0 weighs 2^-1088
-  const int shift = place % 32;
+  const int bit = (field == 0 ? 1 : field) - 1075 + 1088;  // digit 0 weighs 2^-1088
+  const int shift = bit % 32;
   const std::uint64_t low = mantissa << shift, high = shift == 0 ? 0 : mantissa >> (64 - shift);
   const std::int64_t flip = -static_cast<std::int64_t>(bits >> 63);  // (p ^ flip) - flip is ±p
   const std::int64_t p0 = static_cast<std::int64_t>(low & 0xffffffffu), p1 = static_cast<std::int64_t>(low >> 32),
                      p2 = static_cast<std::int64_t>(high);
-  return {place / 32, {(p0 ^ flip) - flip, (p1 ^ flip) - flip, (p2 ^ flip) - flip}};
+  return {bit / 32, {(p0 ^ flip) - flip, (p1 ^ flip) - flip, (p2 ^ flip) - flip}};
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// What of attention a fused library kernel takes, in how many pieces, and what scratch that needs: formulas, so that a
-// plan needs neither library nor device.
+// Which attention calls a fused cuDNN kernel takes, in how many chunks of the batch, and the scratch it needs.
+// Formulas, so that a plan needs neither library nor device.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace tessera::kernels::cuda {
 
-/// Sequences that go through the library together, and its scratch for them.
+/// Sequences per call of the library, and its scratch for them.
 struct FusedAttentionPlan {
   std::int64_t rows = 0;
   std::size_t workspace = 0;  // bytes, of backward
 };
 
-/// Backward that adds in one order keeps dP: 2 bytes for each score of rounded-up tokens; and where heads share keys,
-/// dK and dV of every head. As cuDNN 9.19 plans it for sm_90 (tests/kernels/cuda/attention_graph_test.cpp).
+/// Bytes of scratch per sequence. Deterministic backward keeps dP, 2 bytes per score of rounded-up tokens, and with
+/// grouped-query heads dK and dV of every head; as cuDNN 9.19 plans it for sm_90
+/// (tests/kernels/cuda/attention_graph_test.cpp).
 [[nodiscard]] inline std::size_t fused_row_bytes(const AttentionShape& s) {
   const auto up = [](std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
   const std::int64_t scores = 2 * s.heads * up(s.tokens, 64) * up(s.tokens, 128);
@@ -29,18 +30,18 @@ inline constexpr std::size_t fused_chunk_bytes = std::size_t{256} << 20;  // as 
 inline constexpr std::size_t fused_most_bytes = std::size_t{1} << 30;     // one sequence may take so much
 inline constexpr std::size_t fused_extra_bytes = 4096;  // counters of the library's own; all that forward needs
 
-/// delta of the whole batch lies in front of the scratch.
+/// Bytes of delta of the whole batch, which precedes the scratch.
 [[nodiscard]] inline std::size_t fused_delta_bytes(const AttentionShape& s) {
   return static_cast<std::size_t>(s.batch * s.heads * s.tokens) * sizeof(float);
 }
 
-/// Sequences that forward takes together: kernels count elements in 32 bits.
+/// Sequences per forward call: kernels index elements with 32 bits.
 [[nodiscard]] inline std::int64_t fused_forward_rows(const AttentionShape& s) {
   const std::int64_t numel = s.tokens * (s.heads + 2 * s.kv_heads) * s.head_dim;
   return std::min(s.batch, std::max<std::int64_t>(1, ((std::int64_t{1} << 31) - 1) / numel));
 }
 
-/// None: our own kernels do it. bf16 and fp16, heads of 64 and 128, sequences whose scratch has a bound.
+/// None: our own kernels take the call. Otherwise bf16 or fp16, heads of 64 or 128, and scratch within the bound.
 [[nodiscard]] inline std::optional<FusedAttentionPlan> plan_fused_attention(const AttentionShape& s, DType dtype) {
   if ((dtype != DType::bf16 && dtype != DType::f16) || (s.head_dim != 64 && s.head_dim != 128) || s.batch == 0 ||
       s.tokens == 0)

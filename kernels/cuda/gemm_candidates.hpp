@@ -1,6 +1,6 @@
 #pragma once
-// What the library offers for a product, and how fast each is. cublasLt.h and cuda_runtime.h are in the including
-// source file.
+// The algorithms that cuBLASLt offers for a GEMM, and their speed. The including source includes cublasLt.h and
+// cuda_runtime.h.
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// A call with what it works with.
+/// A call with its handle, stream and workspace.
 struct GemmCall {
   cublasLtHandle_t handle;
   const GemmArgs& args;
@@ -17,17 +17,17 @@ struct GemmCall {
   void* workspace;
 };
 
-/// Tells the library where the call's bias lies, if it has one: heuristic and check look at its alignment.
+/// Passes the address of the call's bias, if any, to the library: heuristic and check look at its alignment.
 void set_bias(const GemmCall& call, const CublasGemm& product);
 /// Issues the call.
 void run(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm);
-/// The library's first `count` candidates, best first as it guesses. Throws Error (internal) if there is none.
+/// The library's first `count` candidates, in its order. Throws Error (internal) if there is none.
 [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& product, int count);
-/// The fastest of 16 candidates, each run six times on the call's memory. Waits.
+/// The fastest of 16 candidates, each run six times on the call's memory. Synchronizes.
 [[nodiscard]] cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& product);
 
 [[nodiscard]] AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm);
-/// Kept bytes as an algorithm. Throws Error (data) if the library would not run it for this product.
+/// Stored bytes as an algorithm. Throws Error (data) if the library refuses it for this GEMM.
 [[nodiscard]] cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
                                                 const CublasGemm& product);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Choices of algorithms as text, and what stands behind kernels/gemm_choice.hpp.
+// Choices of algorithms as text, and the device side of kernels/gemm_choice.hpp.
 
 #include <array>
 #include <cstdint>
@@ -12,18 +12,17 @@
 
 namespace tessera::kernels::cuda {
 
-/// A candidate's 64 bytes, as the library gives them; they mean something to the same library on the same kind of
-/// device only.
+/// A candidate's 64 bytes as the library returns them: valid for the same library on the same kind of device only.
 using AlgorithmBytes = std::array<std::uint64_t, 8>;
 
-/// Choices by str(plan). Text: a first line that says what it is, one that names library and device, "PLAN = 16
-/// hexadecimal digits, eight times" in order, and a last line with a sum of what stands above.
+/// Choices by str(plan). Text: a title line, a line with library and device, lines "PLAN = 16 hexadecimal digits, eight
+/// times" in order, and a last line with a checksum of the lines above.
 class GemmChoices {
  public:
   explicit GemmChoices(std::string identity) : identity_(std::move(identity)) {}
   [[nodiscard]] std::string text() const;
-  /// Adds what another's text() says; returns how many that are. Throws Error (usage) if it was made for another
-  /// library or device, Error (data) if text() would not write it so, to the last byte. `from` is where it is from.
+  /// Adds the choices of another's text() and returns their number. Throws Error (usage) if it was made for another
+  /// library or device, Error (data) unless text() would write every byte the same. `from` names its source.
   std::size_t take(const std::string& text, const std::string& from);
   [[nodiscard]] std::optional<AlgorithmBytes> find(const GemmPlan& plan) const;
   void keep(const GemmPlan& plan, const AlgorithmBytes& algorithm) { choices_[str(plan)] = algorithm; }

@@ -1,6 +1,6 @@
 #pragma once
-// cuBLASLt as this floor uses it: a product described once for each plan, by the library's opaque objects. cublasLt.h
-// is in the including source file.
+// cuBLASLt's functions, and a GEMM described once per plan by the library's opaque objects. The including source
+// includes cublasLt.h.
 
 #include <memory>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// The functions, opened by name. Throws Error (usage) where the library is not there.
+/// The functions, resolved by dlsym. Throws Error (usage) if the library is missing.
 struct GemmLibrary {
   GemmLibrary();
   decltype(&cublasLtCreate) create;
@@ -30,13 +30,13 @@ struct GemmLibrary {
   decltype(&cublasLtGetStatusString) status_string;
   decltype(&cublasLtGetVersion) version;
 };
-/// Opened at the first call.
+/// Loaded at the first call.
 [[nodiscard]] const GemmLibrary& gemm_library();
 /// Throws Error (internal) with the call and the plan.
 void check_gemm(cublasStatus_t status, const char* call, const GemmPlan& plan);
 
-/// A plan in the library's words; needs no device. Reduction of split sums is asked for in fp32, so
-/// that every element is rounded once.
+/// A plan as the library's descriptors; needs no device. Split-K sums are reduced in fp32, so that every element is
+/// rounded once.
 class CublasGemm {
  public:
   explicit CublasGemm(const GemmPlan& plan);
@@ -48,7 +48,7 @@ class CublasGemm {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};  // chosen by the user of this object
+  cublasLtMatmulAlgo_t algorithm{};  // set by the owner of this object
 };
 
 }  // namespace tessera::kernels::cuda

@@ -1,10 +1,8 @@
 #pragma once
-// A row-major product in the words of a column-major library, without one: pure, so that it is tested where no device
-// is.
+// A row-major GEMM in terms of a column-major library; pure, so that it is tested without library and device.
 //
-// A row-major (r, c) matrix is a column-major c×r one with the same distance between lines. So C = op(A)·op(B),
-// row-major, is asked for as Cᵀ = op(B)ᵀ·op(A)ᵀ: the library's first operand is our B, its m our n, and nothing is
-// moved.
+// A row-major (r, c) matrix is a column-major c×r one with the same leading dimension. So C = op(A)·op(B), row-major,
+// is computed as Cᵀ = op(B)ᵀ·op(A)ᵀ: the library's first operand is our B, its m our n, and nothing is copied.
 //
 //   N tokens, W (O, I)   library's ops (m, n, k)   its first, second operand
 //   Y = X·Wᵀ             T, N (O, N, I)            W, X
@@ -19,9 +17,9 @@
 
 namespace tessera::kernels::cuda {
 
-/// All that a choice of algorithm may depend on; the key of the cache.
+/// All that the choice of an algorithm may depend on; key of the cache.
 struct GemmPlan {
-  bool first_transposed = false, second_transposed = false;  // the library's operands, our B and A
+  bool first_transposed = false, second_transposed = false;  // the library's operands: our B and A
   std::int64_t m = 0, n = 0, k = 0;                          // the library's
   std::int64_t first_pitch = 0, second_pitch = 0, result_pitch = 0;
   DType operands = DType::f32, result = DType::f32;

@@ -1,18 +1,18 @@
 #pragma once
-// One call of a grouped product as its kernels see it, and the launchers of each. Only for .cu files.
+// Arguments of the grouped GEMM kernels, and their launchers. Only for .cu files.
 
 #include "kernels/cuda/grouped_gemm_tiles.hpp"
 #include "kernels/cuda/launch.cuh"
 
 namespace tessera::kernels::cuda {
 
-/// A matrix in global memory, or the part of it that exists for a block.
+/// A matrix in global memory, or the part of it that a block may read.
 template <class T>
 struct MatrixOf {
   const T* first;
   std::int64_t pitch;          // elements from row to row
-  std::int64_t rows, columns;  // that exist: beyond them is zero
-  bool vectors;                // rows lie on 16 bytes and are whole chunks
+  std::int64_t rows, columns;  // within bounds; elements beyond are zero
+  bool vectors;                // rows are aligned to 16 bytes and whole chunks
 };
 
 /// Rows of groups times matrices: c (R, n) (+)= a (R, k) · b.
@@ -24,7 +24,7 @@ struct GroupedCall {
   std::int64_t distance;  // from it to the next
   T* c;
   std::int64_t columns;  // n
-  bool add, pairs;       // pairs: two columns of c may be stored at once
+  bool add, pairs;       // pairs: two columns of c may be stored by one instruction
 };
 
 /// Gradients of matrices: c (m, n) (+)= aᵀ · b over the rows of a group.
@@ -38,14 +38,14 @@ struct GradientCall {
   bool add, pairs;
 };
 
-/// What a block adds up: op(a)·op(b), `depth` deep.
+/// Operands of a block: op(a)·op(b) over `depth`.
 template <class T>
 struct Operands {
   MatrixOf<T> a, b;
-  std::int64_t row, column, depth;  // of the result where the block's tile begins
+  std::int64_t row, column, depth;  // where the block's tile of the result begins
 };
 
-/// Where sums go: rows and columns that exist, from the tile's first on.
+/// The block's tile of the result: rows and columns within bounds.
 template <class C>
 struct ResultOf {
   C* first;
@@ -53,8 +53,8 @@ struct ResultOf {
   bool add, pairs;
 };
 
-/// The operands and the result of this block's tile; rows < 1: it has no work. Columns of tiles go first: neighbours
-/// share rows of a.
+/// The operands and the result of this block's tile; rows < 1: no work. Blocks run over columns first: neighbours share
+/// rows of a.
 template <class T>
 __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int height, int width, Operands<T>& x) {
   const std::int64_t wide = (c.columns + width - 1) / width, block = blockIdx.x;
@@ -85,7 +85,7 @@ unsigned blocks_of(const GradientCall<T, C>& c, std::int64_t height, std::int64_
   return blocks_for(c.groups * ((c.a.columns + height - 1) / height) * ((c.b.columns + width - 1) / width), 1);
 }
 
-/// p[0, 2) (+)= x, y; y only where it exists.
+/// p[0, 2) (+)= x, y; y only if its column is within bounds.
 template <class C>
 __device__ __forceinline__ void put(const ResultOf<C>& to, std::int64_t row, std::int64_t column, float x, float y) {
   C* const p = to.first + row * to.pitch + column;
@@ -110,7 +110,7 @@ template <class T>
 void launch_grouped_tensor(const GroupedCall<T>& call, bool trans_b, cudaStream_t stream);
 template <class T, class C>
 void launch_gradient_tensor(const GradientCall<T, C>& call, cudaStream_t stream);
-/// Plain arithmetic, fp32.
+/// fp32 without tensor cores.
 void launch_grouped_plain(const GroupedCall<float>& call, bool trans_b, cudaStream_t stream);
 void launch_gradient_plain(const GradientCall<float, float>& call, cudaStream_t stream);
 

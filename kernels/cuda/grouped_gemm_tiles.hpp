@@ -1,6 +1,6 @@
 #pragma once
-// Which tile of which group a block has, from offsets alone; and where a tile's numbers lie if its rows are the depth
-// of a product. Host and device, so that the maps are tested without one.
+// Which tile of which group a block computes, from the offsets alone; and the index map of a tile whose rows are the
+// depth of the GEMM. For host and device, tested without one.
 
 #include "kernels/cuda/attention_tiles.hpp"
 
@@ -11,26 +11,26 @@ struct RowTile {
   std::int64_t group, first, last;
 };
 
-// Places of tiles: those of group e begin at offsets[e] / height + e, which is room enough, ascends, and takes no sum
-// over groups. A place that no tile needs is left empty: fewer than one for each group.
+// Tile indices: those of group e begin at offsets[e] / height + e, which ascends, leaves enough for each group and
+// needs no sum over groups. Some indices have no tile: fewer than one per group.
 TESSERA_HD std::int64_t max_row_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height) {
   return rows / height + groups;
 }
 
-TESSERA_HD RowTile row_tile(const std::int32_t* offsets, std::int64_t groups, std::int64_t place, std::int64_t height) {
-  std::int64_t low = 0, high = groups;  // low begins at `place` or before, high behind
+TESSERA_HD RowTile row_tile(const std::int32_t* offsets, std::int64_t groups, std::int64_t index, std::int64_t height) {
+  std::int64_t low = 0, high = groups;  // low begins at or before `index`, high behind it
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    if (offsets[middle] / height + middle <= place) low = middle;
+    if (offsets[middle] / height + middle <= index) low = middle;
     else high = middle;
   }
   const std::int64_t begin = offsets[low], end = offsets[low + 1],
-                     first = begin + (place - (begin / height + low)) * height;
+                     first = begin + (index - (begin / height + low)) * height;
   return {low, first, first + height < end ? first + height : end};
 }
 
-// ldmatrix.trans as A (16 rows, 16 deep) from a tile whose rows are the depth: depth 0-7 of rows 0-7, of rows 8-15,
-// then both 8 deeper.
+// ldmatrix.trans as operand A (16 rows, depth 16) from a tile whose rows are the depth: depth 0-7 of rows 0-7, of rows
+// 8-15, then both 8 deeper.
 TESSERA_HD int at_row(int lane) { return lane % 8 + lane / 16 * 8; }
 TESSERA_HD int at_chunk(int lane) { return lane / 8 % 2; }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What every launch needs: the stream behind a view, the check behind a launch, the element type, grids. Only for .cu
+// What every launch needs: the CUDA stream of a view, the check of the launch, the element type, grids. Only for .cu
 // files.
 
 #include "kernels/cuda/element.hpp"
@@ -14,17 +14,17 @@ inline cudaStream_t stream_of(StreamView stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-/// Of a call of the runtime, by name.
+/// Checks a call of the CUDA runtime.
 inline void check(cudaError_t status, const char* what, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   ::tessera::cuda::check(static_cast<int>(status), what, file, line);
 }
-/// Behind every launch: a grid that cannot run is an error here, not at some later call.
+/// After every launch: an invalid launch is reported here, not by a later call.
 inline void check_launch(const char* kernel, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(cudaGetLastError(), kernel, file, line);
 }
 
-/// Calls f with a value of the element type (float, bf16, f16); a bug for any other: devices compute no fp64.
+/// Calls f with a value of the element type: float, bf16 or f16. Asserts on others: devices compute no fp64.
 template <class F>
 void dispatch_dtype(DType dtype, const F& f) {
   switch (dtype) {
@@ -45,20 +45,20 @@ void dispatch_gradient_dtype(DType dtype, const F& f) {
     TESSERA_ASSERT(false, "gradients of fp32 in %s", name_of(dtype));
   }
 }
-/// The view's bytes as T; the caller has looked at the dtype.
+/// The view's bytes as T; the caller has checked the dtype.
 template <class T>
 T* data_of(const TensorView& view) {
   return static_cast<T*>(view.data);
 }
 
-/// Blocks of `per_block` that hold n.
+/// Number of blocks of `per_block` that cover n.
 inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
   const std::int64_t blocks = (n + per_block - 1) / per_block;
   TESSERA_ASSERT(blocks < (std::int64_t{1} << 31), "%lld blocks", static_cast<long long>(blocks));
   return static_cast<unsigned>(blocks);
 }
 
-/// Shared memory past 48 KB has to be asked for, once per kernel and device; asking again costs a microsecond.
+/// Shared memory beyond 48 KB must be requested once per kernel and device; a repeated request costs a microsecond.
 template <class Kernel>
 void allow_shared(Kernel kernel, std::size_t bytes) {
   if (bytes > 48 * 1024)

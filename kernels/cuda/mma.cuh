@@ -1,5 +1,5 @@
 #pragma once
-// The tensor-core instructions of sm_80 and newer that attention is made of, one function each. Only for .cu files.
+// The tensor-core instructions of sm_80 and newer that attention uses, one function each. Only for .cu files.
 
 #include "kernels/cuda/attention_tiles.hpp"
 #include "kernels/cuda/launch.cuh"
@@ -23,7 +23,7 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
                : "memory");
 }
 
-/// c += a·b, 16×8 by 16 deep.
+/// c += a·b, 16×8, depth 16.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                              std::uint32_t b1) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Two numbers rounded to T in one register, the first in the low half.
+/// Two floats rounded to T in one register, the first in the lower bits.
 template <class T>
 __device__ __forceinline__ std::uint32_t packed(float low, float high) {
   std::uint32_t r;
@@ -46,7 +46,7 @@ __device__ __forceinline__ std::uint32_t packed(float low, float high) {
   return r;
 }
 
-/// Two accumulators side by side as an A.
+/// Two adjacent accumulators as an operand A.
 template <class T>
 __device__ __forceinline__ void pack_operand_a(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
   a[0] = packed<T>(left[0], left[1]);
@@ -55,14 +55,14 @@ __device__ __forceinline__ void pack_operand_a(std::uint32_t (&a)[4], const floa
   a[3] = packed<T>(right[2], right[3]);
 }
 
-/// 16 bytes from global to shared memory without registers; what lies past `valid` is zero.
+/// Copies 16 bytes from global to shared memory (cp.async); zeros if not `valid`.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until at most `Groups` of this thread's groups of copies are under way.
+/// Waits until at most `Groups` of this thread's groups of copies are pending.
 template <int Groups>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
@@ -73,12 +73,13 @@ template <class T>
 struct RowsOf {
   const T* first;       // row 0
   std::int64_t stride;  // elements from row to row
-  std::int64_t rows;    // that exist: the others are zero
-  int head_dim;         // numbers that exist in a row
-  bool vectors;         // rows lie on 16 bytes and are whole chunks
+  std::int64_t rows;    // within bounds; rows beyond are zero
+  int head_dim;         // elements of a row; those beyond are zero
+  bool vectors;         // rows are aligned to 16 bytes and whole chunks
 };
 
-/// Rows [row, row + Rows) into a tile of D numbers a row, by all threads of the block; to be committed and awaited.
+/// Loads rows [row, row + Rows) into a tile with rows of D elements, by all threads of the block; the caller commits
+/// and waits.
 template <int D, int Rows = block_m, class T>
 __device__ __forceinline__ void load_tile(T* tile, const RowsOf<T>& from, std::int64_t row) {
   constexpr int chunks = D / chunk_elements;
@@ -98,8 +99,8 @@ __device__ __forceinline__ void load_tile(T* tile, const RowsOf<T>& from, std::i
   }
 }
 
-/// scores[j] += rows [a_first, +16) of A's tile times columns 8·j … of B, whose tile has a row per column: 16
-/// rows × (8·Tiles) columns, D deep.
+/// QKᵀ: scores[j] += rows [a_first, +16) of A's tile times columns 8·j … of B, whose tile has a row per column: 16 rows
+/// × (8·Tiles) columns, depth D.
 template <int D, int Tiles, class T>
 __device__ __forceinline__ void mma_qkt(float (&scores)[Tiles][4], const T* a_tile, int a_first, const T* b_tile,
                                         int b_first, int lane) {
@@ -118,8 +119,8 @@ __device__ __forceinline__ void mma_qkt(float (&scores)[Tiles][4], const T* a_ti
   }
 }
 
-/// out[n] += P (16 rows, 8·Tiles deep, from accumulators) times columns [8·first_column + 8·n, …) of B,
-/// whose tile has a row per depth.
+/// PV: out[n] += P (16 rows, depth 8·Tiles, from accumulators) times columns [8·first_column + 8·n, …) of B, whose tile
+/// has a row per depth.
 template <int D, int Columns, int Tiles, class T>
 __device__ __forceinline__ void mma_pv(float (&out)[Columns][4], const float (&p)[Tiles][4], const T* b_tile,
                                        int b_first, int first_column, int lane) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the two norms share: a team for each row, and the gradients of their weights: partial sums over blocks of rows,
-// added in one order. Only for .cu files.
+// Shared by the two norms: a thread group per row, and the gradients of the weights, as partial sums over blocks of
+// rows added in one order. Only for .cu files.
 
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -8,10 +8,10 @@
 
 namespace tessera::kernels::cuda {
 
-inline constexpr std::int64_t warp_channels = 512;  // up to here a warp takes a row, beyond it a block
+inline constexpr std::int64_t warp_channels = 512;  // up to here a row is a warp's, beyond it a block's
 
-/// out[c] = Σ over parts in order (from out, where accumulate), rounded once. Part p of column c is parts[p·stride +
-/// c].
+/// out[c] = Σ over parts in order (starting from out if accumulate), rounded once. Part p of column c is parts[p·stride
+/// + c].
 template <class G>
 __global__ void __launch_bounds__(256) sum_partials_kernel(const float* parts, std::int64_t count, std::int64_t stride,
                                                            std::int64_t columns, G* out, bool accumulate) {
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(256) sum_partials_kernel(const float* parts, s
 
 inline constexpr int weight_columns = 32, weight_lanes = 8;
 
-/// Block (columns, rows): partial sums of 32 columns over one block of rows, its 8 warps taking every eighth row.
-/// op.sum_row(row, column, sums) adds to Op::num_sums numbers; the first num_sums warps add up one of them each.
+/// Block (columns, rows): partial sums of 32 columns over one block of rows; each of 8 warps takes every eighth row.
+/// op.sum_row(row, column, sums) adds to Op::num_sums sums; the first num_sums warps then reduce one of them each.
 template <class Op>
 __global__ void __launch_bounds__(weight_columns* weight_lanes)
     sum_rows_kernel(const Op op, std::int64_t rows, std::int64_t channels, std::int64_t height, float* partial) {
@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(weight_columns* weight_lanes)
   partial[(num * static_cast<std::int64_t>(blockIdx.y) + warp) * channels + column] = total;
 }
 
-/// The sums of op over all rows to `out`, one (channels) for each of them, of one type. `workspace`:
-/// num_sums·norm_blocks·channels floats.
+/// Sums of op over all rows into `out`, (channels) each, of one dtype. `workspace`: num_sums·norm_blocks·channels
+/// floats.
 template <class T, class Op>
 void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_sums], bool accumulate,
               const TensorView& workspace, StreamView stream) {
@@ -75,8 +75,8 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
   });
 }
 
-/// Calls f with the run length (N or 1) and the team that suit rows of `channels`: f(integral_constant<N>,
-/// ThreadGroup).
+/// Calls f(integral_constant<length>, ThreadGroup) with the vector length (N or 1) and the thread group for rows of
+/// `channels`.
 template <int N, class F>
 void by_row_shape(std::int64_t channels, bool vectors, const F& f) {
   const auto with_group = [&](auto length) {
@@ -90,16 +90,16 @@ void by_row_shape(std::int64_t channels, bool vectors, const F& f) {
 template <int N, class Group, class Op>
 __global__ void __launch_bounds__(group_block) rows_kernel(const Op op, std::int64_t rows) {
   const std::int64_t row = Group::index();
-  if (row < rows) op.template run<N, Group>(row);  // whole teams
+  if (row < rows) op.template run<N, Group>(row);  // whole groups
 }
 
-/// Launches op.run<N, ThreadGroup>(row) for every row, of T and `channels` wide; in runs of vectors where they may be.
+/// Launches op.run<N, Group>(row) for every row of `channels` elements of T; vectorized if alignment allows.
 template <class T, class Op>
 void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream,
               const char* name) {
   if (rows == 0) return;
-  by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto team) {
-    using Group = decltype(team);
+  by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto group) {
+    using Group = decltype(group);
     rows_kernel<decltype(length)::value, Group, Op>
         <<<blocks_for(rows, Group::per_block), group_block, 0, stream_of(stream)>>>(op, rows);
     check_launch(name);

@@ -1,5 +1,5 @@
 #pragma once
-// The normal numbers of host/isa/init.cpp for one group of four elements, on host and device: the same bits.
+// The normal numbers of host/isa/init.cpp for one group of four elements, for host and device: the same bits.
 
 #include "kernels/cuda/element.hpp"
 
@@ -26,7 +26,7 @@ TESSERA_HD PhiloxWords philox_words(std::uint64_t key, std::uint64_t counter) {
   return {{c0, c1, c2, c3}};
 }
 
-/// q·x + c in two roundings, as host/isa/init.cpp's polynomials have it.
+/// p·q + c in two roundings, as in host/isa/init.cpp's polynomials.
 TESSERA_HD double horner(double p, double q, double c) { return add(mul(p, q), c); }
 
 /// √(-2 ln((w + ½)/2^32))
@@ -51,7 +51,7 @@ TESSERA_HD double normal_radius(std::uint32_t w) {
 struct Circle {
   double cosine, sine;
 };
-/// Of 2π·w/2^32: quadrant and remainder are integers.
+/// Cosine and sine of 2π·w/2^32; quadrant and remainder are integers.
 TESSERA_HD Circle unit_circle(std::uint32_t w) {
   const std::uint32_t quadrant = (w + 0x20000000u) >> 30;
   const double t =

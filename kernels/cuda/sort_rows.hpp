@@ -1,9 +1,9 @@
 #pragma once
-// Rows sorted by a small integer key, rows of one key staying in order: a radix sort, lowest digit first, linear in the
-// rows. Integers alone, so equal calls give equal results. The plan is pure; sort_rows is sort_rows.cu's.
+// A stable radix sort of rows by a small integer key, lowest digit first, linear in the rows. Integers only, so equal
+// calls give equal results. The plan is pure; sort_rows() is in sort_rows.cu.
 //
-// A pass counts the digits of each tile of rows (a block's), sums the counts of lower digits and earlier tiles, and
-// puts each row where its digit's count says. Inside a tile warps take rows in order, each a stretch of its own.
+// A pass counts the digits of each tile of rows (one per block), computes the prefix sums over digits and tiles, and
+// moves each row to its position. Within a tile each warp takes consecutive rows in order.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tessera::kernels::cuda {
 
-inline constexpr int sort_bits = 8, sort_digits = 1 << sort_bits;  // of a pass
-inline constexpr int sort_threads = 256, sort_rounds = 8;          // of a block; rows of a thread
+inline constexpr int sort_bits = 8, sort_digits = 1 << sort_bits;  // per pass
+inline constexpr int sort_threads = 256, sort_rounds = 8;          // per block; rows per thread
 inline constexpr std::int64_t sort_tile = sort_threads * sort_rounds;
-static_assert(sort_threads == sort_digits, "a thread for each digit");
+static_assert(sort_threads == sort_digits, "one thread per digit");
 
 TESSERA_HD int sort_digit(std::int32_t key, int pass) { return (key >> (pass * sort_bits)) & (sort_digits - 1); }
 /// Passes for keys in [0, keys).
@@ -26,14 +26,14 @@ inline int sort_passes(std::int64_t keys) {
   return passes;
 }
 inline std::int64_t sort_tiles(std::int64_t rows) { return (rows + sort_tile - 1) / sort_tile; }
-/// Row of a tile that lane `lane` of warp `warp` takes in its round `round`.
+/// Row of a tile that lane `lane` of warp `warp` handles in round `round`.
 TESSERA_HD std::int64_t sort_row(int warp, int round, int lane) { return (warp * sort_rounds + round) * 32 + lane; }
 
 struct SortMemory {
   std::int32_t *keys[2], *rows[2];  // passes write to 0, 1, 0 …
   std::uint32_t* counts;            // (sort_digits, tiles)
 };
-/// Bytes of the workspace, for any keys.
+/// Bytes of the workspace.
 inline std::size_t sort_workspace(std::int64_t rows) {
   return static_cast<std::size_t>(4 * rows + sort_digits * sort_tiles(rows)) * sizeof(std::int32_t);
 }
@@ -47,7 +47,7 @@ struct SortArgs {
   std::int64_t rows = 0, num_keys = 0;
   void* workspace = nullptr;  // sort_workspace(rows) bytes of device memory
 };
-/// In the workspace: keys in order, and which row each was.
+/// In the workspace: the sorted keys, and the row that each came from.
 struct SortedRows {
   const std::int32_t *keys = nullptr, *rows = nullptr;
 };

@@ -1,15 +1,16 @@
 #pragma once
-// Runs of elements in registers as fp32: loaded and stored 16 bytes at a time where they may be. Only for .cu files.
+// Vectors of elements in registers as fp32, loaded and stored 16 bytes at a time if alignment allows. Only for .cu
+// files.
 
 #include "kernels/cuda/launch.cuh"
 
 namespace tessera::kernels::cuda {
 
-/// Elements of the narrowest of the types that make 16 bytes.
+/// Elements of the narrowest of the types in 16 bytes.
 template <class... T>
 inline constexpr int vector_length = ((sizeof(T) == 2) || ...) ? 8 : 4;
 
-/// v = p[0, N) as fp32. N > 1: p lies on a multiple of 16 bytes, or of N·sizeof(T) if that is less.
+/// v = p[0, N) as fp32. N > 1: p is aligned to 16 bytes, or to N·sizeof(T) if that is less.
 template <int N, class T>
 __device__ __forceinline__ void load(const T* p, float (&v)[N]) {
   if constexpr (N == 1) {
@@ -48,8 +49,7 @@ __device__ __forceinline__ void store(T* p, const float (&v)[N]) {
   }
 }
 
-/// op.template run<N>(first) for every run of N elements, and run<1> for what is left: 64-bit indices, one run per
-/// thread.
+/// op.template run<N>(first) for every N elements, and run<1> for the remainder: 64-bit indices, N elements per thread.
 template <int N, class Op>
 __global__ void __launch_bounds__(256) each_kernel(const Op op, std::int64_t n) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(256) each_kernel(const Op op, std::int64_t n) 
   }
 }
 
-/// Launches op over n elements; in runs of N where every pointer allows it.
+/// Launches op over n elements; vectors of N if every pointer is aligned.
 template <int N, class Op>
 void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> pointers, StreamView stream,
               const char* name) {

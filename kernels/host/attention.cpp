@@ -112,9 +112,9 @@ void attention_forward(const AttentionForwardArgs& args) {
   const DType dtype = args.qkv.dtype;
   const std::size_t per_task = forward_bytes(s, dtype);
   // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
-  const std::int64_t pairs = s.batch * s.kv_heads, team = threads();
+  const std::int64_t pairs = s.batch * s.kv_heads, num_threads = threads();
   const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + attention_q_block - 1) / attention_q_block);
-  const std::int64_t wanted = pairs >= 4 * team || team == 1 ? 1 : (4 * team + pairs - 1) / pairs;
+  const std::int64_t wanted = pairs >= 4 * num_threads || num_threads == 1 ? 1 : (4 * num_threads + pairs - 1) / pairs;
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
   dispatch_dtype(dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -30,13 +30,13 @@ constexpr std::int64_t quantum = 32;     // tiles are multiples: a whole number 
 /// Cuts C into threads tiles as square as can be: every tile reads its rows of A and its columns of B.
 Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
   Grid grid{1, 1, m, n};
-  const std::int64_t team = threads();
-  if (team == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops)
+  const std::int64_t num_threads = threads();
+  if (num_threads == 1 || 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < least_flops)
     return grid;
   double best = -1;
-  for (std::int64_t rows = 1; rows <= team; ++rows) {
-    if (team % rows != 0) continue;
-    const std::int64_t height = round_up((m + rows - 1) / rows, quantum), columns = team / rows;
+  for (std::int64_t rows = 1; rows <= num_threads; ++rows) {
+    if (num_threads % rows != 0) continue;
+    const std::int64_t height = round_up((m + rows - 1) / rows, quantum), columns = num_threads / rows;
     const std::int64_t width = round_up((n + columns - 1) / columns, quantum);
     // Work of the largest tile first, then what it reads.
     const double h = static_cast<double>(std::min(height, m)), w = static_cast<double>(std::min(width, n));

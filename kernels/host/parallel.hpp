@@ -14,8 +14,8 @@ template <class F>
 void parallel_parts(std::int64_t parts, const F& f) {
 #ifdef _OPENMP
   // Always the same number of threads: libgomp ends and starts threads when it changes.
-  if (const int team = threads(); team > 1 && parts > 1) {
-#pragma omp parallel for num_threads(team) schedule(static)
+  if (const int num_threads = threads(); num_threads > 1 && parts > 1) {
+#pragma omp parallel for num_threads(num_threads) schedule(static)
     for (std::int64_t part = 0; part < parts; ++part) f(part);
     return;
   }

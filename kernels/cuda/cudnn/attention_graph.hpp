@@ -1,19 +1,18 @@
 #pragma once
-// Attention as graphs that cuDNN knows as one kernel: the operations are written out, and the library fuses them.
-// cudnn.h is in the including source file.
+// Attention as operation graphs that cuDNN fuses into one kernel. The including source includes cudnn.h.
 
 #include "kernels/attention.hpp"
 #include "kernels/cuda/cudnn/graph.hpp"
 
 namespace tessera::kernels::cuda::cudnn {
 
-/// Under which numbers an execution names its tensors.
+/// Unique ids of the tensors of an execution.
 enum AttentionTensor : std::int64_t {
   query = 1,
   key,
   value,
   output,
-  lse,  // lse and delta are (B, nh, T) fp32; the others lie in the views of kernels/attention.hpp
+  lse,  // lse and delta are (B, nh, T) fp32; the others are the views of kernels/attention.hpp
   doutput,
   dquery,
   dkey,
@@ -24,10 +23,10 @@ enum AttentionTensor : std::int64_t {
   one,  // numbers
 };
 
-/// out and lse of q, k, v, causal: lse is that of kernels/attention.hpp, of scaled scores.
+/// out and lse of q, k, v, causal; lse of scaled scores, as in kernels/attention.hpp.
 [[nodiscard]] Graph forward_graph(const AttentionShape& shape, DType dtype);
-/// dq, dk, dv, and delta on the way. dq is one product, not a sum over blocks: the library keeps
-/// dP for it, and adds in one order.
+/// dq, dk, dv, and delta as an intermediate. dq is one GEMM, not a sum over blocks, so the library keeps dP and adds in
+/// one order.
 [[nodiscard]] Graph backward_graph(const AttentionShape& shape, DType dtype);
 
 }  // namespace tessera::kernels::cuda::cudnn

@@ -1,6 +1,5 @@
 #pragma once
-// cuDNN's graph interface as this floor uses it: functions opened by name, and descriptors that own themselves. cudnn.h
-// is in the including source file.
+// cuDNN's graph API: functions resolved by dlsym, and RAII descriptors. The including source includes cudnn.h.
 
 #include <cstdint>
 #include <span>
@@ -12,7 +11,7 @@
 
 namespace tessera::kernels::cuda::cudnn {
 
-/// The functions, opened by name. Throws Error (usage) where the library is not there, or older than 9.10.
+/// The functions, resolved by dlsym. Throws Error (usage) if the library is missing or older than 9.10.
 struct CudnnLibrary {
   CudnnLibrary();
   decltype(&cudnnCreate) create;
@@ -26,14 +25,14 @@ struct CudnnLibrary {
   decltype(&cudnnBackendFinalize) finalize;
   decltype(&cudnnBackendExecute) execute;
 };
-/// Opened at the first call.
+/// Loaded at the first call.
 [[nodiscard]] const CudnnLibrary& library();
-/// What the library says of its last error in this thread.
+/// The library's message for its last error in this thread.
 [[nodiscard]] std::string last_error_message();
-/// Throws Error (internal) with the call, what it was about, and the library's words.
+/// Throws Error (internal) with the call, its context and the library's message.
 void check(cudnnStatus_t status, const char* call, const std::string& about);
 
-/// One of the library's opaque objects. Attributes, then finalize().
+/// One of the library's opaque descriptors: set attributes, then finalize().
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
