@@ -1,6 +1,6 @@
-// AdamW over a shard in one launch and one pass: gradient, parameter and moments read, parameter and moments written,
-// the rounded copy beside them. The table of segments is an argument of the kernel; a block finds its tile in it, and
-// makes the constants of the step from the scalars in device memory.
+// AdamW over a shard in one launch and one pass: reads gradient, parameter and moments, writes parameter, moments and
+// the low-precision copy. The table of segments is a kernel argument; a block finds its tile in it and computes the
+// constants of the step from the scalars in device memory.
 #include "kernels/adamw.hpp"
 
 #include "kernels/cuda/adamw_step.hpp"
@@ -17,7 +17,7 @@ struct Pointers {
   float *param, *exp_avg, *exp_avg_sq;
 };
 
-/// T: of the rounded copy; float: none is wanted.
+/// T: the type of the low-precision copy; float: no copy.
 template <int N, class T>
 __device__ __forceinline__ void step(const AdamWConstants& s, const Pointers& p, T* copy, std::int64_t at) {
   float g[N], x[N], m[N], v[N];

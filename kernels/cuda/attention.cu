@@ -1,4 +1,4 @@
-// Attention on a device: which kernel takes a call, and what backward wants to know of every row before it begins.
+// Attention on a device: selects the kernel, and computes delta for backward.
 #include "kernels/attention.hpp"
 
 #include "kernels/cuda/attention_call.cuh"
@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr std::int64_t most_head_dim = 256,
-                       most_grid = 65535;  // batch and heads are the grid's second and third extents
+                       most_grid = 65535;  // // batch and heads are the grid's second and third dimensions
 
 /// delta = Σ over a row of dout·out: a warp per (token, head).
 template <class T>

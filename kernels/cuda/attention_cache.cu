@@ -1,5 +1,4 @@
-// Attention with a cache, for generation: a warp takes one query head and walks the keys of its row, 32 at a time.
-// Bound by reading them; simple before fast.
+// Attention with a KV cache, for generation: one warp per query head, 32 keys at a time. Bound by reading the keys.
 #include "kernels/attention_cache.hpp"
 
 #include "kernels/cuda/attention_tiles.hpp"
@@ -9,7 +8,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_columns = 8;  // a lane's share of a row of 256 numbers
+constexpr int most_columns = 8;  // per lane, of a row of 256 elements
 
 template <class T>
 struct CacheCall {
@@ -19,14 +18,14 @@ struct CacheCall {
   const T* qkv;
   T *keys, *values, *out;
   float scale;
-  /// Where the keys of a row's head begin.
+  /// Offset of the keys of a row's head.
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
     return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
   }
   TESSERA_HD std::int64_t position(std::int64_t row) const { return positions ? positions[row] : row % map.tokens; }
 };
 
-/// A thread per number of the new keys and values. What would lie outside the cache is not written.
+/// One thread per element of the new keys and values. Positions outside the cache are not written.
 template <class T>
 __global__ void __launch_bounds__(256) append_kernel(const CacheCall<T> c) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x, d = c.map.head_dim,

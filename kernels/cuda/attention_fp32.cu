@@ -1,6 +1,6 @@
-// Attention in fp32 by plain arithmetic: a warp takes one row, its lanes a tile of 32 rows of the other side in shared
-// memory. Slow and simple: what golden curves and gradient checks run on. Sums have one order, so equal calls give
-// equal bits.
+// Attention in fp32 without tensor cores: one warp per row, its lanes over a tile of 32 rows of the other side in
+// shared memory. Slow and simple: for golden curves and gradient checks. Sums have one order, so equal calls give equal
+// bits.
 #include "kernels/cuda/attention_call.cuh"
 #include "kernels/cuda/thread_group.cuh"
 
@@ -8,11 +8,11 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps, tile = 32;
-constexpr int most_columns = 8;  // a lane's share of a row of 256 numbers
+constexpr int most_columns = 8;  // per lane, of a row of 256 elements
 using Call = AttentionCall<float>;
 
-/// Shared memory: two tiles whose rows are one number longer than a head, so that a column of them lies in 32
-/// banks; then two rows for each warp.
+/// Shared memory: two tiles with rows one element longer than a head, so that a column spreads over 32 banks; then two
+/// rows per warp.
 struct Memory {
   float *left, *right, *own;
   int pitch, d;
@@ -26,7 +26,7 @@ struct Memory {
   }
 };
 
-/// Rows [row, row + 32) of a head into a tile; zero past the last.
+/// Loads rows [row, row + 32) of a head into a tile; zeros beyond the last.
 __device__ void load_rows(float* to, const Memory& m, const float* head, std::int64_t stride, std::int64_t row,
                           std::int64_t rows) {
   for (int i = static_cast<int>(threadIdx.x); i < tile * m.d; i += threads) {
@@ -34,7 +34,7 @@ __device__ void load_rows(float* to, const Memory& m, const float* head, std::in
     to[r * m.pitch + c] = row + r < rows ? head[(row + r) * stride + c] : 0.0F;
   }
 }
-/// One row into the warp's own memory.
+/// Loads one row into the warp's shared memory.
 __device__ void load_own(float* to, const Memory& m, const float* row, bool exists) {
   for (int c = static_cast<int>(threadIdx.x) % 32; c < m.d; c += 32) to[c] = exists ? row[c] : 0.0F;
   __syncwarp();
@@ -44,7 +44,7 @@ __device__ float dot(const float* a, const float* b, int n) {
   for (int c = 0; c < n; ++c) sum = fmaf(a[c], b[c], sum);
   return sum;
 }
-/// out += Σ over lanes of weight·row: rows of a tile; a lane has columns lane, lane + 32, …
+/// out += Σ over lanes of weight·row, over the rows of a tile; a lane has columns lane, lane + 32, …
 __device__ void add_rows(float (&out)[most_columns], float weight, const float* rows, const Memory& m, int lane) {
   for (int j = 0; j < tile; ++j) {
     const float w = __shfl_sync(0xffffffffu, weight, j);
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(threads) key_kernel(const Call c) {
   for (std::int64_t g = 0; g < group; ++g) {
     const std::int64_t head = kv_head * group + g;
     for (std::int64_t query = first; query < tokens; query += tile) {
-      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // documents that begin behind these keys
+      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // later documents begin after these keys
       __syncthreads();
       load_rows(m.left, m, c.qkv + c.map.q(b, head, 0), c.map.stride(), query, tokens);
       load_rows(m.right, m, c.dout + c.map.out(b, head, 0), c.map.out_stride(), query, tokens);

@@ -1,13 +1,13 @@
-// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel walks queries for a tile of
-// keys and writes dK and dV, another walks keys for a tile of queries and writes dQ; both make the scores again. What
-// crosses warps is nothing: the products of a warp's 16 rows stay in its registers, so equal calls give equal bits.
+// Attention backward on tensor cores (FlashAttention-2, Alg. 2) without atomics: one kernel loops over queries for a
+// tile of keys and writes dK and dV, another loops over keys for a tile of queries and writes dQ; both recompute the
+// scores. No sum crosses warps: the results of a warp's 16 rows stay in its registers, so equal calls give equal bits.
 #include "kernels/cuda/attention_call.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-/// Columns in work at once, for the sake of registers: half a tile of queries, of keys half or a quarter.
+/// Columns processed at once, limited by registers: half a tile of queries; of keys half or a quarter.
 constexpr int query_columns = 32;
 template <int D>
 constexpr int key_columns = D > 128 ? 16 : 32;
@@ -27,7 +27,7 @@ __device__ __forceinline__ Sides<T> sides_of(const AttentionCall<T>& c, std::int
           {c.dout + c.map.out(b, head, 0), c.map.out_stride(), tokens, d, c.vectors}};
 }
 
-/// Rows of accumulators, times factor, to rows [row, …) of a head; columns from 8·first_column on.
+/// Stores rows of accumulators times factor to rows [row, …) of a head, columns from 8·first_column.
 template <int Columns, class T>
 __device__ __forceinline__ void write_rows(const float (&x)[Columns][4], float factor, T* head, std::int64_t stride,
                                            std::int64_t row, int first_column, const AttentionCall<T>& c, int lane) {
@@ -62,14 +62,13 @@ __device__ __forceinline__ void load_statistics(QueryStatistics& to, const Atten
   if (i >= block_m) return;
   const bool exists = row + i < c.map.tokens;
   const std::int64_t at = c.map.lse(b, head, exists ? row + i : 0);
-  to.lse[i] = exists ? c.lse[at] * log2_e
-                     : INFINITY;  // exp of what is minus infinity is 0: rows that do not exist count nothing
+  to.lse[i] = exists ? c.lse[at] * log2_e : INFINITY;  // exp(-infinity) is 0: rows out of bounds add nothing
   to.delta[i] = exists ? c.delta[at] : 0.0F;
   to.from[i] = static_cast<std::int32_t>(exists ? first_seen(c.positions, c.map, b, row + i) : 0);
 }
 
-/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) of
-/// which statistics begin at `at`.
+/// Keys × queries: S becomes P, dP becomes dS. Rows are keys [key, +16), columns queries [query, …) with statistics
+/// from `at`.
 template <int Tiles>
 __device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&dp)[Tiles][4], const QueryStatistics& of,
                                                  int at, std::int64_t key, std::int64_t query, float scale_log2,
@@ -87,7 +86,7 @@ __device__ __forceinline__ void softmax_backward(float (&s)[Tiles][4], float (&d
     }
 }
 
-/// Columns of dK and dV that one block makes: all of them, or half where registers would not hold more.
+/// Columns of dK and dV per block: all, or half if registers do not suffice.
 template <int D>
 constexpr int own_columns = D > 128 ? 128 : D;
 
@@ -115,8 +114,8 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
     const std::int64_t head = kv_head * group + g;
     const Sides<T> sides = sides_of(c, b, head, kv_head);
     for (std::int64_t query = first; query < tokens; query += block_m) {
-      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // documents that begin behind these keys
-      __syncthreads();                                                 // the last tile has been read
+      if (first_seen(c.positions, c.map, b, query) > last_key) break;  // later documents begin after these keys
+      __syncthreads();                                                 // the previous tile has been read
       load_tile<D>(q_tile, sides.q, query);
       load_tile<D>(do_tile, sides.dout, query);
       commit_copies();
@@ -138,7 +137,7 @@ __global__ void __launch_bounds__(tile_threads, 1) key_kernel(const AttentionCal
   write_rows(dv, 1.0F, c.dqkv + c.map.v(b, kv_head, 0), c.map.stride(), key, first_column, c, lane);
 }
 
-/// Queries × keys: S becomes dS. Rows are the warp's queries, whose statistics a lane holds for its two rows.
+/// Queries × keys: S becomes dS. Rows are the warp's queries; a lane holds the statistics of its two rows.
 struct OwnRows {
   float lse[2], delta[2];
   std::int64_t from[2];
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(tile_threads, 1) query_kernel(const AttentionC
   load_tile<D>(q_tile, sides.q, first);
   load_tile<D>(do_tile, sides.dout, first);
   for (std::int64_t key = start; key < last; key += block_m) {
-    __syncthreads();  // the last tile has been read
+    __syncthreads();  // the previous tile has been read
     load_tile<D>(k_tile, sides.k, key);
     load_tile<D>(v_tile, sides.v, key);
     commit_copies();

@@ -1,24 +1,24 @@
-// Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block takes 64 queries of one head,
-// a warp 16 of them. Keys and values pass through one tile each: values are fetched while scores are computed,
-// the next keys while outputs are.
+// Attention forward on tensor cores (FlashAttention-2, Dao 2023, Alg. 1): a block computes 64 queries of one head, a
+// warp 16 of them. Keys and values have one tile each: values are loaded while scores are computed, the next keys while
+// outputs are.
 #include "kernels/cuda/attention_call.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-/// Keys of a tile: 32 where 64 scores a row would not leave registers for the output.
+/// Keys of a tile: 32 if 64 scores per row would leave too few registers for the output.
 template <int D>
 constexpr int key_rows = D > 128 ? 32 : 64;
 
-/// What a warp keeps of its 16 rows; a lane has rows lane/4 and lane/4 + 8.
+/// State of a warp's 16 rows; a lane has rows lane/4 and lane/4 + 8.
 template <int D>
 struct Rows {
   float out[D / 8][4] = {};
   float max[2], sum[2];  // of raw scores; Σ exp, this lane's columns only
 };
 
-/// Scores that may not be seen to -inf.
+/// Masks scores with -inf.
 template <int Tiles>
 __device__ __forceinline__ void mask(float (&s)[Tiles][4], std::int64_t row, std::int64_t key,
                                      const std::int64_t (&from)[2], int lane) {
@@ -31,7 +31,8 @@ __device__ __forceinline__ void mask(float (&s)[Tiles][4], std::int64_t row, std
     }
 }
 
-/// S -> exp(scale·(S - running maximum)), sums, and the output brought to the new maximum.
+/// Online softmax: S becomes exp(scale·(S - running maximum)); updates the sums and rescales the output to the new
+/// maximum.
 template <int D, int Tiles>
 __device__ __forceinline__ void online_softmax(Rows<D>& rows, float (&s)[Tiles][4], float scale_log2) {
 #pragma unroll
@@ -41,7 +42,7 @@ __device__ __forceinline__ void online_softmax(Rows<D>& rows, float (&s)[Tiles][
     for (int j = 0; j < Tiles; ++j) tile_max = fmaxf(tile_max, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
     tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 1));
     tile_max = fmaxf(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, 2));
-    // A row that has seen no key yet: subtract 0, or -inf - -inf would be NaN.
+    // A row without a key so far: subtract 0, because -inf - -inf is NaN.
     const float base = tile_max == -INFINITY ? 0.0F : tile_max * scale_log2;
     const float rescale = exp2f(rows.max[half] * scale_log2 - base);
     rows.max[half] = tile_max;
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(
   T* const k_tile = q_tile + block_m * D;
   T* const v_tile = k_tile + keys * D;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  // The longest rows first: a block's work grows with its place.
+  // The longest rows first: the work of a block grows with its index.
   const std::int64_t block = static_cast<std::int64_t>(gridDim.x) - 1 - blockIdx.x, head = blockIdx.y, b = blockIdx.z;
   const std::int64_t first = block * block_m, row = first + warp * warp_m, tokens = c.map.tokens,
                      kv_head = head / c.map.group();
@@ -105,14 +106,14 @@ __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(
   const RowsOf<T> q{c.qkv + c.map.q(b, head, 0), c.map.stride(), tokens, d, c.vectors};
   const RowsOf<T> k{c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
   const RowsOf<T> v{c.qkv + c.map.v(b, kv_head, 0), c.map.stride(), tokens, d, c.vectors};
-  const std::int64_t last = first + block_m < tokens ? first + block_m : tokens;  // queries end here, and so do keys
+  const std::int64_t last = first + block_m < tokens ? first + block_m : tokens;  // the end of queries and of keys
   std::int64_t from[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int64_t t = row + c_row(lane, 2 * half);
     from[half] = first_seen(c.positions, c.map, b, t < tokens ? t : tokens - 1);
   }
-  // The first query of the block sees furthest back: documents do not overlap.
+  // The first query of the block attends to the earliest key: documents do not overlap.
   const std::int64_t start = first_seen(c.positions, c.map, b, first) / keys * keys;
   Rows<D> rows;
 #pragma unroll
@@ -123,13 +124,13 @@ __global__ void __launch_bounds__(tile_threads, D > 128 ? 1 : 2) forward_kernel(
   const float scale_log2 = c.scale * log2_e;
   for (std::int64_t key = start; key < last; key += keys) {
     await_copies<0>();
-    __syncthreads();  // keys are there; values of the last round have been read
+    __syncthreads();  // keys are loaded; values of the previous iteration have been read
     load_tile<D, keys>(v_tile, v, key);
     commit_copies();
     float s[keys / 8][4] = {};
     mma_qkt<D>(s, q_tile, warp * warp_m, k_tile, 0, lane);
     await_copies<0>();
-    __syncthreads();  // values are there; keys have been read
+    __syncthreads();  // values are loaded; keys have been read
     if (key + keys < last) load_tile<D, keys>(k_tile, k, key + keys);
     commit_copies();
     if (key + keys > row || c.positions) mask(s, row, key, from, lane);

@@ -17,7 +17,7 @@ Words words_of(const BalanceArgs& of) {
   return {padding_of(of.words), data_of<std::int32_t>(of.words.targets), of.words.targets.numel(), of.loss_scale};
 }
 
-/// Tokens that choose and count, and the weight of the micro-batch, known to the whole block.
+/// Counted tokens and the weight of the micro-batch, for every thread of the block.
 __device__ double count(const Words& w, std::int64_t& tokens) {
   std::int64_t padding = 0, valid = 0;
   for (std::int64_t i = threadIdx.x; i < w.numel; i += group_block) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(group_block)
     out[e] = balance_slope(table, factor, rows, e);
 }
 
-/// A block for each loss: the terms of all experts at once, then one thread adds them in order.
+/// One block per loss: computes the terms of all experts in parallel, then one thread adds them in order.
 __global__ void __launch_bounds__(group_block)
     losses_kernel(const RouterTable table, const Words words, const double* gradient_scale, double unit,
                   std::int64_t* sums) {

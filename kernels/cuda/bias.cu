@@ -1,5 +1,5 @@
-// Column sums and addition. A block takes 32 columns; its 32 warps take rows 0, 32, 64, … each in order,
-// and a fixed tree adds the warps.
+// Column sums and addition. A block computes 32 columns; each of its 32 warps adds every 32nd row in order, and a fixed
+// tree adds the warps.
 #include "kernels/bias.hpp"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"

@@ -1,6 +1,6 @@
-// Embedding on a device. Backward sorts rows by id, those of one id staying in token order, and adds each id's rows in
-// that order: the host's sums to the bit, without atomics, in time linear in the rows. Columns are added side by side,
-// so that an id of many rows costs its rows' loads, eight in flight.
+// Embedding on a device. Backward sorts rows by id (stable, so rows of an id stay in token order) and adds each id's
+// rows in that order: the host's bits, without atomics, in time linear in the rows. Columns are added in parallel; an
+// id with many rows costs their loads, eight in flight.
 #include "kernels/embedding.hpp"
 
 #include "kernels/cuda/ops.hpp"
@@ -12,12 +12,12 @@ namespace {
 
 template <class T>
 struct Forward {
-  const std::int32_t *ids, *positions;  // positions: null where row r is at r mod tokens
-  const T *table, *positions_table;     // positions_table: null where there is none
+  const std::int32_t *ids, *positions;  // positions: null if row r has position r mod tokens
+  const T *table, *positions_table;     // positions_table: or null
   T* y;
   std::int64_t tokens, channels;
   template <int N>
-  __device__ void run(std::int64_t at) const {  // a run stays in a row: channels is a multiple of N
+  __device__ void run(std::int64_t at) const {  // a vector stays in a row: channels is a multiple of N
     const std::int64_t row = at / channels, c = at % channels;
     float v[N], p[N];
     load<N>(table + ids[row] * channels + c, v);
@@ -40,8 +40,7 @@ struct Gradient {
 
 constexpr int run_warps = 8, rows_in_flight = 8;
 
-/// Adds rows of dy in order, all of them loaded before the first is added; lane i + r of the warp knows which is the
-/// r-th.
+/// Adds rows of dy in order, all loaded before the first is added; lane i + r of the warp holds the index of the r-th.
 template <int Rows, int N, class T>
 __device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std::int32_t own, int i, float (&sum)[N]) {
   float v[Rows][N];
@@ -53,8 +52,8 @@ __device__ __forceinline__ void add_rows(const T* dy, std::int64_t channels, std
     for (int k = 0; k < N; ++k) sum[k] += v[r][k];
 }
 
-/// A warp per sorted row and stretch of columns; the first of a key works, and adds the rows of its key in order. Lanes
-/// hold N columns each.
+/// One warp per sorted row and range of columns; the warp of the first row of a key adds the rows of that key in order.
+/// Lanes hold N columns each.
 template <int N, class T, class G>
 __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient<T, G> g, const SortedRows sorted) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient
   if (first > 0 && sorted.keys[first - 1] == key) return;
   const std::int64_t asked = (static_cast<std::int64_t>(blockIdx.y) * 32 + lane) * N;
   const std::int64_t column =
-      asked < g.channels ? asked : g.channels - N;  // lanes past the end add the last columns, and drop them
+      asked < g.channels ? asked : g.channels - N;  // lanes beyond the end add the last columns and discard them
   const T* const dy = g.dy + column;
   G* const out = g.table + key * g.channels + column;
   float sum[N] = {};
@@ -98,7 +97,7 @@ void add_runs(const Gradient<T, G>& g, const SortedRows& sorted, StreamView stre
   check_launch("embedding_backward");
 }
 
-/// Adds the rows of dy to the rows of a table that `keys` (rows) names.
+/// Adds the rows of dy to the rows `keys` (rows) of a table.
 template <class T, class G>
 void scatter(const Gradient<T, G>& g, const SortArgs& keys, StreamView stream) {
   const SortedRows sorted = sort_rows(keys, stream);
@@ -123,7 +122,7 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
                         data_of<T>(args.y),
                         args.ids.shape[1],
                         args.tokens_table.shape[1]};
-    // Rows that are no multiple of a vector go element by element.
+    // Rows that are not a multiple of a vector: element by element.
     const void* const odd = op.channels % vector_length<T> == 0 ? nullptr : reinterpret_cast<const void*>(1);
     for_each<vector_length<T>>(op, args.y.numel(), {op.table, op.positions_table, op.y, odd}, stream,
                                "embedding_forward");

@@ -1,5 +1,5 @@
-// Products on a device: one description and one algorithm for each plan, made at its first call and kept; one workspace
-// for each stream. Later calls allocate nothing and wait for nothing.
+// GEMM on a device: one descriptor and one algorithm per plan, created at its first call and kept; one workspace per
+// stream. Later calls allocate nothing and do not synchronize.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// "cuBLASLt 130100 on NVIDIA H200 sm_90": what choices are made for.
+/// "cuBLASLt 130100 on NVIDIA H200 sm_90": the identity that choices are valid for.
 std::string identity_of(int device) {
   cudaDeviceProp properties{};
   TESSERA_CUDA(cudaGetDeviceProperties(&properties, device));
@@ -22,13 +22,13 @@ std::string identity_of(int device) {
                 properties.minor);
 }
 
-/// A product's first call since noting began.
+/// A GEMM's first call since the recording began.
 struct RecordedCall {
   GemmArgs args;
   cudaStream_t stream;
 };
 
-/// What one device's products have. Lives until the process ends: the driver may be gone before destructors run.
+/// State of one device's GEMMs. Lives until the process ends: the driver may be gone before destructors run.
 struct GemmCache {
   explicit GemmCache(int device) : choices(identity_of(device)) {}
   cublasLtHandle_t handle = nullptr;
@@ -48,7 +48,7 @@ Registry& registry() {
   return *instance;
 }
 
-/// The products of the calling thread's device, alone with them.
+/// Exclusive access to the GEMMs of the calling thread's device.
 class DeviceGemms {
  public:
   DeviceGemms() : lock_(registry().mutex) {
@@ -85,7 +85,7 @@ const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const Ge
   return *slot;
 }
 
-/// A product without depth is beta·C, which is C or zeros.
+/// A GEMM with k = 0 is beta·C, which is C or zeros.
 void zero_depth_gemm(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
   TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1),
                  "an empty product with bias, addend or beta %g", args.beta);

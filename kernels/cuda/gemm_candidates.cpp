@@ -1,4 +1,4 @@
-// Candidates for a product, and a clock for them.
+// Candidates for a GEMM, and their timing.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int most_candidates = 16, timed_runs = 5;
 
-/// Two events of a scope, which time what lies between them.
+/// Two CUDA events that time what is issued between them.
 class Clock {
  public:
   Clock() {
@@ -28,7 +28,7 @@ class Clock {
   }
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
-  /// Milliseconds of the fastest of some runs.
+  /// Milliseconds of the fastest of several runs.
   float measure(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm) {
     float best = std::numeric_limits<float>::infinity();
     for (int i = 0; i <= timed_runs; ++i) {

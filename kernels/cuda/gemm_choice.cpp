@@ -1,4 +1,4 @@
-// Choices of algorithms as text. Plain code: the simulated device has it too.
+// Choices of algorithms as text. No CUDA calls: the simulated device compiles it too.
 #include "kernels/cuda/gemm_choice.hpp"
 
 #include <cinttypes>
@@ -44,8 +44,8 @@ std::string GemmChoices::text() const {
   return text + strfmt("sum %016" PRIx64 "\n", hash64(text));
 }
 
-/// What is not as it would have been written is refused: one comparison finds damage, lines out of order, doubled or
-/// cut, and numbers spelled otherwise.
+/// Accepts only the exact bytes that text() would write: one comparison finds damage, lines out of order, duplicated or
+/// missing, and numbers in another notation.
 std::size_t GemmChoices::take(const std::string& text, const std::string& from) {
   std::istringstream lines(text);
   std::string line, plan;

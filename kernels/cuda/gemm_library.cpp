@@ -1,4 +1,4 @@
-// cuBLASLt opened by name, and products in its words.
+// cuBLASLt resolved by dlsym, and GEMMs as its descriptors.
 #include <cublasLt.h>
 
 #include "kernels/cuda/gemm_library.hpp"

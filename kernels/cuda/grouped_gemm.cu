@@ -1,4 +1,4 @@
-// Products of groups of rows on a device: arguments for the kernels, fp32 by plain arithmetic, halves on tensor cores.
+// Grouped GEMM on a device: arguments for the kernels; fp32 without tensor cores, 16-bit floats on them.
 #include "kernels/cuda/grouped_gemm_call.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/grouped_gemm.hpp"

@@ -1,5 +1,5 @@
-// Products of groups in fp32, without tensor cores: a block of 256 threads has a tile of 64 x 64, each thread 4 x 4 of
-// it; depth is added in ascending order.
+// Grouped GEMM in fp32 without tensor cores: a block of 256 threads computes a tile of 64×64, each thread 4×4 of it;
+// depth is added in ascending order.
 #include "kernels/cuda/grouped_gemm_call.cuh"
 
 namespace tessera::kernels::cuda {
@@ -8,12 +8,12 @@ namespace {
 constexpr int side = 64, deep = 16, threads = 256, each = 4;
 constexpr int pitch = side + 4;  // of a tile, whose rows are the depth
 
-/// `outer` of 64 of the result's rows (or columns) by 16 deep; ByDepth: the matrix has a row for each depth.
+/// A tile of 64 rows (or columns) of the result from `outer`, depth 16; ByDepth: the matrix has a row per depth.
 template <bool ByDepth>
 __device__ __forceinline__ void load(float* tile, const MatrixOf<float>& from, std::int64_t outer, std::int64_t depth) {
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < side * deep; i += threads) {
-    const int o = ByDepth ? i % side : i / deep, d = ByDepth ? i / side : i % deep;  // neighbours read neighbours
+    const int o = ByDepth ? i % side : i / deep, d = ByDepth ? i / side : i % deep;  // coalesced
     const std::int64_t row = ByDepth ? depth + d : outer + o, column = ByDepth ? outer + o : depth + d;
     tile[d * pitch + o] = row < from.rows && column < from.columns ? from.first[row * from.pitch + column] : 0.0F;
   }

@@ -1,6 +1,6 @@
-// Products of groups by mma.m16n8k16: a block has a tile of 128 x 128 of the result, each of its four warps 64 x 64 in
-// registers; tiles of the operands, 64 deep, come by cp.async, two steps ahead. Depth is added in ascending order,
-// sixteen at a time.
+// Grouped GEMM by mma.m16n8k16: a block computes a tile of 128×128 of the result, each of its four warps 64×64 in
+// registers; tiles of the operands, depth 64, are loaded by cp.async two steps ahead. Depth is added in ascending
+// order, sixteen at a time.
 #include "kernels/cuda/grouped_gemm_call.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -13,10 +13,10 @@ constexpr int tile_numel = tile_side * tile_depth;  // of one operand
 template <class T>
 constexpr std::size_t shared_bytes = sizeof(T) * (2 * stages * tile_numel);
 
-/// How an operand lies: its rows are the result's (its columns, of b), or the depth.
+/// Layout of an operand: its rows are the result's rows (columns, for b), or the depth.
 enum class Rows { outer, depth };
 
-/// Rows [row, row + Count) and columns [column, column + Width) into a tile; to be committed and awaited.
+/// Loads rows [row, row + Count) and columns [column, column + Width) into a tile; the caller commits and waits.
 template <int Count, int Width, class T>
 __device__ __forceinline__ void load_part(T* tile, const MatrixOf<T>& from, std::int64_t row, std::int64_t column) {
   constexpr int chunks = Width / chunk_elements;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_operand(T* tile, const MatrixOf<T>& from, s
   else load_part<tile_depth, tile_side>(tile, from, step * tile_depth, outer);
 }
 
-/// sums += the 64 x 64 of this warp, a tile deep.
+/// sums += this warp's 64×64, over the depth of a tile.
 template <Rows A, Rows B, class T>
 __device__ __forceinline__ void multiply_tiles(float (&sums)[4][8][4], const T* a_tile, const T* b_tile, int row,
                                                int column, int lane) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void make_tile(const Operands<T>& x, const ResultOf<C
   int stage = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     await_copies<stages - 2>();
-    __syncthreads();  // this step's tiles are there; those of the step before have been read
+    __syncthreads();  // this step's tiles are loaded; those of the previous step have been read
     load(step + stages - 1, stage == 0 ? stages - 1 : stage - 1);
     multiply_tiles<A, B>(sums, tiles + 2 * stage * tile_numel, tiles + (2 * stage + 1) * tile_numel, row, column, lane);
     stage = stage + 1 == stages ? 0 : stage + 1;

@@ -1,4 +1,4 @@
-// Normal numbers of a fresh parameter: a thread makes one group of four and writes those that are asked for.
+// Normal numbers of a new parameter: a thread computes one group of four and writes those in range.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/normals.hpp"
 #include "kernels/cuda/ops.hpp"

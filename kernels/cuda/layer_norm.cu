@@ -1,5 +1,5 @@
-// LayerNorm on a device: a warp or a block per row; mean first, then the squares around it, as the host has it.
-// Backward makes the gradients of weight and bias first, by columns, because dx may lie over dy.
+// LayerNorm on a device: a warp or a block per row; mean first, then the variance around it, as on the host. Backward
+// computes the gradients of weight and bias first, by columns, because dx may be dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/layer_norm.hpp"
@@ -25,7 +25,7 @@ template <class T>
 struct Forward {
   const T *x, *weight, *bias;
   T* y;
-  float *mean, *rstd;  // null: not wanted; apply reads them
+  float *mean, *rstd;  // null: not written; apply reads them
   std::int64_t channels;
   float eps;
   bool apply;

@@ -1,6 +1,6 @@
-// The head with its loss on a device: logits of a block of rows in fp32 (gemm), then one kernel per row of them, which
-// makes maximum, sum and loss in one reading and turns the logits into their gradient, rounded to the activations'
-// type, in the same memory; then the two products.
+// linear_cross_entropy on a device: logits of a block of rows in fp32 (gemm), then a kernel with one block per row,
+// which computes maximum, sum and loss in one pass and replaces the logits by their gradient, rounded to the
+// activations' type, in place; then the two GEMMs of the gradients.
 #include "kernels/linear_cross_entropy.hpp"
 
 #include "kernels/cuda/exact_sum_term.hpp"
@@ -15,9 +15,9 @@ namespace {
 constexpr int loss_threads = 512, loss_vector = 4, loss_tile = loss_threads * loss_vector;
 constexpr std::int64_t row_quantum = 128, logits_budget = std::int64_t{1} << 30;
 
-/// How (N, V) is cut into blocks of rows: a function of N and V alone. Rows of logits lie on 32 bytes.
+/// Blocks of rows of (N, V): a function of N and V only. Rows of logits are aligned to 32 bytes.
 struct Cut {
-  std::int64_t pitch, rows;  // fp32 numbers from row to row; rows of a block
+  std::int64_t pitch, rows;  // elements from row to row; rows of a block
   Cut(std::int64_t n, std::int64_t vocab) {
     pitch = (vocab + 7) / 8 * 8;
     const std::int64_t fit = logits_budget / (pitch * 4) / row_quantum * row_quantum,
@@ -49,7 +49,7 @@ struct Running {
   float max = -INFINITY;
   std::int64_t at = -1;
   double sum = 0;
-  /// Takes in numbers up to v[count) from column `first` on.
+  /// Adds v[0, count), columns from `first`.
   __device__ void take(const float (&v)[loss_vector], int count, std::int64_t first) {
     float largest = max;
     for (int i = 0; i < count; ++i)
@@ -70,7 +70,7 @@ struct Running {
   }
 };
 
-/// Over the block by a fixed tree; every thread knows the whole.
+/// Reduces over the block by a fixed tree; every thread gets the result.
 __device__ Running join_block(Running r) {
   __shared__ float maxima[loss_threads / 32];
   __shared__ std::int64_t places[loss_threads / 32];
@@ -80,7 +80,7 @@ __device__ Running join_block(Running r) {
     const float max = __shfl_xor_sync(0xffffffffu, r.max, width);
     const std::int64_t at = __shfl_xor_sync(0xffffffffu, r.at, width);
     const double sum = __shfl_xor_sync(0xffffffffu, r.sum, width);
-    // Both of a pair must add in one order, or they would go on with different sums.
+    // Both lanes of a pair must add in the same order, or they would continue with different sums.
     if ((threadIdx.x & static_cast<unsigned>(width)) == 0) r.join(max, at, sum);
     else {
       Running lower{max, at, sum};
@@ -108,12 +108,12 @@ __device__ void add_row(SumCounters* sums, double loss, bool correct) {
 /// Reads up to four logits of a row.
 __device__ __forceinline__ int read(const float* x, std::int64_t c, std::int64_t vocab, float (&v)[loss_vector]) {
   if (c >= vocab) return 0;
-  load<loss_vector>(x + c, v);  // the pitch has room
+  load<loss_vector>(x + c, v);  // the pitch leaves room
   return vocab - c < loss_vector ? static_cast<int>(vocab - c) : loss_vector;
 }
 
-/// Gradients over the logits of a row, tile by tile: a tile is read before any of it is written, and what is written
-/// lies below what is still to be read.
+/// Replaces the logits of a row by gradients, tile by tile: a tile is read before it is written, and writes stay below
+/// what is still to be read.
 template <class T, class F>
 __device__ void rewrite(float* x, std::int64_t vocab, const F& gradient) {
   T* const to = reinterpret_cast<T*>(x);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(loss_threads) loss_kernel(const LossRows<T> r)
   }
   const Running all = join_block(own);
   if (threadIdx.x == 0) {
-    // A target outside the vocabulary must not pass: NaN.
+    // A target outside the vocabulary makes the loss NaN.
     const double logit = target >= 0 && target < r.vocab ? static_cast<double>(x[target]) : static_cast<double>(NAN);
     add_row(r.sums, static_cast<double>(all.max) + log(all.sum) - logit, all.at == target);
   }

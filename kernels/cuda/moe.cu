@@ -1,5 +1,5 @@
-// Mixture of experts on a device: the router's choice, a warp per token. Dealing rows out stands in
-// moe_dispatch.cu, moving them in moe_rows.cu.
+// Mixture of experts on a device: routing, one warp per token. moe_dispatch.cu assigns rows to experts, moe_rows.cu
+// moves them.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/moe.hpp"
@@ -17,7 +17,7 @@ struct Choice {
   PaddingMap padding;
 };
 
-/// The largest probability behind (last, last_at) in the order of choice: descending, of equals the lowest index first.
+/// The next probability after (last, last_at) in the order of choice: descending, the lowest index first among equals.
 __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, std::int64_t last_at, float& value) {
   float best = -INFINITY;
   std::int64_t at = n;
@@ -33,9 +33,8 @@ __device__ std::int64_t next_choice(const float* p, std::int64_t n, float last, 
     if (other > best || (other == best && other_at < at)) best = other, at = other_at;
   }
   value = best;
-  return at < n
-             ? at
-             : (last_at + 1) % n;  // only where probabilities are NaN: some expert, so that no index leaves the table
+  return at < n ? at
+                : (last_at + 1) % n;  // only if probabilities are NaN: any expert, so that the index stays in bounds
 }
 
 __global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
   for (std::int64_t i = lane; i < c.k; i += 32) c.weights[token * c.k + i] = div(c.weights[token * c.k + i], total);
 }
 
-/// A block per expert: how often it was chosen, and Σ over tokens of its probability, by a fixed tree in double.
+/// One block per expert: how often it was chosen, and Σ over tokens of its probability, by a fixed tree in double.
 __global__ void __launch_bounds__(group_block) statistics_kernel(const Choice c, double* counts, double* sums) {
   const std::int64_t expert = blockIdx.x;
   double count = 0, sum = 0;
@@ -92,7 +91,7 @@ struct ChoiceGradient {
   bool normalise;
 };
 
-/// dp of expert e: the balance loss' part, and that of the choice which took it.
+/// dp of expert e: from the balance loss, and from the choice if it was chosen.
 template <class T>
 __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t token, std::int64_t e, float total,
                                       float mean) {
@@ -116,7 +115,7 @@ __global__ void __launch_bounds__(group_block) route_backward_kernel(const Choic
     mean += c.dweights[i] * c.weights[i];
   }
   for (std::int64_t e = lane; e < n; e += 32) dot = fmaf(p[e], probability_gradient(c, token, e, total, mean), dot);
-  dot = warp_sum(dot);  // and nobody writes before everybody has read: dlogits may be probs
+  dot = warp_sum(dot);  // also a barrier before writing: dlogits may be probs
   for (std::int64_t e = lane; e < n; e += 32) {
     const float slope = p[e] * (probability_gradient(c, token, e, total, mean) - dot);
     c.dlogits[token * n + e] = rounded<T>(slope);

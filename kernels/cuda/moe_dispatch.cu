@@ -1,6 +1,6 @@
-// Who sits where: a block per expert counts its slots, one thread adds the counts up, a block per expert deals the rows
-// in the order of slots. Reads all slots once per expert and pass, which beats sorting for the experts there are;
-// deterministic.
+// MoE dispatch: one block per expert counts its slots, one thread computes the offsets, one block per expert assigns
+// rows in the order of slots. Deterministic. Reads all slots once per expert and pass, which is faster than sorting for
+// usual numbers of experts.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/thread_group.cuh"
 #include "kernels/moe.hpp"

@@ -1,4 +1,4 @@
-// Rows of tokens to rows of experts and back: a block per row.
+// Moves rows of tokens to rows of experts and back.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/moe.hpp"
@@ -6,7 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// y[row] = x[token of row]; an element per thread run.
+/// y[row] = x[token of row].
 template <class T>
 struct Gather {
   const T* x;
@@ -14,7 +14,7 @@ struct Gather {
   const std::int32_t* slot_of;
   std::int64_t columns, k;
   template <int N>
-  __device__ void run(std::int64_t at) const {  // a run stays in a row: columns is a multiple of N
+  __device__ void run(std::int64_t at) const {  // a vector stays in a row: columns is a multiple of N
     float v[N];
     load<N>(x + slot_of[at / columns] / k * columns + at % columns, v);
     store<N>(y + at, v);
@@ -80,7 +80,7 @@ struct Weigh {
   }
 };
 
-/// Not a pointer to memory: says that runs of vectors would cross rows.
+/// Not a real pointer: an unaligned address, used if vectors would cross rows.
 const void* no_vectors_if(bool odd) { return odd ? reinterpret_cast<const void*>(1) : nullptr; }
 
 }  // namespace

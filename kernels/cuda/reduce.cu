@@ -1,5 +1,5 @@
-// Sums whose order is written down (kernels/reduce.hpp): the binary counter in registers, and squares in
-// blocks of 128 whose sums are exact.
+// Sums in the documented order (kernels/reduce.hpp): the binary-counter tree in registers, and sums of squares in
+// blocks of 128 that are added exactly.
 #include "kernels/reduce.hpp"
 
 #include "kernels/cuda/exact_sum_term.hpp"
@@ -17,8 +17,8 @@ struct Parts {
   int count;
 };
 
-/// One thread carries N elements through the counter; level l holds the sum of 2^l parts. Indices are
-/// constants, so it stays in registers.
+/// One thread sums N elements by the binary counter; level l holds the sum of 2^l parts. Indices are constants, so the
+/// levels stay in registers.
 template <int N, class T>
 __global__ void __launch_bounds__(256)
     sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(256)
       carried = carried && full;
     }
   }
-  // What is left, from the smallest subtree to the largest.
+  // The remaining subtrees, from the smallest to the largest.
   float sum[N];
   bool first = true;
 #pragma unroll
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(256)
 
 constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / lanes;
 
-/// Sixteen threads take a block of 128 elements as the host's lanes do, and add its sum to digits of their own; digits
-/// are added as integers, so neither the grid nor the order of the last additions matters.
+/// Sixteen threads sum a block of 128 elements as the host's lanes do, and add it to their own digits. Digits are added
+/// as integers, so the result depends neither on the grid nor on the order of the last additions.
 __global__ void __launch_bounds__(squares_block)
     squares_kernel(const float* x, std::int64_t blocks, std::int64_t* words) {
   __shared__ std::int64_t digits[accumulators][ExactSum::num_words];
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(squares_block)
   for (int i = lane; i < static_cast<int>(ExactSum::num_words); i += lanes) digits[own][i] = 0;
   __syncwarp();
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * accumulators;
-  const std::int64_t rounds = (blocks + step - 1) / step;  // the same for all: a warp shuffles together
+  const std::int64_t rounds = (blocks + step - 1) / step;  // the same for all threads: warps shuffle together
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t block = round * step + static_cast<std::int64_t>(blockIdx.x) * accumulators + own;
     double sum = 0;
@@ -129,7 +129,7 @@ void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, Stre
   static_assert(norm_block == 128);
   const auto blocks = static_cast<std::int64_t>(count / norm_block);
   if (blocks == 0) return;
-  constexpr std::int64_t most = 1024;  // blocks of threads: some eight per multiprocessor
+  constexpr std::int64_t most = 1024;  // blocks of threads: about eight per multiprocessor
   const std::int64_t wanted = (blocks + accumulators - 1) / accumulators;
   squares_kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), squares_block, 0, stream_of(stream)>>>(
       x, blocks, words);

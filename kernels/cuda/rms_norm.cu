@@ -1,5 +1,5 @@
-// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time out of cache. Backward
-// makes the weight's gradient first, by columns, because dx may lie over dy.
+// RMSNorm on a device: a warp or a block per group, which reads its row twice, the second time from cache. Backward
+// computes the weight's gradient first, by columns, because dx may be dy.
 #include "kernels/cuda/norm_rows.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/rms_norm.hpp"
@@ -11,7 +11,7 @@ template <class T>
 struct Forward {
   const T *x, *weight;
   T* y;
-  float* rstd;  // null: not wanted; apply reads it
+  float* rstd;  // null: not written; apply reads it
   std::int64_t groups, channels, stride_x, stride_y;
   float eps;
   bool apply;

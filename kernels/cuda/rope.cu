@@ -1,4 +1,4 @@
-// Rotary positions on a device: a thread turns pairs (j, j + d/2) of one head of one row.
+// Rotary positions on a device: a thread rotates pairs (j, j + d/2) of one head of one row.
 #include "kernels/cuda/ops.hpp"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/rope.hpp"
@@ -6,7 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_frequencies = 256;  // of a head of 512 numbers: they travel as a kernel argument
+constexpr int most_frequencies = 256;  // for heads up to 512; passed as a kernel argument
 
 struct Frequencies {
   double value[most_frequencies];
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(256)
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (i >= places * half) return;
   const std::int64_t row = i / half, j = i % half;
-  // The angle is rounded as the host rounds it; a table of a narrow type has fp32 angles.
+  // The angle is rounded as on the host; 16-bit tables have fp32 angles.
   const float angle = mul(static_cast<float>(positions ? positions[row] : row), static_cast<float>(inv_freq.value[j]));
   double sine, cosine;
   sincos(static_cast<double>(angle), &sine, &cosine);

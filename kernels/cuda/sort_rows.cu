@@ -1,4 +1,4 @@
-// The radix sort of sort_rows.hpp: three launches a pass.
+// The radix sort of sort_rows.hpp: three launches per pass.
 #include "kernels/cuda/sort_rows.hpp"
 
 #include "kernels/cuda/launch.cuh"
@@ -6,7 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// counts[digit, tile] of each tile, a block's.
+/// counts[digit, tile]; one block per tile.
 __global__ void __launch_bounds__(sort_threads)
     count_kernel(const std::int32_t* keys, std::int64_t rows, int pass, std::uint32_t* counts) {
   __shared__ std::uint32_t histogram[sort_digits];
@@ -31,7 +31,7 @@ __device__ __forceinline__ std::uint32_t warp_prefix(std::uint32_t v) {
 
 constexpr int prefix_threads = 1024;
 
-/// Each count becomes the sum of those before it: one block, whose threads take stretches.
+/// Exclusive prefix sum of the counts: one block; each thread sums a range.
 __global__ void __launch_bounds__(prefix_threads) prefix_kernel(std::uint32_t* counts, std::int64_t n) {
   __shared__ std::uint32_t warps[prefix_threads / 32];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -62,7 +62,8 @@ struct Move {
 
 __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
   constexpr int warps = sort_threads / 32;
-  __shared__ std::uint32_t next[warps][sort_digits + 1];  // a warp's rows of a digit; the last: of rows behind the end
+  __shared__ std::uint32_t next[warps]
+                               [sort_digits + 1];  // a warp's rows of a digit; the last entry: rows beyond the end
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int w = 0; w < warps; ++w) next[w][threadIdx.x] = 0;
   if (lane == 0) next[warp][sort_digits] = 0;

@@ -1,4 +1,4 @@
-// What a step decides, on the device: a few words, one block.
+// Norm, clip factor and skip flag on the device: a few integers, one block.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.hpp"
 #include "kernels/step_formulas.hpp"

@@ -1,4 +1,4 @@
-// Plans of attention, one for each shape and direction, and their execution.
+// Attention plans, one per shape and direction, and their execution.
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
@@ -29,11 +29,11 @@ std::string about(const AttentionShape& s, DType dtype, Direction direction) {
                 static_cast<long long>(s.head_dim), name_of(dtype));
 }
 
-/// What an execution is told: memory by number, and the scratch behind. Kept by its pointers, which are
-/// the same in every step of a run.
+/// Arguments of an execution: memory by unique id, and scratch. Cached by pointers, which are the same in every step of
+/// a run.
 using Pointers = std::array<void*, 14>;
 
-/// A graph with its kernels.
+/// A graph with its compiled kernels.
 class Plan {
  public:
   Plan(const AttentionShape& shape, DType dtype, Direction direction, const Descriptor& device)
@@ -47,7 +47,7 @@ class Plan {
     workspace_ = static_cast<std::size_t>(plan_.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
   }
 
-  /// `pointers` belong to `numbers`, one each; `scratch` is what the plan of the run has for it.
+  /// `pointers[i]` belongs to `numbers[i]`; `scratch` is what the plan reserves for it.
   void execute(cudnnHandle_t handle, std::span<const std::int64_t> numbers, Pointers pointers,
                const TensorView& scratch) {
     if (workspace_ > scratch.nbytes())
@@ -78,12 +78,12 @@ class Plan {
 
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, Direction>;
 
-/// What one device has. Lives until the process ends: the driver may be gone before destructors run.
+/// State of one device. Lives until the process ends: the driver may be gone before destructors run.
 struct DevicePlans {
   cudnnHandle_t handle = nullptr;
   std::unique_ptr<Descriptor> description;
   std::map<Key, std::unique_ptr<Plan>> plans;
-  std::map<double, std::unique_ptr<float>> scales;  // by value, but looked at where they lie
+  std::map<double, std::unique_ptr<float>> scales;  // by value; cuDNN reads them through the pointer
 };
 
 std::mutex& mutex() {
@@ -93,7 +93,7 @@ std::mutex& mutex() {
 
 float mask_and_one[] = {-std::numeric_limits<float>::infinity(), 1.0F};
 
-/// The calling thread's device; its handle works in the stream's order from now on.
+/// State of the calling thread's device; its handle now uses the stream.
 DevicePlans& plans_on(StreamView stream) {
   static auto* const devices = new std::map<int, std::unique_ptr<DevicePlans>>;
   int device = 0;
@@ -122,10 +122,10 @@ void* scale_of(DevicePlans& own, double scale) {
   return kept.get();
 }
 
-/// Where the rows from `first` on lie.
+/// Pointers to the rows from `first` on.
 struct Parts {
   Parts(const AttentionShape& s, DType dtype, std::int64_t first) : shape(s), element(size_of(dtype)), row(first) {}
-  /// Head `head` of a view of rows of `width` heads.
+  /// Pointer to head `head` of a view whose rows have `width` heads.
   [[nodiscard]] void* heads(const TensorView& view, std::int64_t width, std::int64_t head) const {
     const std::int64_t at = (row * shape.tokens * width + head) * shape.head_dim;
     return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(at) * element;
@@ -151,7 +151,7 @@ void each_chunk(const AttentionShape& whole, std::int64_t rows, const F& f) {
   }
 }
 
-/// What of the workspace lies behind `front` bytes, from the next 256 on.
+/// The part of the workspace after `front` bytes, aligned to 256.
 TensorView behind(const TensorView& workspace, std::size_t front) {
   const std::size_t begin = front + (256 - (reinterpret_cast<std::uintptr_t>(workspace.data) + front) % 256) % 256;
   return {static_cast<std::byte*>(workspace.data) + begin, DType::u8,

@@ -1,5 +1,4 @@
-// The operations of attention. K is read as K transposed, and in backward V too: those are the
-// forms that the library recognises.
+// The operations of attention. K is read transposed, and in backward V too: the patterns that cuDNN recognizes.
 #include <cudnn.h>
 
 #include "kernels/cuda/cudnn/attention_graph.hpp"
@@ -39,7 +38,7 @@ class Tensors {
   [[nodiscard]] Node products() { return graph_.value(CUDNN_DATA_FLOAT, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
   /// dK or dV of every query head, to be added where heads share keys.
   [[nodiscard]] Node of_every_head() { return graph_.value(type_, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
-  /// K as its rows again.
+  /// K not transposed.
   [[nodiscard]] Node key_rows() {
     return graph_.value(type_, {s_.batch, s_.kv_heads, s_.tokens, s_.head_dim}, heads(width()));
   }

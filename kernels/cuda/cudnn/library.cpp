@@ -1,4 +1,4 @@
-// cuDNN opened by name; descriptors.
+// cuDNN resolved by dlsym; descriptors.
 #include <cudnn.h>
 
 #include "kernels/cuda/cudnn/library.hpp"
@@ -8,7 +8,7 @@ namespace tessera::kernels::cuda::cudnn {
 CudnnLibrary::CudnnLibrary() {
   auto& library = ::tessera::cuda::Library::cudnn();
   const std::size_t version = TESSERA_SYMBOL(library, cudnnGetVersion)();
-  if (version < 91000)  // older ones want the lowest finite number for what is masked, not minus infinity
+  if (version < 91000)  // older versions need the lowest finite number as mask value, not minus infinity
     throw Error(ExitCode::usage,
                 strfmt("%s is cuDNN %s, and attention needs 9.10 or newer", library.path().c_str(),
                        ::tessera::cuda::cudnn_version().c_str()),
