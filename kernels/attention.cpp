@@ -1,4 +1,4 @@
-// Attention: checks shapes, and chooses between cuDNN's kernels, our own and the host's.
+// Attention: checks shapes, and selects cuDNN's kernels, our own or the host's.
 
 #include "kernels/attention.hpp"
 
@@ -28,8 +28,8 @@ Refusal& refusal() {
   return one;
 }
 
-/// Whether the library took the call; it throws where that is asked for, before it has written anything that our own
-/// would not.
+/// Runs a call of cuDNN and returns whether cuDNN accepted it. A refusal throws with DeviceAttention::cudnn; cuDNN has
+/// then written nothing that our own kernel would not overwrite.
 [[maybe_unused]] bool taken_by_library(const std::function<void()>& call) {
   try {
     call();
@@ -43,7 +43,7 @@ Refusal& refusal() {
   return true;
 }
 
-/// Whether the library's kernels take calls of this shape.
+/// Whether cuDNN's kernels take calls of this shape.
 [[maybe_unused]] bool is_fused([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] DType dtype) {
   if constexpr (cuda_built)
     return on_devices != DeviceAttention::own && cuda::plan_fused_attention(s, dtype).has_value();

@@ -1,4 +1,4 @@
-// Dispatch: only devices have choices.
+// Dispatch: the host has no choice of algorithm.
 #include "kernels/gemm_choice.hpp"
 
 #include "kernels/cuda/gemm_choice.hpp"

@@ -1,4 +1,4 @@
-// Number of threads and choice of the instruction set of this process.
+// The number of threads and the instruction set of this process.
 #include "kernels/threads.hpp"
 
 #include <atomic>
@@ -90,7 +90,7 @@ const char* name_of(Isa isa) {
 int host::isa_index() {
   const int now = chosen.load(std::memory_order_relaxed);
   if (now >= 0) return now;
-  int none = -1;  // several threads come to the same answer; set_isa wins over them
+  int none = -1;  // several threads may compute it and agree; set_isa overrides
   chosen.compare_exchange_strong(none, static_cast<int>(first_choice()), std::memory_order_relaxed);
   return chosen.load(std::memory_order_relaxed);
 }

@@ -26,7 +26,7 @@ AdamWStep step_of(const AdamWScalars& s, bool decay) {
   };
 }
 
-/// With its rounded copy: a piece is copied while it is in the inner cache.
+/// Updates a segment; the low-precision copy is written chunk by chunk while the chunk is in L1.
 void update(const AdamWArgs& args, const AdamWSegment& segment) {
   const AdamWStep step = step_of(*args.scalars, segment.decay);
   const float* grad = args.grad.as<float>() + segment.begin;

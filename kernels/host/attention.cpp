@@ -18,7 +18,7 @@ std::size_t per_task_bytes(std::int64_t elements, DType dtype) {
   return (static_cast<std::size_t>(elements) * size_of(dtype) + alignment - 1) / alignment * alignment;
 }
 
-/// Bytes that the workspace of one task has; what is computed in decides, not what is stored.
+/// Bytes of the workspace of one task; depends on the type of the arithmetic, not of the storage.
 std::size_t forward_bytes(const AttentionShape& s, DType dtype) {
   return per_task_bytes(attention_workspace(s.tokens, s.head_dim, size_of(stat_dtype(dtype))).forward,
                         stat_dtype(dtype));
@@ -28,10 +28,10 @@ std::size_t backward_bytes(const AttentionShape& s, DType dtype) {
                         stat_dtype(dtype));
 }
 
-/// Calls f(task, workspace) for every task, on whichever thread is free: no task's result depends on another.
+/// Calls f(task, workspace) for every task on the next free thread: no task's result depends on another.
 template <class T, class F>
 void run_tasks(std::int64_t tasks, const TensorView& workspace, std::size_t per_task, const F& f) {
-  // Aligned by hand, so that any workspace will do.
+  // Aligned here, so that any workspace is accepted.
   auto address = reinterpret_cast<std::uintptr_t>(workspace.data);
   char* const base = static_cast<char*>(workspace.data) + (alignment - address % alignment) % alignment;
   std::atomic<std::int64_t> next{0};
@@ -51,7 +51,7 @@ struct Document {
   [[nodiscard]] std::int64_t blocks() const { return (tokens + attention_q_block - 1) / attention_q_block; }
 };
 
-/// Calls f(document) for each of a sequence of which positions (T) are given; null: it is one document.
+/// Calls f(document) for each document of a sequence with positions (T); null: one document.
 template <class F>
 void each_document(const std::int32_t* positions, std::int64_t tokens, const F& f) {
   for (Document d; d.first < tokens; d.first += d.tokens, d.tokens = 0) {
@@ -78,7 +78,7 @@ AttentionProblem<T> part_of(AttentionProblem<T> p, std::int64_t b, const Documen
   return p;
 }
 
-/// One slice of several of a sequence's query blocks, which are counted document by document, there head by head.
+/// Slice `index` of `of` of a sequence's query blocks, numbered document by document, then head by head.
 struct Slice {
   std::int64_t index = 0, of = 1;
 };
@@ -111,7 +111,7 @@ void attention_forward(const AttentionForwardArgs& args) {
   const AttentionShape& s = args.shape;
   const DType dtype = args.qkv.dtype;
   const std::size_t per_task = forward_bytes(s, dtype);
-  // Keys are packed once per task: slices only where heads are too few to keep every thread busy.
+  // Keys are packed once per task, so there are several slices only if heads are too few to keep every thread busy.
   const std::int64_t pairs = s.batch * s.kv_heads, num_threads = threads();
   const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + attention_q_block - 1) / attention_q_block);
   const std::int64_t wanted = pairs >= 4 * num_threads || num_threads == 1 ? 1 : (4 * num_threads + pairs - 1) / pairs;

@@ -19,8 +19,8 @@ namespace host {
 namespace {
 
 struct Counted {
-  std::int64_t tokens = 0;  // that choose experts and count
-  double valid = 0;         // that have a target
+  std::int64_t tokens = 0;  // routed and counted
+  double valid = 0;         // with a target
 };
 
 Counted count(const TokenFields& words) {

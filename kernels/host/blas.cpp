@@ -1,4 +1,4 @@
-// CBLAS behind our own words, kept to one thread; what the library tells about itself.
+// CBLAS on one thread, and its version.
 #include "kernels/host/blas.hpp"
 
 #include <cblas.h>
@@ -19,7 +19,7 @@ Function symbol(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// Looked up, not linked, so that any CBLAS will do.
+/// Resolved by dlsym, not linked, so that any CBLAS works.
 struct Library {
   Library() {
     if (auto set = symbol<void (*)(int)>("openblas_set_num_threads")) set(1);
@@ -28,9 +28,8 @@ struct Library {
     const auto parallel = symbol<int (*)()>("openblas_get_parallel");
     one_at_a_time = parallel && parallel() == 0;
   }
-  /// The serial OpenBLAS takes its buffers without a lock: calls from two threads at once give
-  /// wrong results (seen with Debian's
-  /// 0.3.21, some in a thousand calls). Its pthread and OpenMP flavours do not.
+  /// The serial OpenBLAS takes its buffers without a lock: concurrent calls give wrong results (seen with Debian's
+  /// 0.3.21, a few per thousand calls). Its pthread and OpenMP builds do not.
   bool one_at_a_time = false;
   std::mutex mutex;
 };
@@ -54,7 +53,7 @@ void host::gemm_serial(const GemmShape& s, T alpha, const T* a, const T* b, T be
   if (s.m == 0 || s.n == 0) return;
   const auto ta = s.trans_a ? CblasTrans : CblasNoTrans, tb = s.trans_b ? CblasTrans : CblasNoTrans;
   const int m = blas_int(s.m), n = blas_int(s.n), k = blas_int(s.k);
-  // CBLAS wants strides of at least 1 even where there is nothing to stride over.
+  // CBLAS requires strides of at least 1, also for empty matrices.
   const auto ld = [](std::int64_t stride) { return blas_int(stride > 0 ? stride : 1); };
   std::unique_lock<std::mutex> alone;
   if (blas.one_at_a_time) alone = std::unique_lock(blas.mutex);

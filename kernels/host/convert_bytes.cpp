@@ -1,5 +1,5 @@
-// Casts of bytes of files: the instruction set's kernels, chunk by chunk, then a correction of the NaNs, which the
-// kernels make quiet, and a search for what has overflowed.
+// Casts of the bytes of files: converts chunk by chunk with the instruction set's kernels, then corrects the NaNs,
+// which the kernels make quiet, and looks for overflow.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -32,7 +32,7 @@ std::uint32_t bits_of(T x) {
   else return std::bit_cast<std::uint32_t>(static_cast<float>(x));
 }
 
-/// Of infinities and NaNs.
+/// True for infinities and NaNs.
 template <class T>
 bool has_top_exponent(T x) {
   constexpr std::uint32_t mask = (is_half<T> ? 0x7fffu : 0x7fffffffu) >> mantissa_bits<T> << mantissa_bits<T>;

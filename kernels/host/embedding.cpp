@@ -12,7 +12,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-/// Columns [begin, end) of every row of a (rows, channels) table to zero.
+/// Sets columns [begin, end) of every row of a (rows, channels) table to zero.
 template <class T>
 void clear_columns(T* table, std::int64_t rows, std::int64_t channels, std::int64_t begin, std::int64_t end) {
   if (begin == 0 && end == channels) {
@@ -22,7 +22,7 @@ void clear_columns(T* table, std::int64_t rows, std::int64_t channels, std::int6
   for (std::int64_t row = 0; row < rows; ++row) std::fill_n(table + row * channels + begin, end - begin, T(0));
 }
 
-/// dy, and which row of the table each of its rows belongs to: ids[i], or i mod period where ids is null.
+/// dy, and the row of the table that each of its rows belongs to: ids[i], or i mod period if ids is null.
 template <class T>
 struct Rows {
   const T* dy;
@@ -30,18 +30,18 @@ struct Rows {
   const std::int32_t* ids;
   std::int64_t period;
   [[nodiscard]] std::int64_t index(std::int64_t i) const { return ids ? ids[i] : i % period; }
-  /// The next row after i of the same place; count if there is none.
+  /// The next row after i with the same index; count if there is none.
   [[nodiscard]] std::int64_t next(std::int64_t i) const {
     return ids ? std::find(ids + i + 1, ids + count, ids[i]) - ids : std::min(i + period, count);
   }
-  /// Whether no row before i has the same place.
+  /// Whether no row before i has the same index.
   [[nodiscard]] bool first(std::int64_t i) const {
     return ids ? std::find(ids, ids + i, ids[i]) == ids + i : i < period;
   }
 };
 
-/// Adds columns [begin, end) of all rows, in order, to the table's. A table of halves is rounded
-/// once: place by place, in float.
+/// Adds columns [begin, end) of all rows, in order, to the table's. A 16-bit table is summed in fp32 index by index,
+/// and rounded once.
 template <class T, class G>
 void add_rows(const Rows<T>& rows, G* table, std::int64_t begin, std::int64_t end) {
   if constexpr (!is_half<G>) {

@@ -16,7 +16,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-/// C as a grid of tiles; a function of the shape and the number of threads alone.
+/// C as a grid of tiles; a function of the shape and the number of threads only.
 struct Grid {
   std::int64_t rows = 1, columns = 1;  // tiles
   std::int64_t height = 0, width = 0;  // of a tile; the last of each may be smaller
@@ -24,10 +24,10 @@ struct Grid {
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-constexpr double least_flops = 1 << 20;  // of a call that is worth a second thread
-constexpr std::int64_t quantum = 32;     // tiles are multiples: a whole number of any BLAS' register blocks
+constexpr double least_flops = 1 << 20;  // of a call that pays for a second thread
+constexpr std::int64_t quantum = 32;     // tile sides are multiples: a whole number of any BLAS' register blocks
 
-/// Cuts C into threads tiles as square as can be: every tile reads its rows of A and its columns of B.
+/// Cuts C into one tile per thread, as square as possible: every tile reads its rows of A and its columns of B.
 Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
   Grid grid{1, 1, m, n};
   const std::int64_t num_threads = threads();
@@ -38,7 +38,7 @@ Grid cut(std::int64_t m, std::int64_t n, std::int64_t k) {
     if (num_threads % rows != 0) continue;
     const std::int64_t height = round_up((m + rows - 1) / rows, quantum), columns = num_threads / rows;
     const std::int64_t width = round_up((n + columns - 1) / columns, quantum);
-    // Work of the largest tile first, then what it reads.
+    // Work of the largest tile, then the bytes it reads.
     const double h = static_cast<double>(std::min(height, m)), w = static_cast<double>(std::min(width, n));
     const double cost = h * w + 16 * (h + w);
     if (best >= 0 && cost >= best) continue;
@@ -54,7 +54,7 @@ struct Operands {
   G* c;
 };
 
-/// Lines of C as they are before the product is added: beta·C + bias; beta 0 does not read C.
+/// Writes beta·C + bias to a row of C before the product is added; beta 0 does not read C.
 template <class T, class A>
 void prefill(A beta, const T* bias, std::int64_t n, A* line) {
   if (beta == A(0) && bias != nullptr) std::copy_n(bias, n, line);
@@ -93,9 +93,9 @@ void run_tile(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>
   }
 }
 
-constexpr std::int64_t least_matrix = 1 << 14;  // elements of B that make the difference
+constexpr std::int64_t least_matrix = 1 << 14;  // elements of B from which it is faster
 
-/// Few rows, and a matrix worth reading where it lies.
+/// Few rows, and a matrix large enough to avoid a copy.
 bool is_skinny(const GemmArgs& args, const GemmShape& shape) {
   return shape.m <= max_skinny_rows && !shape.trans_a && args.alpha == 1 && shape.n * shape.k >= least_matrix;
 }
@@ -111,7 +111,7 @@ void run_skinny(const GemmArgs& args, const GemmShape& whole, const Operands<T>&
   });
 }
 
-/// The same for halves: sums of some columns on the stack, rounded at the end.
+/// The same for 16-bit floats: sums of a chunk of columns on the stack, rounded at the end.
 template <class T, class G>
 void run_skinny_16bit(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of) {
   constexpr std::int64_t stretch = 512;
@@ -139,7 +139,7 @@ void run_skinny_16bit(const GemmArgs& args, const GemmShape& whole, const Operan
 
 std::int64_t row_stride(const TensorView& matrix, std::int64_t asked) { return asked > 0 ? asked : matrix.shape[1]; }
 
-/// CBLAS adds to C alone.
+/// CBLAS adds to C only: copies the addend to C.
 void copy_addend(const GemmArgs& args) {
   const std::size_t element = size_of(args.c.dtype);
   const std::size_t pitch = static_cast<std::size_t>(row_stride(args.c, args.stride_c)) * element;

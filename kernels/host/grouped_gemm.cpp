@@ -7,7 +7,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-/// Calls f(group, first row, rows); offsets are the host's.
+/// Calls f(group, first row, rows); offsets are in host memory.
 template <class F>
 void each_group(const TensorView& offsets, std::int64_t rows, const F& f) {
   const auto* at = offsets.as<std::int32_t>();

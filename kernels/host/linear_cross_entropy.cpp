@@ -1,7 +1,7 @@
-// linear_cross_entropy: blocks of rows, and in each block chunks of the vocabulary. Pass 1 makes a chunk of logits
-// (gemm) and sweeps it while it is in cache: maximum, target, exponentials relative to the chunk's own maximum, their
-// sum. Pass 2 turns those exponentials into the gradient by one multiplication per number and hands it to the two
-// gradient products at once.
+// linear_cross_entropy: blocks of rows, and in each block chunks of the vocabulary. Pass 1 computes a chunk of logits
+// (gemm) and, while it is in cache, its maximum, the target's logit, and exponentials relative to the chunk's maximum
+// with their sum. Pass 2 turns the exponentials into the gradient by one multiplication each and runs the two GEMMs of
+// the gradients.
 
 #include "kernels/linear_cross_entropy.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t alignment = 64;
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// How (N, V) is cut: a function of N, V and the element's size alone.
+/// Blocks and chunks of (N, V): a function of N, V and the element's size only.
 struct Cut {
   std::int64_t rows, chunk, chunks;  // rows of a block, columns of a chunk (the last may have fewer), chunks
 
@@ -38,17 +38,17 @@ struct Cut {
   }
 };
 
-/// What is kept of each row of a block while its chunks pass.
+/// State of a row of a block over the chunks.
 struct Row {
   double max, sum;      // running maximum and Σ exp(logit - max)
   double target;        // the target's logit
-  double lse;           // once all chunks have passed
+  double lse;           // after all chunks
   std::int64_t argmax;  // the lowest index of max
 };
 
 template <class A>
 struct Workspace {
-  A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); of halves in training: (rows, V)
+  A* logits;  // chunk c at logits + rows·(first column of c): (rows, columns of c); for 16-bit T in training: (rows, V)
   A* chunk_max;  // (chunks, rows)
   Row* rows;     // (rows)
 
@@ -106,9 +106,9 @@ class BlockedRun {
  private:
   [[nodiscard]] std::int64_t column(std::int64_t c) const { return c * cut_.chunk; }
   [[nodiscard]] std::int64_t width(std::int64_t c) const { return std::min(cut_.chunk, vocab_ - column(c)); }
-  // Without a gradient the exponentials are not needed again: every chunk uses the same memory, and stays in cache.
-  // The gradient of halves is rounded in place, and multiplied when all chunks have passed, so that
-  // dx is rounded once: whole rows.
+  // Without a gradient the exponentials are not needed again: every chunk uses the same memory, which stays in cache.
+  // For 16-bit T the gradient is rounded in place and multiplied after all chunks, so that dx is rounded once: whole
+  // rows are kept.
   [[nodiscard]] bool whole_rows() const { return is_half<T> && args_.dx; }
   [[nodiscard]] A* logits(std::int64_t c) const {
     return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
@@ -117,7 +117,7 @@ class BlockedRun {
     return logits(c) + r * (whole_rows() ? vocab_ : width(c));
   }
   [[nodiscard]] TensorView logits_view(std::int64_t c) const { return {logits(c), Shape{count_, width(c)}}; }
-  /// (rows, V) of T, each row where its logits were: 2·V apart.
+  /// (rows, V) of T in place of the logits: rows are 2·V apart.
   [[nodiscard]] TensorView rounded_view() const {
     return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}};
   }
@@ -179,7 +179,7 @@ class BlockedRun {
           const std::int64_t target = targets_[first_ + r] - column(c);
           if (target >= 0 && target < width(c)) x[target] -= static_cast<A>(scale);
         }
-        // Into the front half of the row, which earlier chunks have left.
+        // Into the front half of the row, which no later chunk reads.
         if constexpr (is_half<T>) convert().narrow(x, reinterpret_cast<T*>(line(0, r)) + column(c), width(c));
       }
     });
@@ -189,7 +189,7 @@ class BlockedRun {
                        c == 0);
   }
 
-  /// dx and dweight of the block's rows and the columns that `dlogits` has.
+  /// dx and dweight of the block's rows and the columns of `dlogits`.
   void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight,
                           bool first) const {
     const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
@@ -212,10 +212,10 @@ class BlockedRun {
   Workspace<A> workspace_;
   const std::int32_t* targets_;
   const LinearCrossEntropy<A>& sweeps_;
-  std::int64_t first_ = 0, count_ = 0;  // rows of the block in work
+  std::int64_t first_ = 0, count_ = 0;  // current block of rows
 };
 
-/// Of targets in host memory.
+/// Targets are in host memory.
 void check_targets(const LinearCrossEntropyArgs& args) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   const auto* targets = args.targets.as<std::int32_t>();

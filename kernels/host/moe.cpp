@@ -111,12 +111,12 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch) {
   std::fill_n(offsets, count + 1, 0);
   for (std::int64_t i = 0; i < slots; ++i) ++offsets[expert[i] + 1];
   for (std::int64_t e = 0; e < count; ++e) offsets[e + 1] += offsets[e];
-  for (std::int64_t i = 0; i < slots; ++i) {  // offsets[e] runs through e's rows …
+  for (std::int64_t i = 0; i < slots; ++i) {  // offsets[e] advances over the rows of e
     const std::int32_t row = offsets[expert[i]]++;
     row_of[i] = row;
     slot_of[row] = static_cast<std::int32_t>(i);
   }
-  for (std::int64_t e = count; e > 0; --e) offsets[e] = offsets[e - 1];  // … and ends where the next begins
+  for (std::int64_t e = count; e > 0; --e) offsets[e] = offsets[e - 1];  // and is now the begin of e + 1
   offsets[0] = 0;
 }
 

@@ -1,5 +1,4 @@
-// The binary-counter reduction tree by blocks that stay in the first-level cache, so that every part is read once; sums
-// of squares; fill.
+// The binary-counter reduction tree by blocks that stay in L1, so that every part is read once; sums of squares; fill.
 #include "kernels/reduce.hpp"
 
 #include <algorithm>
@@ -20,13 +19,13 @@ constexpr int levels = std::bit_width(max_sum_parts);
 
 using Block = std::array<float, block_numel>;
 
-/// fp32 parts, read where they lie.
+/// fp32 parts, read in place.
 class FloatParts {
  public:
   using Span = std::span<const float* const>;
   explicit FloatParts(Span parts) : parts_(parts) {}
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
-  /// `count` floats of part i; slot: below 5, parts in use at once have different ones.
+  /// `count` floats of part i. slot: below 5; parts in use at the same time have different slots.
   const float* get(std::size_t i, int /*slot*/, std::size_t offset, std::int64_t /*count*/) {
     return parts_[i] + offset;
   }
@@ -53,7 +52,7 @@ class HalfParts {
   alignas(64) std::array<Block, 5> slots_;
 };
 
-/// The tree over one block of elements. Scratch holds the two halves of each level.
+/// The tree over one block of elements. Scratch holds both operands of each level.
 template <class Parts>
 class BlockTree {
  public:
@@ -89,9 +88,9 @@ class BlockTree {
  private:
   const float* part(std::size_t i, int slot) { return parts_.get(i, slot, offset_, count_); }
 
-  /// The sum of 2^level parts from `first`, in `to`; or where it lies already.
+  /// The sum of 2^level parts from `first`: in `to`, or in place for a single part.
   const float* subtree(std::size_t first, int level, float* to) {
-    if (level == 0) return part(first, 4);  // stays while larger subtrees are summed
+    if (level == 0) return part(first, 4);  // keeps its slot while larger subtrees are summed
     if (level == 1) {
       table_.sum2(part(first, 0), part(first + 1, 1), to, count_);
     } else if (level == 2) {

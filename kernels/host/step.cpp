@@ -1,4 +1,4 @@
-// Gradient norm, clip factor and skip flag on the host, by the formulas that the device has too.
+// Gradient norm, clip factor and skip flag on the host, by the formulas shared with the device.
 #include "kernels/step.hpp"
 
 #include "kernels/host/ops.hpp"

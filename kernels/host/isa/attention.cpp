@@ -1,6 +1,6 @@
 // Causal attention of one key/value head: forward (FlashAttention-2, Alg. 1) and backward (Alg. 2) on packed tiles.
 // Keys and values are packed once per task; the upper triangle is skipped by register tiles, so little more than the
-// causal half is computed. Of halves, P and dS are rounded before they are multiplied, as tensor cores need it;
+// causal half is computed. For 16-bit inputs P and dS are rounded before their GEMMs, as tensor cores require;
 // everything else is fp32 up to the outputs.
 
 #include "kernels/host/attention.hpp"
@@ -14,9 +14,9 @@ constexpr std::int64_t q_block = attention_q_block, kv_tile = attention_kv_tile;
 static_assert(kv_tile % q_block == 0 && q_block % tile_rows == 0 && kv_tile % tile_rows == 0);
 static_assert(kv_tile % tile_cols<float> == 0 && kv_tile % tile_cols<double> == 0);
 template <class T>
-constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(Acc<T>));  // off a power of two
+constexpr std::int64_t score_stride = kv_tile + 128 / static_cast<std::int64_t>(sizeof(Acc<T>));  // not a power of two
 
-/// Where the heads of one sequence lie, and how wide they are when padded to register tiles.
+/// Offsets of the heads of one sequence, and their width padded to register tiles.
 template <class T>
 struct Heads {
   const AttentionProblem<T>& p;
@@ -44,7 +44,7 @@ struct Heads {
   }
 };
 
-/// Hands out consecutive pieces of the workspace.
+/// A bump allocator on the workspace.
 template <class T>
 struct Pieces {
   T* next;
@@ -70,7 +70,7 @@ inline T largest_of_tile(const T* x, std::int64_t n) {  // n: whole registers
   return result;
 }
 
-/// S -> exp(S - running max), the running maxima and sums, and the output so far brought to the new maximum.
+/// Online softmax: S becomes exp(S - running max); updates maxima and sums, and rescales the output to the new maximum.
 template <class T>
 [[gnu::noinline]] inline void online_softmax(const CausalTile& tile, Acc<T>* s, Acc<T>* max, Acc<T>* sum, Acc<T>* o,
                                              std::int64_t width) {
@@ -124,7 +124,7 @@ void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Ac
     const A inverse = 1 / sum[r];
 #pragma omp simd
     for (std::int64_t c = 0; c < d; ++c) put(to[c], from[c] * inverse);
-    if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log is not made for NaN
+    if (p.lse) p.lse[h.lse(g) + row + r] = max[r] + log(sum[r]) + (sum[r] - sum[r]);  // log() does not propagate NaN
   }
 }
 
@@ -132,7 +132,7 @@ template <class T>
 void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, std::int64_t first, std::int64_t last,
              Acc<T>* workspace) {
   const Heads<T> h{p, b, kv_head};
-  // A slice within one head needs no keys behind its last row.
+  // A slice within one head needs no keys after its last row.
   const std::int64_t head = first / h.blocks;
   const bool one_head = (last - 1) / h.blocks == head;
   const std::int64_t used = one_head ? smaller(p.tokens, (last - head * h.blocks) * q_block) : p.tokens;
@@ -145,14 +145,14 @@ void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head,
     forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
 }
 
-/// What the backward pass packs once per task, and what it sums up there.
+/// Operands that backward packs once per task, and its accumulators.
 template <class T>
 struct KeySide {
   Acc<T>*keys_t, *values_t, *keys;  // Kᵀ, Vᵀ, K as B
   Acc<T>*dk, *dv;                   // (keys, width)
 };
 
-/// S -> P = exp(S - lse) and dP -> dS = P∘(dP - D), zero above the diagonal.
+/// S becomes P = exp(S - lse) and dP becomes dS = P∘(dP - D), zero above the diagonal.
 template <class T>
 [[gnu::noinline]] inline void softmax_backward(const CausalTile& tile, const Acc<T>* lse, const Acc<T>* delta,
                                                Acc<T>* s, Acc<T>* dp) {
@@ -225,7 +225,7 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   pack_panels_transposed(v, key_side.values_t);
   pack_panels(k, h.keys, key_side.keys);
   for (std::int64_t i = 0; i < sums; ++i) key_side.dk[i] = key_side.dv[i] = 0;
-  // One order whatever the threads: head by head, block by block.
+  // The same order for any number of threads: head by head, block by block.
   for (std::int64_t g = 0; g < h.group; ++g) {
     for (std::int64_t i = 0; i < h.blocks; ++i) backward_block(h, g, i * q_block, key_side, pieces);
   }

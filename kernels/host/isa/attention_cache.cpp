@@ -1,5 +1,5 @@
-// Online softmax over tiles of cached keys: keys, then values, are read once for all queries of
-// the group. Bound by that reading.
+// Online softmax over tiles of cached keys: keys, then values, are read once for all queries of the group. Bound by
+// these reads.
 
 #include "kernels/host/attention_cache.hpp"
 #include "kernels/host/isa/horizontal_sum.hpp"
@@ -31,7 +31,7 @@ inline void dots(const T* q, const T* keys, std::int64_t d, Acc<T> scale, Acc<T>
   }
 }
 
-/// One query against a tile of keys: the running maximum and sum, and the output so far brought to the new maximum.
+/// One query and a tile of keys: updates the running maximum and sum, and rescales the output to the new maximum.
 template <class T>
 inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out, std::int64_t d) {
   T tile = scores[0];
@@ -55,7 +55,7 @@ inline void online_softmax(T* scores, std::int64_t n, T& largest, T& sum, T* out
   largest = now;
 }
 
-/// Where the output is summed: in its place, or of halves in scratch.
+/// The fp32 accumulator of the output: the output itself, or scratch for 16-bit T.
 template <class T>
 inline Acc<T>* output(const CachedAttentionGroup<T>& g, Acc<T>* scratch) {
   if constexpr (is_half<T>) return scratch;
@@ -88,7 +88,7 @@ void run(const CachedAttentionGroup<T>& g) {
       const T* const value = g.values + (first + j) * d;
       for (std::int64_t i = 0; i < g.group; ++i) {
         A* const out = outs + i * d;
-        const A p = widen(T(g.scratch[i * cached_tile + j]));  // rounded, as where tensor cores multiply it
+        const A p = widen(T(g.scratch[i * cached_tile + j]));  // rounded, as tensor cores do
 #pragma omp simd
         for (std::int64_t c = 0; c < d; ++c) out[c] = madd(p, widen(value[c]), out[c]);
       }

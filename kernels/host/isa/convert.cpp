@@ -1,4 +1,4 @@
-// Casts between float and the halves, register by register.
+// Casts between fp32 and 16-bit floats, register by register.
 #include "kernels/host/convert.hpp"
 
 #include "kernels/host/isa/vec.hpp"
@@ -14,7 +14,7 @@ void widen_all(const T* x, float* y, std::int64_t n) {
   for (; i < n; ++i) y[i] = widen(x[i]);
 }
 
-/// y may begin where x begins: what is read is never behind what is written.
+/// y may begin where x begins: elements are read before they are overwritten.
 template <class T>
 void narrow_all(const float* x, T* y, std::int64_t n) {
   constexpr std::int64_t w = vec_width<float>;

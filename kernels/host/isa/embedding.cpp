@@ -1,4 +1,4 @@
-// Embedding rows: summed, and scattered back.
+// Embedding rows: sum, and scatter-add.
 #include "kernels/host/embedding.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {

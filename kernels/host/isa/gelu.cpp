@@ -1,4 +1,4 @@
-// GELU (tanh form) by ½(1 + tanh u) = sigmoid(2u), which loses nothing where tanh is near -1.
+// GELU (tanh form) by ½(1 + tanh u) = sigmoid(2u), which does not cancel where tanh is near -1.
 #include "kernels/host/gelu.hpp"
 
 #include "kernels/host/isa/math.hpp"
@@ -9,7 +9,7 @@ namespace {
 constexpr double two_sqrt_2_over_pi = 1.59576912160573071176;
 constexpr double cubic = 0.044715;
 
-/// e^(-2u), bounded: past ±80 the sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+/// e^(-2u), clamped: beyond ±80 the sigmoid is 0 or 1 in the result, and e·s stays finite.
 template <class T>
 inline T exp_minus_2u(T x) {
   const T u2 = x * static_cast<T>(two_sqrt_2_over_pi) * madd(x * x, static_cast<T>(cubic), T(1));

@@ -1,4 +1,4 @@
-// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorise. Products and sums
+// Normal numbers by Philox 4x32-10 and Box-Muller, in blocks of arrays so that the loops vectorize. Products and sums
 // are not fused: the bits are the same on every instruction set. log and sin/cos to about 1e-11, far below fp32.
 #include "kernels/host/init.hpp"
 
@@ -13,7 +13,7 @@ struct Words {
   alignas(64) std::uint32_t w[4][block_groups];
 };
 
-/// base/rng.hpp's philox for counters first + g.
+/// runtime/base/rng.hpp's philox for counters first + g.
 inline void philox_block(std::uint64_t key, std::uint64_t first, Words& words) {
   for (int g = 0; g < block_groups; ++g) {
     const std::uint64_t counter = first + static_cast<std::uint64_t>(g);

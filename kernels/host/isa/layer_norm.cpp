@@ -1,4 +1,4 @@
-// LayerNorm, row by row: a row stays in the first cache between its passes.
+// LayerNorm, row by row: a row stays in L1 between its passes.
 #include "kernels/host/layer_norm.hpp"
 
 #include "kernels/host/isa/horizontal_sum.hpp"

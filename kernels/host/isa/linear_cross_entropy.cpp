@@ -1,5 +1,5 @@
-// Sweeps over a row of logits: maximum, exponentials and their sum, scaling. The sum runs over segments in the element
-// type and over the segments in double, so that a vocabulary of 10^5 costs no digits.
+// Passes over a row of logits: maximum, exponentials and their sum, scaling. Segments are summed in the element type,
+// and the segments in double, so that a vocabulary of 10^5 loses no precision.
 
 #include "kernels/host/linear_cross_entropy.hpp"
 #include "kernels/host/isa/math.hpp"

@@ -1,4 +1,4 @@
-// Sums with a written order. No fused operations: these bits are the same on every instruction set.
+// Sums in a documented order. No fused operations: the same bits on every instruction set.
 #include "kernels/host/reduce.hpp"
 
 namespace tessera::kernels::host::TESSERA_ISA {
@@ -22,7 +22,7 @@ void squares(const float* x, std::int64_t blocks, double* out) {
 #pragma omp simd
       for (int j = 0; j < 16; ++j) {
         const double v = x[block * 128 + i + j];
-        lanes[j] += v * v;  // exact product: fused or not is the same
+        lanes[j] += v * v;  // the product is exact: fused or not, the result is the same
       }
     }
     for (int width = 8; width > 0; width /= 2)

@@ -1,4 +1,4 @@
-// RMSNorm, group by group: a group stays in the first cache between its passes.
+// RMSNorm, group by group: a group stays in L1 between its passes.
 #include "kernels/host/rms_norm.hpp"
 
 #include "kernels/host/isa/horizontal_sum.hpp"

@@ -1,6 +1,6 @@
-// Thin products. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
-// eight at a time, into a stretch of C that stays in the inner cache. The sums of one element have one order,
-// whatever m and the cut of columns.
+// GEMM of a few rows. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
+// eight at a time, into a chunk of C that stays in L1. The order of the sums of an element does not depend on m or on
+// the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
 
@@ -42,7 +42,7 @@ template <class T>
 void transposed(const SkinnyGemmArgs<T>& p) {
   for (std::int64_t j = p.first; j < p.last; j += b_rows) {
     const T* const b = p.b + j * p.ldb;
-    for (std::int64_t r = 0; r < p.m; ++r) {  // the rows of B are in the inner cache from the second time on
+    for (std::int64_t r = 0; r < p.m; ++r) {  // the rows of B are in L1 after the first
       const T* const a = p.a + r * p.lda;
       Acc<T>* const c = p.c + r * p.ldc + j;
       if (j + b_rows <= p.last) dots<T, b_rows>(a, b, p.ldb, p.k, c);

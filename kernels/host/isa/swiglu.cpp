@@ -6,7 +6,7 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-/// e^-x, bounded: past ±80 the sigmoid is 0 or 1 for every purpose, and e·s stays finite.
+/// e^-x, clamped: beyond ±80 the sigmoid is 0 or 1 in the result, and e·s stays finite.
 template <class T>
 inline T exp_minus(T x) {
   return exp_bounded(-clamp_magnitude(x, T(80)));
