@@ -17,7 +17,7 @@ namespace {
 bool is_aligned_16(const TensorView& view) { return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0; }
 
 std::atomic<DeviceAttention> on_devices{DeviceAttention::own};
-std::atomic<std::int64_t> library_calls{0};
+std::atomic<std::int64_t> cudnn_calls{0};
 
 struct Refusal {
   std::mutex mutex;
@@ -30,7 +30,7 @@ Refusal& refusal() {
 
 /// Runs a call of cuDNN and returns whether cuDNN accepted it. A refusal throws with DeviceAttention::cudnn; cuDNN has
 /// then written nothing that our own kernel would not overwrite.
-[[maybe_unused]] bool taken_by_library(const std::function<void()>& call) {
+[[maybe_unused]] bool accepted_by_cudnn(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -39,7 +39,7 @@ Refusal& refusal() {
     refusal().last = error.what();
     return false;
   }
-  ++library_calls;
+  ++cudnn_calls;
   return true;
 }
 
@@ -69,7 +69,7 @@ void check_positions(const TensorView& positions, std::int64_t rows) {
 
 void set_device_attention(DeviceAttention kernels) { on_devices = kernels; }
 DeviceAttention device_attention() { return on_devices; }
-std::int64_t cudnn_attention_calls() { return library_calls; }
+std::int64_t cudnn_attention_calls() { return cudnn_calls; }
 std::string cudnn_attention_refusal() {
   const std::lock_guard lock(refusal().mutex);
   return refusal().last;
@@ -78,7 +78,7 @@ std::string cudnn_attention_refusal() {
 void require_cudnn_attention([[maybe_unused]] Device device) {
   if constexpr (cuda::cudnn_built) return cuda::cudnn::require(device);
   throw Error(ExitCode::usage, "this program was built without cuDNN", "--attention cudnn",
-              "Build it where cudnn_graph.h of 9.8 or newer is, or use --attention own");
+              "Build it with cudnn_graph.h of 9.8 or newer, or use --attention own");
 }
 
 std::size_t attention_forward_workspace(const AttentionShape& s, DType dtype, [[maybe_unused]] Device device) {
@@ -111,8 +111,8 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
   if constexpr (cuda::cudnn_built)
     if (is_on_cuda(args.qkv) && args.lse && !args.positions && is_fused(s, dtype)) {
       TESSERA_ASSERT(is_aligned_16(args.qkv) && is_aligned_16(args.out),
-                     "attention by the library takes memory aligned to 16 bytes");
-      if (taken_by_library([&] { cuda::cudnn::attention_forward(args, stream); })) return;
+                     "cuDNN's attention needs memory aligned to 16 bytes");
+      if (accepted_by_cudnn([&] { cuda::cudnn::attention_forward(args, stream); })) return;
     }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
@@ -137,8 +137,8 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
     if (is_on_cuda(args.qkv) && !args.positions && is_fused(s, dtype)) {
       TESSERA_ASSERT(
           is_aligned_16(args.qkv) && is_aligned_16(args.out) && is_aligned_16(args.dout) && is_aligned_16(args.dqkv),
-          "attention by the library takes memory aligned to 16 bytes");
-      if (taken_by_library([&] { cuda::cudnn::attention_backward(args, stream); })) return;
+          "cuDNN's attention needs memory aligned to 16 bytes");
+      if (accepted_by_cudnn([&] { cuda::cudnn::attention_backward(args, stream); })) return;
     }
   if constexpr (cuda_built)
     if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);

@@ -7,8 +7,9 @@ namespace tessera::kernels {
 namespace {
 
 void check(const BalanceArgs& of) {
-  TESSERA_ASSERT(of.router.shape.rank() == 3 && of.router.shape[1] == 2 && of.words.targets && of.loss_scale != nullptr,
-                 "router %s", of.router.shape.str().c_str());
+  TESSERA_ASSERT(
+      of.router.shape.rank() == 3 && of.router.shape[1] == 2 && of.fields.targets && of.loss_scale != nullptr,
+      "router %s", of.router.shape.str().c_str());
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace tessera::kernels {
 
 /// Routing statistics of a micro-batch, once all its layers have routed.
 struct BalanceArgs {
-  TensorView router;  // (layers, 2, E) f64: RouteArgs::counts and sums of each
-  TokenFields words;  // targets present
+  TensorView router;   // (layers, 2, E) f64: RouteArgs::counts and sums of each
+  TokenFields fields;  // targets present
   /// Pointer to 1 / valid tokens of the global batch: weights the micro-batch by its share of them.
   const double* loss_scale = nullptr;
 };

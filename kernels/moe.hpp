@@ -20,7 +20,7 @@ struct RouteArgs {
   bool normalise = true;  // divided by their sum
   TensorView counts,
       sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written
-  TokenFields words;  // tell which tokens are padding: they are routed, but not counted
+  TokenFields fields;  // tell which tokens are padding: they are routed, but not counted
 };
 void route(const RouteArgs& args, StreamView stream);
 
@@ -30,7 +30,7 @@ struct RouteBackwardArgs {
   bool normalise = true;
   TensorView
       balance;  // (E) f64: of the balance loss, added to the gradient of every token's probabilities; absent: none
-  TokenFields words;   // tell which tokens are padding: their gradient is 0
+  TokenFields fields;  // tell which tokens are padding: their gradient is 0
   TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs if dtypes agree
 };
 void route_backward(const RouteBackwardArgs& args, StreamView stream);

@@ -37,8 +37,8 @@
   X(cached_attention, CachedAttentionArgs, &A::qkv, &A::positions, &A::cache, &A::out, &A::workspace)                \
   X(linear_cross_entropy, LinearCrossEntropyArgs, &A::x, &A::weight, &A::targets, &A::sums, &A::workspace,           \
     &A::loss_scale, &A::dx, &A::dweight)                                                                             \
-  X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::words)              \
-  X(route_backward, RouteBackwardArgs, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::words,    \
+  X(route, RouteArgs, &A::logits, &A::probs, &A::experts, &A::weights, &A::counts, &A::sums, &A::fields)             \
+  X(route_backward, RouteBackwardArgs, &A::dweights, &A::probs, &A::experts, &A::weights, &A::balance, &A::fields,   \
     &A::dlogits)                                                                                                     \
   X(combine_rows, CombineArgs, &A::x, &A::weights, &A::dispatch, &A::y)                                              \
   X(combine_weights_backward, CombineWeightsBackwardArgs, &A::a, &A::b, &A::weights, &A::dispatch, &A::dweights)     \

@@ -24,9 +24,9 @@ struct PaddingMap {
     return alone && targets[token] == ignore_index;
   }
 };
-[[nodiscard]] inline PaddingMap padding_of(const TokenFields& words) {
-  if (!words.positions || !words.targets) return {};
-  return {words.positions.as<std::int32_t>(), words.targets.as<std::int32_t>(), words.targets.shape[-1]};
+[[nodiscard]] inline PaddingMap padding_of(const TokenFields& fields) {
+  if (!fields.positions || !fields.targets) return {};
+  return {fields.positions.as<std::int32_t>(), fields.targets.as<std::int32_t>(), fields.targets.shape[-1]};
 }
 
 }  // namespace tessera::kernels

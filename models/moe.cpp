@@ -91,7 +91,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
                   .normalise = normalise_,
                   .counts = statistic(args.batch, layer_, 0),
                   .sums = statistic(args.batch, layer_, 1),
-                  .words = fields_of(args.batch)},
+                  .fields = fields_of(args.batch)},
                  args.stream);
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
@@ -121,7 +121,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                            .weights = s.weights,
                            .normalise = normalise_,
                            .balance = balance_gradient(args, w),
-                           .words = fields_of(args.batch),
+                           .fields = fields_of(args.batch),
                            .dlogits = w.dlogits},
                           args.stream);
   const Linear::BackwardArgs router{.params = args.params,

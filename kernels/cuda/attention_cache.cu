@@ -8,7 +8,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_columns = 8;  // per lane, of a row of 256 elements
+constexpr int max_columns = 8;  // per lane, of a row of 256 elements
 
 template <class T>
 struct CacheCall {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<
   const std::int64_t cached = c.cached(b, head / c.map.group()), asked = c.position(row),
                      last = asked < c.capacity ? asked : c.capacity - 1;
   const T* const q = c.qkv + c.map.q(b, head, t);
-  float out[most_columns] = {}, max = -INFINITY, sum = 0;
+  float out[max_columns] = {}, max = -INFINITY, sum = 0;
   for (std::int64_t first = 0; first <= last; first += 32) {
     const std::int64_t key = first + lane;
     float score = -INFINITY;
@@ -66,27 +66,27 @@ __global__ void __launch_bounds__(group_block, 2) cached_kernel(const CacheCall<
     sum = fmaf(sum, rescale, warp_sum(p));
     max = now;
 #pragma unroll
-    for (int i = 0; i < most_columns; ++i) out[i] *= rescale;
+    for (int i = 0; i < max_columns; ++i) out[i] *= rescale;
     const int count = last - first < 31 ? static_cast<int>(last - first) + 1 : 32;
 #pragma unroll 2
     for (int j = 0; j < count; ++j) {
       const float w = to_float(rounded<T>(__shfl_sync(0xffffffffu, p, j)));
       const T* const v = c.values + cached + (first + j) * d;
 #pragma unroll
-      for (int i = 0; i < most_columns; ++i)
+      for (int i = 0; i < max_columns; ++i)
         if (lane + 32 * i < d) out[i] = fmaf(w, to_float(v[lane + 32 * i]), out[i]);
     }
   }
   const float inverse = div(1.0F, sum);
 #pragma unroll
-  for (int i = 0; i < most_columns; ++i)
+  for (int i = 0; i < max_columns; ++i)
     if (lane + 32 * i < d) c.out[c.map.out(b, head, t) + lane + 32 * i] = rounded<T>(out[i] * inverse);
 }
 
 template <class T>
 CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const TensorView& positions,
                      const AttentionCache& cache) {
-  TESSERA_ASSERT(s.head_dim <= 32 * most_columns, "heads of %lld", static_cast<long long>(s.head_dim));
+  TESSERA_ASSERT(s.head_dim <= 32 * max_columns, "heads of %lld", static_cast<long long>(s.head_dim));
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .capacity = cache.capacity(),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,

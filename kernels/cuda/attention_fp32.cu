@@ -8,7 +8,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps, tile = 32;
-constexpr int most_columns = 8;  // per lane, of a row of 256 elements
+constexpr int max_columns = 8;  // per lane, of a row of 256 elements
 using Call = AttentionCall<float>;
 
 /// Shared memory: two tiles with rows one element longer than a head, so that a column spreads over 32 banks; then two
@@ -45,17 +45,17 @@ __device__ float dot(const float* a, const float* b, int n) {
   return sum;
 }
 /// out += Σ over lanes of weight·row, over the rows of a tile; a lane has columns lane, lane + 32, …
-__device__ void add_rows(float (&out)[most_columns], float weight, const float* rows, const Memory& m, int lane) {
+__device__ void add_rows(float (&out)[max_columns], float weight, const float* rows, const Memory& m, int lane) {
   for (int j = 0; j < tile; ++j) {
     const float w = __shfl_sync(0xffffffffu, weight, j);
 #pragma unroll
-    for (int i = 0; i < most_columns; ++i)
+    for (int i = 0; i < max_columns; ++i)
       if (lane + 32 * i < m.d) out[i] = fmaf(w, rows[j * m.pitch + lane + 32 * i], out[i]);
   }
 }
-__device__ void write_row(const float (&x)[most_columns], float factor, float* to, const Memory& m, int lane) {
+__device__ void write_row(const float (&x)[max_columns], float factor, float* to, const Memory& m, int lane) {
 #pragma unroll
-  for (int i = 0; i < most_columns; ++i)
+  for (int i = 0; i < max_columns; ++i)
     if (lane + 32 * i < m.d) to[lane + 32 * i] = x[i] * factor;
 }
 
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const Call c) {
   const std::int64_t last = first + warps < tokens ? first + warps : tokens,
                      from = first_seen(c.positions, c.map, b, exists ? t : tokens - 1);
   load_own(m.own, m, c.qkv + c.map.q(b, head, exists ? t : 0), exists);
-  float out[most_columns] = {}, max = -INFINITY, sum = 0;
+  float out[max_columns] = {}, max = -INFINITY, sum = 0;
   for (std::int64_t key = first_seen(c.positions, c.map, b, first); key < last; key += tile) {
     __syncthreads();
     load_rows(m.left, m, c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), key, tokens);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const Call c) {
     sum = fmaf(sum, rescale, warp_sum(p));
     max = now;
 #pragma unroll
-    for (int i = 0; i < most_columns; ++i) out[i] *= rescale;
+    for (int i = 0; i < max_columns; ++i) out[i] *= rescale;
     add_rows(out, p, m.right, m, lane);
   }
   if (!exists) return;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(threads) query_kernel(const Call c) {
   float* const own_dout = m.own + m.d;
   load_own(m.own, m, c.qkv + c.map.q(b, head, at), exists);
   load_own(own_dout, m, c.dout + c.map.out(b, head, at), exists);
-  float dq[most_columns] = {};
+  float dq[max_columns] = {};
   for (std::int64_t key = first_seen(c.positions, c.map, b, first); key < last; key += tile) {
     __syncthreads();
     load_rows(m.left, m, c.qkv + c.map.k(b, kv_head, 0), c.map.stride(), key, tokens);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads) key_kernel(const Call c) {
   float* const own_value = m.own + m.d;
   load_own(m.own, m, c.qkv + c.map.k(b, kv_head, exists ? t : 0), exists);
   load_own(own_value, m, c.qkv + c.map.v(b, kv_head, exists ? t : 0), exists);
-  float dk[most_columns] = {}, dv[most_columns] = {};
+  float dk[max_columns] = {}, dv[max_columns] = {};
   for (std::int64_t g = 0; g < group; ++g) {
     const std::int64_t head = kv_head * group + g;
     for (std::int64_t query = first; query < tokens; query += tile) {

@@ -6,19 +6,19 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-struct Words {
+struct Fields {
   PaddingMap padding;
   const std::int32_t* targets;
   std::int64_t numel;
   const double* loss_scale;
 };
 
-Words words_of(const BalanceArgs& of) {
-  return {padding_of(of.words), data_of<std::int32_t>(of.words.targets), of.words.targets.numel(), of.loss_scale};
+Fields fields_of(const BalanceArgs& of) {
+  return {padding_of(of.fields), data_of<std::int32_t>(of.fields.targets), of.fields.targets.numel(), of.loss_scale};
 }
 
 /// Counted tokens and the weight of the micro-batch, for every thread of the block.
-__device__ double count(const Words& w, std::int64_t& tokens) {
+__device__ double count(const Fields& w, std::int64_t& tokens) {
   std::int64_t padding = 0, valid = 0;
   for (std::int64_t i = threadIdx.x; i < w.numel; i += group_block) {
     padding += w.padding.has(i) ? 1 : 0;
@@ -29,9 +29,9 @@ __device__ double count(const Words& w, std::int64_t& tokens) {
 }
 
 __global__ void __launch_bounds__(group_block)
-    gradient_kernel(const RouterTable table, const Words words, double coefficient, double* out) {
+    gradient_kernel(const RouterTable table, const Fields fields, double coefficient, double* out) {
   std::int64_t tokens = 0;
-  const double factor = coefficient * count(words, tokens);
+  const double factor = coefficient * count(fields, tokens);
   const double rows = static_cast<double>(tokens) * static_cast<double>(table.layers);
   for (std::int64_t e = threadIdx.x; e < table.experts; e += group_block)
     out[e] = balance_slope(table, factor, rows, e);
@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(group_block)
 
 /// One block per loss: computes the terms of all experts in parallel, then one thread adds them in order.
 __global__ void __launch_bounds__(group_block)
-    losses_kernel(const RouterTable table, const Words words, const double* gradient_scale, double unit,
+    losses_kernel(const RouterTable table, const Fields fields, const double* gradient_scale, double unit,
                   std::int64_t* sums) {
   extern __shared__ double terms[];
   std::int64_t tokens = 0;
-  const double weight = count(words, tokens) / *gradient_scale;
+  const double weight = count(fields, tokens) / *gradient_scale;
   const LayerRange layers = layers_of(blockIdx.x, table.layers);
   const double rows = static_cast<double>(tokens) * static_cast<double>(layers.count);
   for (std::int64_t e = threadIdx.x; e < table.experts; e += group_block)
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(group_block)
 }  // namespace
 
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream) {
-  gradient_kernel<<<1, group_block, 0, stream_of(stream)>>>(table_of(args.of.router), words_of(args.of),
+  gradient_kernel<<<1, group_block, 0, stream_of(stream)>>>(table_of(args.of.router), fields_of(args.of),
                                                             args.coefficient, args.out.as<double>());
   check_launch("balance_gradient");
 }
@@ -68,7 +68,7 @@ void add_balance_losses(const BalanceSumsArgs& args, StreamView stream) {
   const auto bytes = static_cast<std::size_t>(table.experts) * sizeof(double);
   allow_shared(losses_kernel, bytes);
   losses_kernel<<<blocks_for(table.layers + 1, 1), group_block, bytes, stream_of(stream)>>>(
-      table, words_of(args.of), args.gradient_scale, args.unit, args.sums);
+      table, fields_of(args.of), args.gradient_scale, args.unit, args.sums);
   check_launch("add_balance_losses");
 }
 

@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient
   if (first >= g.rows) return;  // whole warps
   const std::int32_t key = sorted.keys[first];
   if (first > 0 && sorted.keys[first - 1] == key) return;
-  const std::int64_t asked = (static_cast<std::int64_t>(blockIdx.y) * 32 + lane) * N;
+  const std::int64_t wanted = (static_cast<std::int64_t>(blockIdx.y) * 32 + lane) * N;
   const std::int64_t column =
-      asked < g.channels ? asked : g.channels - N;  // lanes beyond the end add the last columns and discard them
+      wanted < g.channels ? wanted : g.channels - N;  // lanes beyond the end add the last columns and discard them
   const T* const dy = g.dy + column;
   G* const out = g.table + key * g.channels + column;
   float sum[N] = {};
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(32 * run_warps) add_runs_kernel(const Gradient
     for (; i + rows_in_flight <= count; i += rows_in_flight) add_rows<rows_in_flight, N>(dy, g.channels, own, i, sum);
     for (; i < count; ++i) add_rows<1, N>(dy, g.channels, own, i, sum);
   }
-  if (asked < g.channels) store<N>(out, sum);
+  if (wanted < g.channels) store<N>(out, sum);
 }
 
 /// Row r of a table of positions is the sum of rows r, r + tokens, … of dy.

@@ -33,10 +33,10 @@ struct GemmCache {
   explicit GemmCache(int device) : choices(identity_of(device)) {}
   cublasLtHandle_t handle = nullptr;
   GemmChoices choices;
-  std::map<GemmPlan, std::unique_ptr<CublasGemm>> products;
+  std::map<GemmPlan, std::unique_ptr<CublasGemm>> gemms;
   std::map<cudaStream_t, void*> workspaces;
-  bool noting = false;
-  std::map<GemmPlan, RecordedCall> noted;
+  bool recording = false;
+  std::map<GemmPlan, RecordedCall> recorded;
 };
 
 struct Registry {
@@ -75,20 +75,20 @@ class DeviceGemms {
 };
 
 const CublasGemm& gemm_of(const DeviceGemms& own, const GemmCall& call, const GemmPlan& plan) {
-  auto& slot = own->products[plan];
+  auto& slot = own->gemms[plan];
   if (slot) return *slot;
-  auto product = std::make_unique<CublasGemm>(plan);
-  set_bias(call, *product);
+  auto gemm = std::make_unique<CublasGemm>(plan);
+  set_bias(call, *gemm);
   const auto kept = own->choices.find(plan);
-  product->algorithm = kept ? algorithm_of(*kept, call.handle, *product) : candidates(call, *product, 1).front();
-  slot = std::move(product);
+  gemm->algorithm = kept ? algorithm_of(*kept, call.handle, *gemm) : candidates(call, *gemm, 1).front();
+  slot = std::move(gemm);
   return *slot;
 }
 
 /// A GEMM with k = 0 is beta·C, which is C or zeros.
 void zero_depth_gemm(const GemmArgs& args, const GemmPlan& plan, cudaStream_t stream) {
   TESSERA_ASSERT(!plan.bias && !args.addend && (args.beta == 0 || args.beta == 1),
-                 "an empty product with bias, addend or beta %g", args.beta);
+                 "a GEMM with k = 0 and bias, addend or beta %g", args.beta);
   if (args.beta == 1) return;
   const std::size_t element = size_of(plan.result);
   TESSERA_CUDA(cudaMemset2DAsync(args.c.data, static_cast<std::size_t>(plan.result_pitch) * element, 0,
@@ -106,22 +106,22 @@ void set_gemm_workspace(StreamView stream, std::byte* workspace) {
 
 void record_gemms() {
   const DeviceGemms own;
-  own->noting = true;
-  own->noted.clear();
+  own->recording = true;
+  own->recorded.clear();
 }
 
 std::size_t finish_recording_gemms(Timing timing) {
   const DeviceGemms own;
   std::size_t timed = 0;
-  for (const auto& [plan, noted] : own->noted) {
+  for (const auto& [plan, call] : own->recorded) {
     if (timing == Timing::off || own->choices.find(plan)) continue;
-    CublasGemm& product = *own->products.at(plan);
-    product.algorithm = fastest(own.call(noted.args, noted.stream), product);
-    own->choices.keep(plan, bytes_of(product.algorithm));
+    CublasGemm& gemm = *own->gemms.at(plan);
+    gemm.algorithm = fastest(own.call(call.args, call.stream), gemm);
+    own->choices.keep(plan, bytes_of(gemm.algorithm));
     ++timed;
   }
-  own->noting = false;
-  own->noted.clear();
+  own->recording = false;
+  own->recorded.clear();
   return timed;
 }
 
@@ -133,13 +133,13 @@ std::string gemm_choices() {
 std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
   const DeviceGemms own;
   const std::size_t count = own->choices.take(text, from);
-  for (const auto& [plan, product] : own->products)
-    if (const auto kept = own->choices.find(plan)) product->algorithm = algorithm_of(*kept, own->handle, *product);
+  for (const auto& [plan, gemm] : own->gemms)
+    if (const auto kept = own->choices.find(plan)) gemm->algorithm = algorithm_of(*kept, own->handle, *gemm);
   return count;
 }
 
 void gemm(const GemmArgs& args, StreamView stream) {
-  TESSERA_ASSERT(stream.handle != nullptr, "a device product on the host's stream");
+  TESSERA_ASSERT(stream.handle != nullptr, "a device GEMM on the host's stream");
   TESSERA_ASSERT(args.a.dtype == args.b.dtype && (args.c.dtype == args.a.dtype || args.c.dtype == DType::f32),
                  "%s by %s to %s", name_of(args.a.dtype), name_of(args.b.dtype), name_of(args.c.dtype));
   TESSERA_ASSERT(!args.bias || args.bias.dtype == args.a.dtype, "bias of %s", name_of(args.bias.dtype));
@@ -149,9 +149,9 @@ void gemm(const GemmArgs& args, StreamView stream) {
   if (plan.k == 0) return zero_depth_gemm(args, plan, queue);
   const DeviceGemms own;
   const GemmCall call = own.call(args, queue);
-  const CublasGemm& product = gemm_of(own, call, plan);
-  if (own->noting) own->noted.try_emplace(plan, RecordedCall{args, queue});
-  run(call, product, product.algorithm);
+  const CublasGemm& gemm = gemm_of(own, call, plan);
+  if (own->recording) own->recorded.try_emplace(plan, RecordedCall{args, queue});
+  run(call, gemm, gemm.algorithm);
 }
 
 }  // namespace tessera::kernels::cuda

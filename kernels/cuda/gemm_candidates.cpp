@@ -13,7 +13,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_candidates = 16, timed_runs = 5;
+constexpr int max_candidates = 16, timed_runs = 5;
 
 /// Two CUDA events that time what is issued between them.
 class Clock {
@@ -29,11 +29,11 @@ class Clock {
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
   /// Milliseconds of the fastest of several runs.
-  float measure(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm) {
+  float measure(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm) {
     float best = std::numeric_limits<float>::infinity();
     for (int i = 0; i <= timed_runs; ++i) {
       TESSERA_CUDA(cudaEventRecord(start_, call.stream));
-      run(call, product, algorithm);
+      run(call, gemm, algorithm);
       TESSERA_CUDA(cudaEventRecord(stop_, call.stream));
       TESSERA_CUDA(cudaEventSynchronize(stop_));
       float milliseconds = 0;
@@ -49,31 +49,31 @@ class Clock {
 
 }  // namespace
 
-void set_bias(const GemmCall& call, const CublasGemm& product) {
-  if (product.plan.bias)
-    check_gemm(gemm_library().desc_set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data,
-                                       sizeof(void*)),
-               "BIAS_POINTER", product.plan);
+void set_bias(const GemmCall& call, const CublasGemm& gemm) {
+  if (gemm.plan.bias)
+    check_gemm(
+        gemm_library().desc_set(gemm.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.args.bias.data, sizeof(void*)),
+        "BIAS_POINTER", gemm.plan);
 }
 
-void run(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm) {
+void run(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm) {
   const GemmArgs& args = call.args;
-  set_bias(call, product);
+  set_bias(call, gemm);
   const auto alpha = static_cast<float>(args.alpha), beta = static_cast<float>(args.beta);
   const void* const old = args.addend ? args.addend.data : args.c.data;
-  check_gemm(gemm_library().matmul(call.handle, product.operation, &alpha, args.b.data, product.first, args.a.data,
-                                   product.second, &beta, old, product.result, args.c.data, product.result, &algorithm,
+  check_gemm(gemm_library().matmul(call.handle, gemm.operation, &alpha, args.b.data, gemm.first, args.a.data,
+                                   gemm.second, &beta, old, gemm.result, args.c.data, gemm.result, &algorithm,
                                    call.workspace, gemm_workspace_bytes, call.stream),
-             "cublasLtMatmul", product.plan);
+             "cublasLtMatmul", gemm.plan);
 }
 
-std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& product, int count) {
-  set_bias(call, product);
+std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& gemm, int count) {
+  set_bias(call, gemm);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(count));
   int answered = 0;
   const cublasStatus_t status =
-      gemm_library().heuristic(call.handle, product.operation, product.first, product.second, product.result,
-                               product.result, product.preference, count, found.data(), &answered);
+      gemm_library().heuristic(call.handle, gemm.operation, gemm.first, gemm.second, gemm.result, gemm.result,
+                               gemm.preference, count, found.data(), &answered);
   found.resize(static_cast<std::size_t>(answered));
   std::vector<cublasLtMatmulAlgo_t> good;
   for (const auto& candidate : found)
@@ -81,30 +81,30 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasG
       good.push_back(candidate.algo);
   if (status != CUBLAS_STATUS_SUCCESS || good.empty())
     throw Error(ExitCode::internal, strfmt("cuBLASLt has no algorithm (%s)", gemm_library().status_string(status)),
-                "product " + str(product.plan), "pad the model's odd sizes, or use another library version");
+                "GEMM " + str(gemm.plan), "Pad the model's odd sizes, or use another library version");
   return good;
 }
 
-cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& product) {
-  const auto found = candidates(call, product, most_candidates);
+cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& gemm) {
+  const auto found = candidates(call, gemm, max_candidates);
   Clock clock;
   std::size_t best = 0;
   float least = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < found.size(); ++i)
-    if (const float time = clock.measure(call, product, found[i]); time < least) least = time, best = i;
+    if (const float time = clock.measure(call, gemm, found[i]); time < least) least = time, best = i;
   return found[best];
 }
 
 AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm) { return std::bit_cast<AlgorithmBytes>(algorithm); }
 
-cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const CublasGemm& product) {
+cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle, const CublasGemm& gemm) {
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
   cublasLtMatmulHeuristicResult_t said{};
-  const cublasStatus_t status = gemm_library().algorithm_check(handle, product.operation, product.first, product.second,
-                                                               product.result, product.result, &algorithm, &said);
+  const cublasStatus_t status = gemm_library().algorithm_check(handle, gemm.operation, gemm.first, gemm.second,
+                                                               gemm.result, gemm.result, &algorithm, &said);
   if (status != CUBLAS_STATUS_SUCCESS || said.workspaceSize > gemm_workspace_bytes)
-    throw Error(ExitCode::data, "cuBLASLt does not run the algorithm that was chosen for a product",
-                "product " + str(product.plan), "Delete the file of --gemm_choice_file: products are timed again");
+    throw Error(ExitCode::data, "cuBLASLt refuses the algorithm chosen for a GEMM", "GEMM " + str(gemm.plan),
+                "Delete the file of --gemm_choice_file: GEMMs are timed again");
   return algorithm;
 }
 

@@ -18,17 +18,17 @@ struct GemmCall {
 };
 
 /// Passes the address of the call's bias, if any, to the library: heuristic and check look at its alignment.
-void set_bias(const GemmCall& call, const CublasGemm& product);
+void set_bias(const GemmCall& call, const CublasGemm& gemm);
 /// Issues the call.
-void run(const GemmCall& call, const CublasGemm& product, const cublasLtMatmulAlgo_t& algorithm);
+void run(const GemmCall& call, const CublasGemm& gemm, const cublasLtMatmulAlgo_t& algorithm);
 /// The library's first `count` candidates, in its order. Throws Error (internal) if there is none.
-[[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& product, int count);
+[[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const GemmCall& call, const CublasGemm& gemm, int count);
 /// The fastest of 16 candidates, each run six times on the call's memory. Synchronizes.
-[[nodiscard]] cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& product);
+[[nodiscard]] cublasLtMatmulAlgo_t fastest(const GemmCall& call, const CublasGemm& gemm);
 
 [[nodiscard]] AlgorithmBytes bytes_of(const cublasLtMatmulAlgo_t& algorithm);
 /// Stored bytes as an algorithm. Throws Error (data) if the library refuses it for this GEMM.
 [[nodiscard]] cublasLtMatmulAlgo_t algorithm_of(const AlgorithmBytes& bytes, cublasLtHandle_t handle,
-                                                const CublasGemm& product);
+                                                const CublasGemm& gemm);
 
 }  // namespace tessera::kernels::cuda

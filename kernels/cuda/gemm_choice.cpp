@@ -9,10 +9,10 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr const char* what_it_is = "products of tessera, 1";
-constexpr const char* remedy = "Delete the file: products are timed again, and it is written anew";
+constexpr const char* title = "products of tessera, 1";  // on disk: keeps its name
+constexpr const char* remedy = "Delete the file: GEMMs are timed again and the file is rewritten";
 
-/// "PLAN = ..." into its two halves.
+/// Splits "PLAN = ...".
 bool parse(const std::string& line, std::string& plan, AlgorithmBytes& a) {
   const auto equals = line.rfind(" = ");
   if (equals == std::string::npos) return false;
@@ -35,7 +35,7 @@ std::string str(const GemmPlan& p) {
 }
 
 std::string GemmChoices::text() const {
-  std::string text = std::string(what_it_is) + "\n" + identity_ + "\n";
+  std::string text = std::string(title) + "\n" + identity_ + "\n";
   for (const auto& [plan, algorithm] : choices_) {
     text += plan + " =";
     for (const std::uint64_t word : algorithm) text += strfmt(" %016" PRIx64, word);
@@ -49,19 +49,18 @@ std::string GemmChoices::text() const {
 std::size_t GemmChoices::take(const std::string& text, const std::string& from) {
   std::istringstream lines(text);
   std::string line, plan;
-  if (!std::getline(lines, line) || line != what_it_is || !std::getline(lines, line))
-    throw Error(ExitCode::data, "this is no file of choices for products", from,
-                "Name another, or one that is not there yet");
+  if (!std::getline(lines, line) || line != title || !std::getline(lines, line))
+    throw Error(ExitCode::data, "not a file of GEMM algorithm choices", from,
+                "Name another file, or one that does not exist yet");
   GemmChoices read(line);
   while (std::getline(lines, line)) {
     AlgorithmBytes algorithm{};
     if (parse(line, plan, algorithm)) read.choices_[plan] = algorithm;
   }
-  if (read.text() != text) throw Error(ExitCode::data, "the choices for products are damaged", from, remedy);
+  if (read.text() != text) throw Error(ExitCode::data, "the GEMM algorithm choices are damaged", from, remedy);
   if (read.identity_ != identity_)
-    throw Error(ExitCode::usage,
-                "the choices for products were made with " + read.identity_ + ", and this is " + identity_, from,
-                "Name another file; one that is not there is made");
+    throw Error(ExitCode::usage, "the GEMM algorithm choices are for " + read.identity_ + ", and this is " + identity_,
+                from, "Name another file; one that does not exist is created");
   for (const auto& [key, algorithm] : read.choices_) choices_[key] = algorithm;
   return read.choices_.size();
 }

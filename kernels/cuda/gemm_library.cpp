@@ -13,7 +13,7 @@ cudaDataType_t library_type(DType dtype) {
     case DType::f32: return CUDA_R_32F;
     case DType::bf16: return CUDA_R_16BF;
     case DType::f16: return CUDA_R_16F;
-    default: TESSERA_ASSERT(false, "no product of %s on a device", name_of(dtype)); return CUDA_R_32F;
+    default: TESSERA_ASSERT(false, "no GEMM of %s on a device", name_of(dtype)); return CUDA_R_32F;
   }
 }
 
@@ -52,8 +52,8 @@ const GemmLibrary& gemm_library() {
 
 void check_gemm(cublasStatus_t status, const char* call, const GemmPlan& plan) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::internal, strfmt("%s: %s", call, gemm_library().status_string(status)), "product " + str(plan),
-              "a bug, or a library of another major version");
+  throw Error(ExitCode::internal, strfmt("%s: %s", call, gemm_library().status_string(status)), "GEMM " + str(plan),
+              "A bug, or a library of another major version");
 }
 
 CublasGemm::CublasGemm(const GemmPlan& p) : plan(p) {

@@ -67,7 +67,7 @@ void launch_grouped_plain(const GroupedCall<float>& call, bool trans_b, cudaStre
   const unsigned blocks = blocks_of(call, side, side);
   if (trans_b) grouped_kernel<true><<<blocks, threads, 0, stream>>>(call);
   else grouped_kernel<false><<<blocks, threads, 0, stream>>>(call);
-  check_launch("a grouped product");
+  check_launch("grouped_gemm");
 }
 
 void launch_gradient_plain(const GradientCall<float, float>& call, cudaStream_t stream) {

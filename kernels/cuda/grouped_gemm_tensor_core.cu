@@ -136,7 +136,7 @@ template <class Kernel, class Call>
 void launch(Kernel kernel, const Call& call, std::size_t bytes, cudaStream_t stream) {
   allow_shared(kernel, bytes);
   kernel<<<blocks_of(call, tile_side, tile_side), tile_threads, bytes, stream>>>(call);
-  check_launch("a grouped product");
+  check_launch("grouped_gemm");
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ struct Running {
 /// Reduces over the block by a fixed tree; every thread gets the result.
 __device__ Running join_block(Running r) {
   __shared__ float maxima[loss_threads / 32];
-  __shared__ std::int64_t places[loss_threads / 32];
+  __shared__ std::int64_t indices[loss_threads / 32];
   __shared__ double sums[loss_threads / 32];
 #pragma unroll
   for (int width = 1; width < 32; width *= 2) {
@@ -89,10 +89,10 @@ __device__ Running join_block(Running r) {
     }
   }
   if (threadIdx.x % 32 == 0)
-    maxima[threadIdx.x / 32] = r.max, places[threadIdx.x / 32] = r.at, sums[threadIdx.x / 32] = r.sum;
+    maxima[threadIdx.x / 32] = r.max, indices[threadIdx.x / 32] = r.at, sums[threadIdx.x / 32] = r.sum;
   __syncthreads();
-  Running all{maxima[0], places[0], sums[0]};
-  for (int w = 1; w < loss_threads / 32; ++w) all.join(maxima[w], places[w], sums[w]);
+  Running all{maxima[0], indices[0], sums[0]};
+  for (int w = 1; w < loss_threads / 32; ++w) all.join(maxima[w], indices[w], sums[w]);
   return all;
 }
 

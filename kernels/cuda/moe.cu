@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(group_block)
 void route(const RouteArgs& args, StreamView stream) {
   const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
                  args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
-                 args.experts.shape[1],    args.normalise,         padding_of(args.words)};
+                 args.experts.shape[1],    args.normalise,         padding_of(args.fields)};
   if (c.tokens > 0) {
     route_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route");
@@ -164,7 +164,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
     route_backward_kernel<T>
         <<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route_backward");
-    const PaddingMap padding = padding_of(args.words);
+    const PaddingMap padding = padding_of(args.fields);
     if (padding.positions == nullptr) return;
     clear_padding_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(
         padding, c.dlogits, c.tokens, c.num_experts);

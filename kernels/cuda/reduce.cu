@@ -9,11 +9,11 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_levels = 9, most_parts = 1 << (most_levels - 1);
+constexpr int max_levels = 9, max_parts = 1 << (max_levels - 1);
 
 template <class T>
 struct Parts {
-  const T* part[most_parts];
+  const T* part[max_parts];
   int count;
 };
 
@@ -24,13 +24,13 @@ __global__ void __launch_bounds__(256)
     sum_tree_kernel(const __grid_constant__ Parts<T> parts, float* out, std::int64_t n) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
   if (at >= n) return;
-  float level[most_levels][N];
+  float level[max_levels][N];
   for (int i = 0; i < parts.count; ++i) {
     float carry[N];
     load<N>(parts.part[i] + at, carry);
     bool carried = true;
 #pragma unroll
-    for (int l = 0; l < most_levels; ++l) {
+    for (int l = 0; l < max_levels; ++l) {
       const bool full = (i >> l & 1) != 0;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(256)
   float sum[N];
   bool first = true;
 #pragma unroll
-  for (int l = 0; l < most_levels; ++l) {
+  for (int l = 0; l < max_levels; ++l) {
     if ((parts.count >> l & 1) == 0) continue;
 #pragma unroll
     for (int k = 0; k < N; ++k) sum[k] = first ? level[l][k] : level[l][k] + sum[k];
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(squares_block)
 /// `parts` point to numbers of T, which are widened as they are read.
 template <class T, class Pointers>
 void run_sum_tree(const Pointers& from, float* out, std::size_t count, StreamView stream) {
-  TESSERA_ASSERT(from.size() <= most_parts, "%zu parts on a device, which takes %d", from.size(), most_parts);
+  TESSERA_ASSERT(from.size() <= max_parts, "%zu parts on a device, which takes %d", from.size(), max_parts);
   if (count == 0) return;
   constexpr int vector = vector_length<T>;
   Parts<T> parts{};

@@ -6,18 +6,18 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int most_frequencies = 256;  // for heads up to 512; passed as a kernel argument
+constexpr int max_frequencies = 256;  // for heads up to 512; passed as a kernel argument
 
 struct Frequencies {
-  double value[most_frequencies];
+  double value[max_frequencies];
 };
 
 template <class T>
 __global__ void __launch_bounds__(256)
     rope_table_kernel(const __grid_constant__ Frequencies inv_freq, std::int64_t half, double scale,
-                      const std::int32_t* positions, std::int64_t places, T* table) {
+                      const std::int32_t* positions, std::int64_t table_rows, T* table) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= places * half) return;
+  if (i >= table_rows * half) return;
   const std::int64_t row = i / half, j = i % half;
   // The angle is rounded as on the host; 16-bit tables have fp32 angles.
   const float angle = mul(static_cast<float>(positions ? positions[row] : row), static_cast<float>(inv_freq.value[j]));
@@ -32,7 +32,7 @@ struct Rope {
   T* x;
   const S* table;
   const std::int32_t* positions;
-  std::int64_t rows, heads, half, stride, places;
+  std::int64_t rows, heads, half, stride, table_rows;
   float sign;
 };
 
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
   const std::int64_t runs = r.half / N, i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (i >= r.rows * r.heads * runs) return;
   const std::int64_t j = i % runs * N, head = i / runs % r.heads, row = i / runs / r.heads;
-  const S* const turn = r.table + (r.positions ? r.positions[row] : row % r.places) * 2 * r.half + j;
+  const S* const turn = r.table + (r.positions ? r.positions[row] : row % r.table_rows) * 2 * r.half + j;
   T* const low = r.x + row * r.stride + head * 2 * r.half + j;
   float a[N], b[N], c[N], s[N];
   load<N>(low, a);
@@ -61,15 +61,15 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
 }  // namespace
 
 void rope_table(const RopeTableArgs& args, StreamView stream) {
-  const auto half = static_cast<std::int64_t>(args.inv_freq.size()), places = args.table.shape[0];
-  TESSERA_ASSERT(half <= most_frequencies, "%lld frequencies", static_cast<long long>(half));
-  if (half * places == 0) return;
+  const auto half = static_cast<std::int64_t>(args.inv_freq.size()), table_rows = args.table.shape[0];
+  TESSERA_ASSERT(half <= max_frequencies, "%lld frequencies", static_cast<long long>(half));
+  if (half * table_rows == 0) return;
   Frequencies inv_freq{};
   for (std::int64_t j = 0; j < half; ++j) inv_freq.value[j] = args.inv_freq[static_cast<std::size_t>(j)];
   dispatch_dtype(args.table.dtype, [&](auto zero) {
     using T = decltype(zero);
-    rope_table_kernel<T><<<blocks_for(places * half, 256), 256, 0, stream_of(stream)>>>(
-        inv_freq, half, args.scale, args.positions ? data_of<std::int32_t>(args.positions) : nullptr, places,
+    rope_table_kernel<T><<<blocks_for(table_rows * half, 256), 256, 0, stream_of(stream)>>>(
+        inv_freq, half, args.scale, args.positions ? data_of<std::int32_t>(args.positions) : nullptr, table_rows,
         data_of<T>(args.table));
     check_launch("rope_table");
   });

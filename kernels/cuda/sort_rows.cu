@@ -82,12 +82,12 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
     __syncwarp();
   }
   __syncthreads();
-  std::uint32_t place =
+  std::uint32_t position =
       m.counts[threadIdx.x * static_cast<std::int64_t>(gridDim.x) + blockIdx.x];  // of digit threadIdx.x
   for (int w = 0; w < warps; ++w) {
     const std::uint32_t own = next[w][threadIdx.x];
-    next[w][threadIdx.x] = place;
-    place += own;
+    next[w][threadIdx.x] = position;
+    position += own;
   }
   __syncthreads();
 #pragma unroll

@@ -17,9 +17,9 @@ __device__ __forceinline__ void load(const T* p, float (&v)[N]) {
     v[0] = to_float(*p);
   } else {
     static_assert(N * sizeof(T) % 16 == 0);
-    constexpr int words = N * static_cast<int>(sizeof(T)) / 16, each = N / words;
+    constexpr int loads = N * static_cast<int>(sizeof(T)) / 16, each = N / loads;
 #pragma unroll
-    for (int w = 0; w < words; ++w) {
+    for (int w = 0; w < loads; ++w) {
       const uint4 raw = reinterpret_cast<const uint4*>(p)[w];
       T parts[each];
       memcpy(parts, &raw, 16);
@@ -36,9 +36,9 @@ __device__ __forceinline__ void store(T* p, const float (&v)[N]) {
     *p = rounded<T>(v[0]);
   } else {
     static_assert(N * sizeof(T) % 16 == 0);
-    constexpr int words = N * static_cast<int>(sizeof(T)) / 16, each = N / words;
+    constexpr int loads = N * static_cast<int>(sizeof(T)) / 16, each = N / loads;
 #pragma unroll
-    for (int w = 0; w < words; ++w) {
+    for (int w = 0; w < loads; ++w) {
       T parts[each];
 #pragma unroll
       for (int i = 0; i < each; ++i) parts[i] = rounded<T>(v[w * each + i]);

@@ -33,9 +33,9 @@ void update(const AdamWArgs& args, const AdamWSegment& segment) {
   float *param = args.param.as<float>() + segment.begin, *m = args.exp_avg.as<float>() + segment.begin,
         *v = args.exp_avg_sq.as<float>() + segment.begin;
   parallel_ranges(segment.end - segment.begin, grain, [&](std::int64_t first, std::int64_t last) {
-    const std::int64_t stretch = args.copy ? grain : last - first;
-    for (std::int64_t begin = first; begin < last; begin += stretch) {
-      const std::int64_t n = std::min(stretch, last - begin), at = segment.begin + begin;
+    const std::int64_t chunk = args.copy ? grain : last - first;
+    for (std::int64_t begin = first; begin < last; begin += chunk) {
+      const std::int64_t n = std::min(chunk, last - begin), at = segment.begin + begin;
       adamw().step(step, grad + begin, param + begin, m + begin, v + begin, n);
       if (!args.copy) continue;
       if (args.copy.dtype == DType::bf16) convert().narrow(param + begin, args.copy.as<bf16>() + at, n);

@@ -23,11 +23,11 @@ struct Counted {
   double valid = 0;         // with a target
 };
 
-Counted count(const TokenFields& words) {
-  const PaddingMap padding = padding_of(words);
-  const auto* targets = words.targets.as<std::int32_t>();
-  std::int64_t tokens = words.targets.numel(), valid = 0;
-  for (std::int64_t i = 0; i < words.targets.numel(); ++i) {
+Counted count(const TokenFields& fields) {
+  const PaddingMap padding = padding_of(fields);
+  const auto* targets = fields.targets.as<std::int32_t>();
+  std::int64_t tokens = fields.targets.numel(), valid = 0;
+  for (std::int64_t i = 0; i < fields.targets.numel(); ++i) {
     tokens -= padding.has(i) ? 1 : 0;
     valid += targets[i] != ignore_index ? 1 : 0;
   }
@@ -38,14 +38,14 @@ Counted count(const TokenFields& words) {
 
 void balance_gradient(const BalanceGradientArgs& args) {
   const RouterTable table = table_of(args.of.router);
-  const Counted counted = count(args.of.words);
+  const Counted counted = count(args.of.fields);
   const double factor = args.coefficient * (counted.valid * *args.of.loss_scale);
   const double rows = static_cast<double>(counted.tokens) * static_cast<double>(table.layers);
   for (std::int64_t e = 0; e < table.experts; ++e) args.out.as<double>()[e] = balance_slope(table, factor, rows, e);
 }
 
 void add_balance_losses(const BalanceSumsArgs& args) {
-  const Counted counted = count(args.of.words);
+  const Counted counted = count(args.of.fields);
   const double weight = counted.valid * *args.of.loss_scale / *args.gradient_scale;
   for (int i = 0; i <= static_cast<int>(args.of.router.shape[0]); ++i)
     args.sums[i] += balance_units(balance_loss(args.of.router, counted.tokens, i - 1), weight, args.unit);

@@ -114,24 +114,24 @@ void run_skinny(const GemmArgs& args, const GemmShape& whole, const Operands<T>&
 /// The same for 16-bit floats: sums of a chunk of columns on the stack, rounded at the end.
 template <class T, class G>
 void run_skinny_16bit(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of) {
-  constexpr std::int64_t stretch = 512;
+  constexpr std::int64_t chunk = 512;
   const auto beta = static_cast<float>(args.beta);
   parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) float sums[max_skinny_rows * stretch];
-    for (std::int64_t j = first; j < last; j += stretch) {
-      const std::int64_t n = std::min(stretch, last - j);
+    alignas(64) float sums[max_skinny_rows * chunk];
+    for (std::int64_t j = first; j < last; j += chunk) {
+      const std::int64_t n = std::min(chunk, last - j);
       for (std::int64_t i = 0; i < whole.m; ++i) {
         const G* const old = of.c + i * whole.ldc + j;
-        if (args.beta != 0) std::copy_n(old, n, sums + i * stretch);
-        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * stretch);
+        if (args.beta != 0) std::copy_n(old, n, sums + i * chunk);
+        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * chunk);
       }
       const T* const b = of.b + (whole.trans_b ? j * whole.ldb : j);
-      const SkinnyGemmArgs<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, stretch, 0, n};
+      const SkinnyGemmArgs<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, chunk, 0, n};
       (whole.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(product);
       for (std::int64_t i = 0; i < whole.m; ++i) {
         G* const out = of.c + i * whole.ldc + j;
-        if constexpr (is_half<G>) convert().narrow(sums + i * stretch, out, n);
-        else std::copy_n(sums + i * stretch, n, out);
+        if constexpr (is_half<G>) convert().narrow(sums + i * chunk, out, n);
+        else std::copy_n(sums + i * chunk, n, out);
       }
     }
   });

@@ -12,7 +12,8 @@ namespace {
 /// Elements [first, first + count), first and count ≥ 0, of the sequence of `key`.
 void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, double std, float* out) {
   const auto& table = init();
-  const auto piece = [&](std::int64_t group, std::int64_t from, std::int64_t to) {  // elements from … to of one group
+  const auto part_of_group = [&](std::int64_t group, std::int64_t from,
+                                 std::int64_t to) {  // elements from … to of one group
     float four[4];
     table.normal(key, static_cast<std::uint64_t>(group), 1, std, four);
     std::copy(four + from, four + to, out);
@@ -20,12 +21,12 @@ void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, dou
     count -= to - from;
   };
   if (const std::int64_t skip = first % 4; skip != 0 && count > 0)
-    piece(first / 4, skip, std::min<std::int64_t>(4, skip + count));
+    part_of_group(first / 4, skip, std::min<std::int64_t>(4, skip + count));
   const std::int64_t group = (first + 3) / 4, whole = count / 4;
   table.normal(key, static_cast<std::uint64_t>(group), whole, std, out);
   out += 4 * whole;
   count -= 4 * whole;
-  if (count > 0) piece(group + whole, 0, count);
+  if (count > 0) part_of_group(group + whole, 0, count);
 }
 
 }  // namespace

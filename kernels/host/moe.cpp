@@ -39,7 +39,7 @@ void statistics(const RouteArgs& args) {
   const std::int64_t tokens = args.probs.shape[0], experts = args.probs.shape[1], choices = args.experts.numel();
   double *counts = args.counts.as<double>(), *sums = args.sums.as<double>();
   std::fill_n(counts, experts, 0.0);
-  const PaddingMap padding = padding_of(args.words);
+  const PaddingMap padding = padding_of(args.fields);
   const auto* chosen = args.experts.as<std::int32_t>();
   for (std::int64_t i = 0; i < choices; ++i) counts[chosen[i]] += padding.has(i / args.experts.shape[1]) ? 0 : 1;
   const T* p = args.probs.as<T>();
@@ -77,7 +77,7 @@ void route(const RouteArgs& args) {
 void route_backward(const RouteBackwardArgs& args) {
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
-  const PaddingMap padding = padding_of(args.words);
+  const PaddingMap padding = padding_of(args.fields);
   dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;

@@ -30,7 +30,7 @@ void rope_table(const RopeTableArgs& args) {
 
 void rope(const RopeArgs& args) {
   const std::int64_t d = args.head_dim, half = d / 2;
-  const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, places = args.table.shape[0];
+  const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, table_rows = args.table.shape[0];
   const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   dispatch_dtype(args.x.dtype, [&](auto zero) {
@@ -41,7 +41,7 @@ void rope(const RopeArgs& args) {
     const Acc<T> sign = args.rotation == Rotation::forward ? 1 : -1;
     parallel_ranges(rows, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const Acc<T>* const turn = table + (positions ? positions[row] : row % places) * d;
+        const Acc<T>* const turn = table + (positions ? positions[row] : row % table_rows) * d;
         kernel.rotate(x + row * stride, turn, turn + half, heads, half, sign);
       }
     });

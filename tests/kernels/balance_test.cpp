@@ -12,16 +12,16 @@ namespace {
 struct Packed {
   std::vector<std::int32_t> positions = {0, 1, 0, 0, 0, 1, 2, 3},
                             targets = {5, ignore_index, 7, ignore_index, 1, 2, 3, ignore_index};
-  TokenFields words{view(positions, {2, 4}), view(targets, {2, 4})};
+  TokenFields fields{view(positions, {2, 4}), view(targets, {2, 4})};
 };
 
 TEST(Padding, IsADocumentOfOneTokenWithoutATarget) {
   const Packed packed;
-  const PaddingMap map = padding_of(packed.words);
+  const PaddingMap map = padding_of(packed.fields);
   for (std::int64_t t = 0; t < 8; ++t)
     EXPECT_EQ(map.has(t), t == 3) << t;  // token 2 is alone as well, and has a target
   for (std::int64_t t = 0; t < 8; ++t)
-    EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.words.targets}).has(t));
+    EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.fields.targets}).has(t));
 }
 
 TEST(Padding, IsRoutedAndNotCounted) {
@@ -31,18 +31,18 @@ TEST(Padding, IsRoutedAndNotCounted) {
   std::vector<double> probs(logits.size()), weights(n * k), counts(e), sums(e), alone(e), sums_alone(e),
       dlogits(logits.size(), 7.0);
   std::vector<std::int32_t> experts(n * k);
-  const auto choose = [&](std::vector<double>& to_counts, std::vector<double>& to_sums, const TokenFields& words) {
+  const auto choose = [&](std::vector<double>& to_counts, std::vector<double>& to_sums, const TokenFields& fields) {
     route({.logits = view(logits, {n, e}),
            .probs = view(probs, {n, e}),
            .experts = view(experts, {n, k}),
            .weights = view(weights, {n, k}),
            .counts = view(to_counts),
            .sums = view(to_sums),
-           .words = words},
+           .fields = fields},
           host_stream);
   };
   choose(counts, sums, {});
-  choose(alone, sums_alone, packed.words);
+  choose(alone, sums_alone, packed.fields);
   for (std::int64_t i = 0; i < k; ++i)
     alone[static_cast<std::size_t>(experts[static_cast<std::size_t>(3 * k + i)])] += 1;
   EXPECT_EQ(alone, counts);
@@ -54,7 +54,7 @@ TEST(Padding, IsRoutedAndNotCounted) {
                   .experts = view(experts, {n, k}),
                   .weights = view(weights, {n, k}),
                   .balance = view(balance),
-                  .words = packed.words,
+                  .fields = packed.fields,
                   .dlogits = view(dlogits, {n, e})},
                  host_stream);
   for (std::int64_t t = 0; t < n; ++t)
@@ -75,7 +75,7 @@ TEST(Balance, LossesGradientAndWeightByHand) {
   EXPECT_NEAR(balance_loss(table, 7, -1), all, 1e-15);
 
   const double loss_scale = 8.0 / 50, gradient_scale = 8, unit = 0x1p-36;
-  const BalanceArgs of{table, packed.words, &loss_scale};
+  const BalanceArgs of{table, packed.fields, &loss_scale};
   std::vector<std::int64_t> sums = {0, 100, 0};
   add_balance_losses({.of = of, .gradient_scale = &gradient_scale, .unit = unit, .sums = sums.data()}, host_stream);
   EXPECT_NEAR(static_cast<double>(sums[0]) * unit, all * 5 / 50, unit);

@@ -64,7 +64,7 @@ void take(Dispatch& dispatch) {
 }
 void take(BalanceArgs& of) {
   take(of.router);
-  take(of.words);
+  take(of.fields);
   take(of.loss_scale);
 }
 

@@ -35,7 +35,7 @@ class Tensors {
     return graph_.value(type_, score_dims(), Dims{s_.heads * t * t, t * t, 1, t});
   }
   [[nodiscard]] Node row() { return graph_.value(CUDNN_DATA_FLOAT, row_dims()); }
-  [[nodiscard]] Node products() { return graph_.value(CUDNN_DATA_FLOAT, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
+  [[nodiscard]] Node dout_out() { return graph_.value(CUDNN_DATA_FLOAT, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
   /// dK or dV of every query head, to be added where heads share keys.
   [[nodiscard]] Node of_every_head() { return graph_.value(type_, {s_.batch, s_.heads, s_.tokens, s_.head_dim}); }
   /// K not transposed.
@@ -93,7 +93,7 @@ Graph backward_graph(const AttentionShape& shape, DType dtype) {
   const Node out = t.of_out(output), dout = t.of_out(doutput), factor = g.number(scale);
   // delta = Σ over a row of dout·out
   const Node per_row =
-      g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.pointwise(CUDNN_POINTWISE_MUL, {dout, out}, t.products()), t.row());
+      g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.pointwise(CUDNN_POINTWISE_MUL, {dout, out}, t.dout_out()), t.row());
   const Node sums = g.pointwise(CUDNN_POINTWISE_MUL, {per_row, g.number(one)}, t.row_memory(delta));
   // P = exp(scaled scores - lse), dV = Pᵀ·dout
   const Node scaled = g.pointwise(CUDNN_POINTWISE_MUL, {g.matmul(q, k, t.scores()), factor}, t.scores());

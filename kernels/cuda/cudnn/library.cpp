@@ -31,9 +31,9 @@ const CudnnLibrary& library() {
 }
 
 std::string last_error_message() {
-  char words[512] = {};
-  library().last_error(words, sizeof words);
-  return words;
+  char message[512] = {};
+  library().last_error(message, sizeof message);
+  return message;
 }
 
 void check(cudnnStatus_t status, const char* call, const std::string& about) {

@@ -46,12 +46,12 @@ struct Heads {
 
 /// A bump allocator on the workspace.
 template <class T>
-struct Pieces {
+struct ScratchAllocator {
   T* next;
   T* take(std::int64_t n) {
-    T* const piece = next;
+    T* const block = next;
     next += n;
-    return piece;
+    return block;
   }
 };
 
@@ -99,15 +99,15 @@ template <class T>
 
 template <class T>
 void forward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const Acc<T>* keys, const Acc<T>* values,
-                   Pieces<Acc<T>> pieces) {
+                   ScratchAllocator<Acc<T>> scratch) {
   using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
-  A* const q = pieces.take(q_block * h.width);
-  A* const o = pieces.take(q_block * h.width);
-  A* const s = pieces.take(q_block * score_stride<T>);
-  A* const max = pieces.take(64);
-  A* const sum = pieces.take(64);
+  A* const q = scratch.take(q_block * h.width);
+  A* const o = scratch.take(q_block * h.width);
+  A* const s = scratch.take(q_block * score_stride<T>);
+  A* const max = scratch.take(64);
+  A* const sum = scratch.take(64);
   for (std::int64_t r = 0; r < q_block; ++r) max[r] = -infinity<A>, sum[r] = 0;
   pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q);
   for (std::int64_t key = 0; key < row + rows; key += kv_tile) {
@@ -136,13 +136,13 @@ void forward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head,
   const std::int64_t head = first / h.blocks;
   const bool one_head = (last - 1) / h.blocks == head;
   const std::int64_t used = one_head ? smaller(p.tokens, (last - head * h.blocks) * q_block) : p.tokens;
-  Pieces<Acc<T>> pieces{workspace};
-  Acc<T>* const keys = pieces.take(h.keys * p.head_dim);
-  Acc<T>* const values = pieces.take(h.keys * h.width);
+  ScratchAllocator<Acc<T>> scratch{workspace};
+  Acc<T>* const keys = scratch.take(h.keys * p.head_dim);
+  Acc<T>* const values = scratch.take(h.keys * h.width);
   pack_panels_transposed<T>({p.qkv + h.k(0), h.ld, used, p.head_dim}, keys);
   pack_panels<T>({p.qkv + h.v(0), h.ld, used, p.head_dim}, h.keys, values);
   for (std::int64_t i = first; i < last; ++i)
-    forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, pieces);
+    forward_block(h, i / h.blocks, i % h.blocks * q_block, keys, values, scratch);
 }
 
 /// Operands that backward packs once per task, and its accumulators.
@@ -174,16 +174,16 @@ template <class T>
 
 template <class T>
 void backward_block(const Heads<T>& h, std::int64_t g, std::int64_t row, const KeySide<T>& key_side,
-                    Pieces<Acc<T>> pieces) {
+                    ScratchAllocator<Acc<T>> scratch) {
   using A = Acc<T>;
   const AttentionProblem<T>& p = h.p;
   const std::int64_t d = p.head_dim, rows = smaller(q_block, p.tokens - row);
-  A* const q_rows = pieces.take(q_block * h.width);
-  A* const do_rows = pieces.take(q_block * h.width);
-  A* const dq = pieces.take(q_block * h.width);
-  A* const s = pieces.take(q_block * score_stride<T>);
-  A* const dp = pieces.take(q_block * score_stride<T>);
-  A* const delta = pieces.take(64);
+  A* const q_rows = scratch.take(q_block * h.width);
+  A* const do_rows = scratch.take(q_block * h.width);
+  A* const dq = scratch.take(q_block * h.width);
+  A* const s = scratch.take(q_block * score_stride<T>);
+  A* const dp = scratch.take(q_block * score_stride<T>);
+  A* const delta = scratch.take(64);
   pack_rows<T>({p.qkv + h.q(g, row), h.ld, rows, d}, p.scale, h.width, q_rows);
   pack_rows<T>({p.dout + h.out(g, row), h.ld_out, rows, d}, A(1), h.width, do_rows);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -214,12 +214,12 @@ template <class T>
 void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head, Acc<T>* workspace) {
   const Heads<T> h{p, b, kv_head};
   const std::int64_t d = p.head_dim, sums = h.keys * h.width;
-  Pieces<Acc<T>> pieces{workspace};
-  const KeySide<T> key_side{.keys_t = pieces.take(h.keys * d),
-                            .values_t = pieces.take(h.keys * d),
-                            .keys = pieces.take(sums),
-                            .dk = pieces.take(sums),
-                            .dv = pieces.take(sums)};
+  ScratchAllocator<Acc<T>> scratch{workspace};
+  const KeySide<T> key_side{.keys_t = scratch.take(h.keys * d),
+                            .values_t = scratch.take(h.keys * d),
+                            .keys = scratch.take(sums),
+                            .dk = scratch.take(sums),
+                            .dv = scratch.take(sums)};
   const Source<T> k{p.qkv + h.k(0), h.ld, p.tokens, d}, v{p.qkv + h.v(0), h.ld, p.tokens, d};
   pack_panels_transposed(k, key_side.keys_t);
   pack_panels_transposed(v, key_side.values_t);
@@ -227,7 +227,7 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
   for (std::int64_t i = 0; i < sums; ++i) key_side.dk[i] = key_side.dv[i] = 0;
   // The same order for any number of threads: head by head, block by block.
   for (std::int64_t g = 0; g < h.group; ++g) {
-    for (std::int64_t i = 0; i < h.blocks; ++i) backward_block(h, g, i * q_block, key_side, pieces);
+    for (std::int64_t i = 0; i < h.blocks; ++i) backward_block(h, g, i * q_block, key_side, scratch);
   }
   for (std::int64_t t = 0; t < p.tokens; ++t) {
     T *dk = p.dqkv + h.k(t), *dv = p.dqkv + h.v(t);

@@ -11,9 +11,9 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t b_rows = 4;     // transposed: rows of B together
-constexpr std::int64_t depth = 8;      // plain: rows of B together
-constexpr std::int64_t stretch = 512;  // plain: columns of C together
+constexpr std::int64_t b_rows = 4;   // transposed: rows of B together
+constexpr std::int64_t depth = 8;    // plain: rows of B together
+constexpr std::int64_t chunk = 512;  // plain: columns of C together
 
 /// c[j] += a·b[j] for N rows b[j] of B.
 template <class T, int N>
@@ -66,8 +66,8 @@ inline void add_rows(const T* a, const T* b, std::int64_t ldb, std::int64_t n, A
 
 template <class T>
 void plain(const SkinnyGemmArgs<T>& p) {
-  for (std::int64_t j = p.first; j < p.last; j += stretch) {
-    const std::int64_t n = p.last - j < stretch ? p.last - j : stretch;
+  for (std::int64_t j = p.first; j < p.last; j += chunk) {
+    const std::int64_t n = p.last - j < chunk ? p.last - j : chunk;
     for (std::int64_t i = 0; i < p.k; i += depth) {
       const T* const b = p.b + i * p.ldb + j;
       for (std::int64_t r = 0; r < p.m; ++r) {

@@ -190,7 +190,7 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
     const auto of = [&](auto& host_device_tensor) {
       return device ? host_device_tensor.on_device() : host_device_tensor.on_host();
     };
-    const TokenFields words{of(positions), of(targets)};
+    const TokenFields fields{of(positions), of(targets)};
     const TensorView last = of(router).rows(layers - 1, 1).reshape({2, num});
     route({.logits = of(logits),
            .probs = of(logits),
@@ -198,9 +198,9 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
            .weights = of(weights),
            .counts = last.rows(0, 1).reshape({num}),
            .sums = last.rows(1, 1).reshape({num}),
-           .words = words},
+           .fields = fields},
           stream);
-    const BalanceArgs balance{of(router), words, static_cast<const double*>(of(scales).data)};
+    const BalanceArgs balance{of(router), fields, static_cast<const double*>(of(scales).data)};
     balance_gradient({.of = balance, .coefficient = 0.25, .out = of(slopes)}, stream);
     add_balance_losses({.of = balance,
                         .gradient_scale = static_cast<const double*>(of(scales).data) + 1,
@@ -212,7 +212,7 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
                     .experts = of(experts),
                     .weights = of(weights),
                     .balance = of(slopes),
-                    .words = words,
+                    .fields = fields,
                     .dlogits = of(dlogits)},
                    stream);
   };
@@ -231,8 +231,8 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   router.host() = router.download();
   const auto again = sums.download();
   sums.host().assign(sums.host().size(), 3);
-  const TokenFields words{positions.on_host(), targets.on_host()};
-  const BalanceArgs balance{router.on_host(), words, scales.host().data()};
+  const TokenFields fields{positions.on_host(), targets.on_host()};
+  const BalanceArgs balance{router.on_host(), fields, scales.host().data()};
   add_balance_losses(
       {.of = balance, .gradient_scale = scales.host().data() + 1, .unit = 0x1p-36, .sums = sums.host().data()},
       host_stream);
