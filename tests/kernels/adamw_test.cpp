@@ -1,5 +1,5 @@
-// AdamW: PyTorch's algorithm in double over many steps; the written sequence to the bit on every
-// instruction set and thread count.
+// AdamW: PyTorch's algorithm in double over many steps; the documented sequence to the bit on every instruction set and
+// number of threads.
 #include "kernels/adamw.hpp"
 
 #include "reference.hpp"

@@ -1,6 +1,5 @@
-// Attention of bf16 and f16 against the fp32 kernel on the same numbers: P and dS are rounded on their way, lse is not;
-// grouped heads, odd shapes beyond a tile, documents in a row, guarded workspace, the same bits from any number of
-// threads.
+// Attention of bf16 and f16 against the fp32 kernel on the same values: P and dS are rounded, lse is not; grouped
+// heads, odd shapes beyond a tile, packed documents, guarded workspace, the same bits for any number of threads.
 #include "kernels/attention.hpp"
 
 #include <cstring>
@@ -64,8 +63,7 @@ void is_near_fp32(const AttentionShape& shape, const std::vector<std::int32_t>& 
   const Run<T> half(shape, qkv, dout, positions);
   const Run<float> wide(shape, widened(qkv), widened(dout), positions);
   EXPECT_LT(relative_error(half.lse, wide.lse), 1e-6);
-  // Half an epsilon for P (and dS), half for the output, of the largest; gradients read an output that is rounded
-  // besides.
+  // Half an epsilon of the largest for P (and dS), half for the output; gradients also read a rounded output.
   EXPECT_LT(relative_error(half.out, wide.out), 1.1 * half_epsilon<T>);
   EXPECT_LT(relative_error(half.dqkv, wide.dqkv), 2 * half_epsilon<T>);
   const Setting three(3, isa());

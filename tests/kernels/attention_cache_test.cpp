@@ -1,5 +1,5 @@
-// Attention with a cache against attention over all tokens at once, in both types, on every
-// instruction set and number of threads.
+// Attention with a KV cache against attention over all tokens at once, in both dtypes, on every instruction set and
+// number of threads.
 
 #include "kernels/attention_cache.hpp"
 
@@ -12,7 +12,7 @@ struct Case {
   std::int64_t batch, tokens, heads, kv_heads, head_dim, room;
 };
 
-/// Largest distance between the last `fresh` tokens by cache and all tokens by attention_forward.
+/// Largest difference between the last `fresh` tokens by cache and by attention_forward over all tokens.
 template <class T>
 double distance(const Case& c, std::int64_t fresh) {
   const std::int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim,

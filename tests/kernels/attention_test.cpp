@@ -1,4 +1,5 @@
-// Attention against the textbook in double: values, gradients by hand and by finite differences, extremes, threads.
+// Attention against a naive reference in double: values, gradients analytically and by finite differences, extremes,
+// threads.
 
 #include "kernels/attention.hpp"
 
@@ -28,7 +29,7 @@ struct Result {
 
 using Vector = std::vector<double>;
 
-/// Forward and backward as written in any paper, one query row at a time.
+/// Forward and backward by the definition, one query row at a time.
 Result<double> reference(const Case& c, const Vector& qkv, const Vector& dout) {
   const auto& [batch, tokens, heads, kv_heads, d] = c.shape;
   Result<double> r{Vector(static_cast<std::size_t>(c.rows() * c.out_width())),
@@ -147,7 +148,7 @@ TEST(Attention, GradientIsTheSlopeOfTheOutput) {
     for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dout[i];
     return sum;
   };
-  for (std::size_t i = 0; i < qkv.size(); i += 61) {  // q, k and v of all heads come by
+  for (std::size_t i = 0; i < qkv.size(); i += 61) {  // visits q, k and v of all heads
     const double value = qkv[i], h = 1e-5;
     qkv[i] = value + h;
     const double above = objective();
@@ -189,7 +190,7 @@ TEST(Attention, ASequenceDoesNotDependOnItsBatch) {
 }
 
 TEST(Attention, ExtremeScoresStayFinite) {
-  // Scores of ±1e4 and more: all the weight on one key, or on those that tie.
+  // Scores of ±1e4 and more: all the weight is on one key, or on keys that tie.
   for (const double spread : {30.0, 300.0}) {
     Case c{{1, 130, 2, 1, 64}, spread};
     const auto qkv = random_vector<float>(c.rows() * c.width(), 9, spread),
@@ -263,7 +264,7 @@ TEST(Attention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
 }
 
 TEST(Attention, ADocumentOfNaNsReachesNoOther) {
-  // What is masked by a zero would pass a NaN on: other documents are not read at all.
+  // Masking by a zero would propagate a NaN: other documents must not be read at all.
   const Case c{{2, 211, 4, 2, 20}};
   auto qkv = random_vector<float>(c.rows() * c.width(), 17), dout = random_vector<float>(c.rows() * c.out_width(), 18);
   const std::int64_t first = 8, last = 56;  // the third of the first sequence

@@ -1,4 +1,4 @@
-// The balance loss and what of it is added up, by hand; padding counts nowhere.
+// The balance loss and its accumulated sums, computed by hand; padding is never counted.
 #include "kernels/balance.hpp"
 
 #include "kernels/moe.hpp"
@@ -7,8 +7,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Two rows of four tokens, one of five experts' K = 1 each: three documents, and a token of padding at the end of the
-/// first row.
+/// Two rows of four tokens, K = 1: three documents, and a token of padding at the end of the first row.
 struct Packed {
   std::vector<std::int32_t> positions = {0, 1, 0, 0, 0, 1, 2, 3},
                             targets = {5, ignore_index, 7, ignore_index, 1, 2, 3, ignore_index};
@@ -18,8 +17,7 @@ struct Packed {
 TEST(Padding, IsADocumentOfOneTokenWithoutATarget) {
   const Packed packed;
   const PaddingMap map = padding_of(packed.fields);
-  for (std::int64_t t = 0; t < 8; ++t)
-    EXPECT_EQ(map.has(t), t == 3) << t;  // token 2 is alone as well, and has a target
+  for (std::int64_t t = 0; t < 8; ++t) EXPECT_EQ(map.has(t), t == 3) << t;  // token 2 is alone too, but has a target
   for (std::int64_t t = 0; t < 8; ++t)
     EXPECT_FALSE(padding_of({.positions = {}, .targets = packed.fields.targets}).has(t));
 }
@@ -63,7 +61,7 @@ TEST(Padding, IsRoutedAndNotCounted) {
 }
 
 TEST(Balance, LossesGradientAndWeightByHand) {
-  Packed packed;  // 7 tokens choose, 5 have targets
+  Packed packed;  // 7 tokens are routed, 5 have targets
   const std::int64_t layers = 2, e = 3;
   std::vector<double> router = {3, 4, 0, 2.5, 3.5, 1,  // choices, probabilities of the first layer
                                 7, 0, 0, 4,   2,   1};

@@ -21,7 +21,7 @@ const float infinity = std::numeric_limits<float>::infinity();
 float widen_f16(std::uint16_t bits) { return half::from_f16(bits); }
 float widen_bf16(std::uint16_t bits) { return half::from_bf16(bits); }
 
-/// One element; none where it does not fit.
+/// One element; nullopt if it does not fit.
 template <class From>
 std::optional<std::uint16_t> narrowed(From value, DType source, DType target) {
   std::uint16_t out = 0;
@@ -30,7 +30,7 @@ std::optional<std::uint16_t> narrowed(From value, DType source, DType target) {
     return std::nullopt;
   return out;
 }
-/// The nearest of all 16-bit values, even if two are; beyond the largest one as IEEE 754 rounds.
+/// The nearest of all 16-bit values, the even one on a tie; beyond the largest as IEEE 754 rounds.
 std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t infinite) {
   std::uint16_t low = 0, high = infinite;  // magnitudes; ordered as their bits are
   const double magnitude = std::abs(value);
@@ -39,7 +39,7 @@ std::uint16_t nearest(double value, float (*widen)(std::uint16_t), std::uint16_t
     (static_cast<double>(widen(middle)) <= magnitude ? low : high) = middle;
   }
   const double below = static_cast<double>(widen(low));
-  // Where infinity stands in for what would be the next value.
+  // Infinity takes the place of the next value.
   const double above = high == infinite
                            ? below + (below - static_cast<double>(widen(static_cast<std::uint16_t>(low - 1))))
                            : static_cast<double>(widen(high));
@@ -78,7 +78,7 @@ TEST(ConvertBytes, ToSixteenBitsRoundsToNearestEven) {
     if (std::isfinite(value)) values.push_back(value);
   }
   std::uniform_real_distribution<float> exponents(-26, 17), signs(-1, 1);
-  for (int i = 0; i < 200000; ++i) {  // where fp16 lives; every third one on a tie
+  for (int i = 0; i < 200000; ++i) {  // fp16's range; every third one on a tie
     float value = std::copysign(std::exp2(exponents(random)), signs(random));
     if (i % 3 == 0) value = std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) & ~0x1fffu) | 0x1000u);
     values.push_back(value);

@@ -1,6 +1,5 @@
-// Casts of the halves: every pattern of 16 bits there and back, every rounding interval with its ties against
-// arithmetic in double, NaN, infinity and subnormal numbers; the same bits from every instruction set and any number of
-// threads.
+// Casts of 16-bit floats: every bit pattern to fp32 and back, every rounding interval with its ties against arithmetic
+// in double, NaN, infinity and subnormal numbers; the same bits on every instruction set and for any number of threads.
 #include "kernels/convert.hpp"
 
 #include <bit>
@@ -30,11 +29,11 @@ std::uint16_t narrowed(float x) {
 }
 
 template <class T>
-class Halves : public testing::Test {};
+class SixteenBitFloats : public testing::Test {};
 using Types = testing::Types<bf16, f16>;
-TYPED_TEST_SUITE(Halves, Types);
+TYPED_TEST_SUITE(SixteenBitFloats, Types);
 
-TYPED_TEST(Halves, EveryPatternThereAndBack) {
+TYPED_TEST(SixteenBitFloats, EveryPatternThereAndBack) {
   for (std::uint32_t i = 0; i < 65536; ++i) {
     TypeParam x;
     x.bits = static_cast<std::uint16_t>(i);
@@ -54,7 +53,7 @@ TYPED_TEST(Halves, EveryPatternThereAndBack) {
   }
 }
 
-TYPED_TEST(Halves, BetweenNeighboursTheNearestAndOfTiesTheEven) {
+TYPED_TEST(SixteenBitFloats, BetweenNeighboursTheNearestAndOfTiesTheEven) {
   for (std::uint32_t i = 0; i < infinity_bits<TypeParam>; ++i) {
     const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
     const double a = value_of<TypeParam>(low);
@@ -82,7 +81,7 @@ std::vector<float> patterns(std::size_t n) {
   return x;
 }
 
-TYPED_TEST(Halves, KernelsAgreeWithTheTypeInEveryBit) {
+TYPED_TEST(SixteenBitFloats, KernelsAgreeWithTheTypeInEveryBit) {
   for (const Isa set : instruction_sets())
     for (const int num : {1, 2, 3}) {
       const Setting setting(num, set);
@@ -113,7 +112,7 @@ TEST(Convert, TypesAndSizesAreChecked) {
   EXPECT_THROW(convert({.from = view(y), .to = view(few)}, host_stream), std::logic_error);
 }
 
-TEST(Convert, StatisticsOfHalvesAreFp32) {
+TEST(Convert, StatisticsOf16BitFloatsAreFp32) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) EXPECT_EQ(stat_dtype(dtype), DType::f32);
   EXPECT_EQ(stat_dtype(DType::f64), DType::f64);
   EXPECT_EQ(size_of(dtype_of<bf16>::value), sizeof(bf16));

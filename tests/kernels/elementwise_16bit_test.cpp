@@ -1,5 +1,5 @@
-// Element-wise kernels of bf16 and f16: every result is that of the fp32 kernel on the same numbers, rounded once, in
-// every bit; special values, odd sizes, any number of threads.
+// Element-wise kernels of bf16 and f16: every result has the bits of the fp32 kernel on the same values, rounded once;
+// special values, odd sizes, any number of threads.
 #include "kernels/adamw.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/embedding.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 TYPED_TEST_SUITE(OfHalves, HalfTypes);
 
-/// Calls f under every instruction set and some numbers of threads.
+/// Calls f with every instruction set and several numbers of threads.
 template <class F>
 void everywhere(const F& f) {
   for (const Isa set : instruction_sets())
@@ -25,7 +25,7 @@ void everywhere(const F& f) {
     }
 }
 
-/// Random numbers with what is special in front.
+/// Random numbers with special values in front.
 template <class T>
 std::vector<T> specials(std::int64_t n, std::uint64_t seed) {
   auto v = random_halves<T>(n, seed, 2);
@@ -70,7 +70,7 @@ TYPED_TEST(OfHalves, Swiglu) {
 
 TYPED_TEST(OfHalves, AddAndColumnSums) {
   everywhere([] {
-    const std::int64_t rows = 43, columns = 1101;  // more than a stretch of sums
+    const std::int64_t rows = 43, columns = 1101;  // more than a chunk of sums
     auto x = random_halves<TypeParam>(rows * columns, 1), y = random_halves<TypeParam>(rows * columns, 2);
     auto wx = widened(x), wy = widened(y);
     add({.x = view(x), .y = view(y)}, host_stream);
@@ -82,7 +82,7 @@ TYPED_TEST(OfHalves, AddAndColumnSums) {
       bias_backward({.dy = view(x, {rows, columns}), .dbias = view(rounded), .accumulate = accumulate}, host_stream);
       bias_backward({.dy = view(x, {rows, columns}), .dbias = view(beside), .accumulate = accumulate}, host_stream);
       bias_backward({.dy = view(wx, {rows, columns}), .dbias = view(wide), .accumulate = accumulate}, host_stream);
-      EXPECT_EQ(beside, wide);  // fp32 gradients of halves are those of fp32
+      EXPECT_EQ(beside, wide);  // fp32 gradients of 16-bit inputs equal those of fp32
       expect_rounded(rounded, wide);
     }
   });
@@ -114,7 +114,7 @@ TYPED_TEST(OfHalves, Embedding) {
   everywhere([] {
     const std::int64_t batch = 3, tokens = 11, vocab = 7, channels = 1061;
     std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * tokens));
-    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 5);  // 5 and 6 never come
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 5);  // 5 and 6 never occur
     auto table = random_halves<TypeParam>(vocab * channels, 1), places = random_halves<TypeParam>(tokens * channels, 2);
     std::vector<TypeParam> y(ids.size() * channels);
     auto wtable = widened(table), wplaces = widened(places), wy = widened(y);

@@ -1,5 +1,4 @@
-// Fused kernels of bf16 and f16: the head with its loss, mixture of experts, cached attention, and the tree sum of
-// halves.
+// Fused kernels of bf16 and f16: linear_cross_entropy, mixture of experts, cached attention, and the 16-bit tree sum.
 #include "kernels/attention_cache.hpp"
 #include "kernels/linear_cross_entropy.hpp"
 #include "kernels/moe.hpp"
@@ -79,10 +78,10 @@ TYPED_TEST(OfHalves, LinearCrossEntropy) {
       EXPECT_TRUE(workspace.intact());
       EXPECT_NEAR(sums.loss.value(), truth.loss, 1e-5 * truth.loss);
       EXPECT_NEAR(eval.loss.value(), truth.loss, 1e-5 * truth.loss);
-      // A gradient of a logit that falls beside a tie may round the other way.
+      // A gradient of a logit next to a tie may round the other way.
       const double slack = 0.1 * half_epsilon<TypeParam>;
       expect_near_rounded(dx, truth.dx, slack);
-      if (n < 1024) expect_near_rounded(dw, truth.dw, slack);  // else once for each block
+      if (n < 1024) expect_near_rounded(dw, truth.dw, slack);  // otherwise once per block
       else EXPECT_LT(relative_error(dw, truth.dw), 1.1 * half_epsilon<TypeParam>);
       std::vector<float> beside(dw.size(), 1.0F), plus = truth.dw;
       args.dweight = view(beside, {v, c}), args.accumulate = true;
@@ -124,15 +123,15 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
   const Dispatch dispatch{.slots = view(slots), .rows = view(rows), .offsets = view(offsets)};
   make_dispatch(view(experts, {n, k}), dispatch, host_stream);
   auto x = random_halves<TypeParam>(n * c, 1), y = random_halves<TypeParam>(n * c, 2);
-  std::vector<TypeParam> dealt(at(n * k * c));
+  std::vector<TypeParam> gathered(at(n * k * c));
   auto weights = random_vector<float>(n * k, 3);
-  gather_rows(view(x, {n, c}), dispatch, view(dealt, {n * k, c}), host_stream);
+  gather_rows(view(x, {n, c}), dispatch, view(gathered, {n * k, c}), host_stream);
   for (std::int64_t row = 0; row < n * k; ++row)
-    ASSERT_EQ(std::memcmp(dealt.data() + row * c, x.data() + slots[at(row)] / k * c, at(c) * 2), 0);
+    ASSERT_EQ(std::memcmp(gathered.data() + row * c, x.data() + slots[at(row)] / k * c, at(c) * 2), 0);
   for (const bool accumulate : {false, true}) {
     auto out = y;
-    auto wide = widened(y), wide_dealt = widened(dealt);
-    combine_rows({.x = view(dealt, {n * k, c}),
+    auto wide = widened(y), wide_dealt = widened(gathered);
+    combine_rows({.x = view(gathered, {n * k, c}),
                   .weights = view(weights, {n, k}),
                   .dispatch = dispatch,
                   .y = view(out, {n, c}),
@@ -147,9 +146,9 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
     expect_rounded(out, wide);
   }
   auto b = random_halves<TypeParam>(n * k * c, 4);
-  auto wa = widened(dealt), wb = widened(b);
+  auto wa = widened(gathered), wb = widened(b);
   std::vector<float> dweights(weights.size()), wide_dweights(weights.size());
-  combine_weights_backward({.a = view(dealt, {n * k, c}),
+  combine_weights_backward({.a = view(gathered, {n * k, c}),
                             .b = view(b, {n * k, c}),
                             .weights = view(weights, {n, k}),
                             .dispatch = dispatch,
@@ -161,7 +160,7 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
                             .dispatch = dispatch,
                             .dweights = view(wide_dweights, {n, k})},
                            host_stream);
-  expect_rounded(dealt, wa);
+  expect_rounded(gathered, wa);
   expect_rounded(b, wb);
   EXPECT_LT(relative_error(dweights, wide_dweights), 1e-6);
 }

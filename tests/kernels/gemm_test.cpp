@@ -81,7 +81,7 @@ TEST(Gemm, AFewRowsByALargeMatrix) {
     }
 }
 
-TEST(Gemm, ARowOfAThinProductDoesNotDependOnItsNeighbours) {
+TEST(Gemm, ARowOfASkinnyGemmDoesNotDependOnItsNeighbours) {
   const std::int64_t n = 700, k = 300;
   auto a = random_vector<float>(8 * k, 1), b = random_vector<float>(k * n, 2);
   for (const bool trans_b : {false, true}) {
@@ -126,7 +126,7 @@ TEST(Gemm, EqualCallsGiveEqualBits) {
   }
 }
 
-/// y = addend + a·b + bias to other memory, to the bit what it is over the addend itself.
+/// y = addend + a·b + bias into other memory has the bits of the in-place result.
 template <class T>
 void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool with_bias) {
   const std::int64_t pitch = n + 5;
@@ -160,7 +160,7 @@ void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool
 
 TEST(Gemm, AnAddendIsTheOldCElsewhere) {
   const Setting setting(2);
-  const std::int64_t shapes[][3] = {{1, 65, 7}, {3, 300, 200}, {70, 90, 33}};  // thin ones among them
+  const std::int64_t shapes[][3] = {{1, 65, 7}, {3, 300, 200}, {70, 90, 33}};  // skinny ones among them
   for (const auto& [m, n, k] : shapes)
     for (const bool with_bias : {false, true}) {
       expect_addend_as_old_c<float>(m, n, k, with_bias);

@@ -1,5 +1,5 @@
-// Products of groups against gemm of each group, to the bit: empty groups, one row, all rows in one, odd sizes, every
-// form and type; what is refused.
+// Grouped GEMM against gemm of each group, to the bit: empty groups, one row, all rows in one group, odd sizes, every
+// form and dtype; refused arguments.
 #include "kernels/grouped_gemm.hpp"
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 const std::vector<std::vector<std::int32_t>> divisions = {
     {0, 0, 1, 1, 6, 37}, {0, 37, 37, 37, 37, 37}, {0, 0, 0, 0, 0, 37}, {0, 7, 14, 21, 28, 37}, {0, 0, 0, 0, 0, 0}};
 
-/// Matrices of a list, two views apart, as a module's parameters stand.
+/// Matrices of a list, two views apart, as in a module's parameters.
 template <class T>
 class Matrices {
  public:

@@ -1,4 +1,4 @@
-// Initialisers: the written definition, ranges that start anywhere, one set of bits, moments.
+// Initializers: the documented definition, ranges that start at any element, the same bits everywhere, moments.
 #include "kernels/init.hpp"
 
 #include <set>
@@ -57,7 +57,7 @@ TEST(Init, FarIntoAHugeParameter) {
   const std::int64_t far = (std::int64_t{1} << 39) + 3;
   const auto values = drawn(param, 1, far, 100), again = drawn(param, 1, far + 50, 50);
   EXPECT_TRUE(std::equal(again.begin(), again.end(), values.begin() + 50));
-  EXPECT_NE(values, drawn(param, 1, far - (std::int64_t{1} << 34), 100));  // the high half of the counter counts
+  EXPECT_NE(values, drawn(param, 1, far - (std::int64_t{1} << 34), 100));  // the high half of the counter matters
 }
 
 TEST(Init, SeedsAndNamesDiffer) {

@@ -1,4 +1,4 @@
-// LayerNorm against the textbook in double; gradients by finite differences; in place, accumulate, absent views,
+// LayerNorm against the formula in double; gradients by finite differences; in place, accumulate, absent views,
 // threads.
 #include "kernels/layer_norm.hpp"
 
@@ -68,7 +68,7 @@ Vector wide(const std::vector<T>& v) {
   return {v.begin(), v.end()};
 }
 
-/// The textbook, in double, from the same inputs.
+/// The formula in double, from the same inputs.
 Vector reference(Size size, const Vector& x, const Vector& weight, const Vector& bias) {
   Vector y(x.size());
   for (std::int64_t r = 0; r < size.rows; ++r) {

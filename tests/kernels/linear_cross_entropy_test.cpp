@@ -1,4 +1,4 @@
-// The fused head and loss against the textbook in double, finite differences, splits of the rows, extremes.
+// linear_cross_entropy against the formula in double, finite differences, splits of the rows, extremes.
 
 #include "kernels/linear_cross_entropy.hpp"
 
@@ -165,7 +165,7 @@ TEST(LinearCrossEntropy, IgnoredRowsHaveNoGradientEvenIfNotFinite) {
   const auto clean = run<float>(s, x, w, targets, 1.0);
   EXPECT_EQ(clean.sums.tokens, 4);
   for (std::size_t c = 0; c < 4; ++c) EXPECT_EQ(clean.dx[4 + c], 0.0F);
-  for (std::size_t c = 0; c < 4; ++c) x[4 + c] = 1e30F;  // logits overflow, in a row that does not count
+  for (std::size_t c = 0; c < 4; ++c) x[4 + c] = 1e30F;  // logits overflow, in an ignored row
   const auto wild = run<float>(s, x, w, targets, 1.0);
   EXPECT_EQ(wild.sums.loss.value(), clean.sums.loss.value());
   EXPECT_EQ(wild.dweight, clean.dweight);
@@ -215,7 +215,7 @@ TEST(LinearCrossEntropy, AnySplitOfTheRowsGivesTheSameTotal) {
 }
 
 TEST(LinearCrossEntropy, ThreadsChangeTheSweepsByNoBit) {
-  // One small product: gemm does not split it, so what is left is the sweeps.
+  // One small GEMM, which is not split, so only the passes over rows are.
   const Case s{13, 24, 67};
   const auto x = random_vector<float>(s.n * s.c, 34), w = random_vector<float>(s.v * s.c, 35);
   const auto targets = random_targets(s, 2);
@@ -242,7 +242,7 @@ TEST(LinearCrossEntropy, EqualCallsGiveEqualBits) {
 }
 
 TEST(LinearCrossEntropy, TheLowestIndexAmongEqualsIsTheArgmax) {
-  // Logits of one row equal those of weight's column: 1 at two places, in different chunks.
+  // The logits of a row are a column of the weight: 1 at two indices, in different chunks.
   const Case s{1, 1, 5000};
   std::vector<float> w(5000, 0.5F);
   w[700] = w[4900] = 1;

@@ -1,5 +1,5 @@
-// Routing: choices and weights by hand, gradients by finite differences, rows dealt and brought back; any number of
-// threads.
+// Routing: choices and weights by hand, gradients by finite differences, dispatch and combination of rows; any number
+// of threads.
 #include "kernels/moe.hpp"
 
 #include <numeric>
@@ -142,17 +142,22 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
     EXPECT_TRUE(!same || slots[row - 1] < slots[row]);
   }
   auto x = random_vector<double>(n * c, 6);
-  std::vector<double> dealt(n * k * c), back(x.size(), 100);
-  gather_rows(view(x, {n, c}), dispatch, view(dealt, {n * k, c}), host_stream);
-  combine_rows(
-      {.x = view(dealt, {n * k, c}), .weights = view(p.weights, {n, k}), .dispatch = dispatch, .y = view(back, {n, c})},
-      host_stream);
+  std::vector<double> gathered(n * k * c), back(x.size(), 100);
+  gather_rows(view(x, {n, c}), dispatch, view(gathered, {n * k, c}), host_stream);
+  combine_rows({.x = view(gathered, {n * k, c}),
+                .weights = view(p.weights, {n, k}),
+                .dispatch = dispatch,
+                .y = view(back, {n, c})},
+               host_stream);
   EXPECT_LE(relative_error(back, x), 1e-14);  // the weights of a token sum to one
-  combine_rows(
-      {.x = view(dealt, {n * k, c}), .weights = {}, .dispatch = dispatch, .y = view(back, {n, c}), .accumulate = true},
-      host_stream);
+  combine_rows({.x = view(gathered, {n * k, c}),
+                .weights = {},
+                .dispatch = dispatch,
+                .y = view(back, {n, c}),
+                .accumulate = true},
+               host_stream);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back[i], 4 * x[i], 1e-13);
-  // weighing: dot products by slot, both rows times the weight
+  // combine_weights_backward: dot products by slot, both rows times the weight
   auto a = random_vector<double>(n * k * c, 7), b = random_vector<double>(n * k * c, 8);
   const auto a_before = a, b_before = b;
   combine_weights_backward({.a = view(a, {n * k, c}),

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same numbers: statistics in fp32, results
+// LayerNorm and RMSNorm of bf16 and f16 against the fp32 kernels on the same values: statistics in fp32, results
 // rounded once, gradients of weights in fp32 or rounded once; any number of threads.
 #include "kernels/layer_norm.hpp"
 #include "kernels/rms_norm.hpp"
@@ -124,7 +124,7 @@ struct Rms {
   std::vector<float> rstd = std::vector<float>(2 * rows);
 };
 
-/// Sums over a row may have another order than fp32's: this much of the largest result.
+/// Tolerance relative to the largest result: sums over a row may have another order than in fp32.
 constexpr double order = 1e-6;
 
 template <template <class, class> class Norm, class T>

@@ -1,4 +1,4 @@
-// The binary-counter sum against a counter written out, to the bit; norms that do not depend on the split; fill.
+// The binary-counter tree against an explicit counter, to the bit; norms that do not depend on the split; fill.
 #include "kernels/reduce.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The rule as it is written: a counter whose digits are partial sums.
+/// The rule as documented: a counter whose digits are partial sums.
 float counter(const std::vector<float>& parts) {
   std::vector<std::pair<bool, float>> digits;
   for (float x : parts) {
@@ -108,7 +108,7 @@ TEST(Reduce, AddTo) {
   EXPECT_TRUE(same_bits(y, sum));
 }
 
-/// The order that the header writes down.
+/// The order documented in the header.
 double block_of(const float* x) {
   std::array<double, 16> lanes{};
   for (std::size_t i = 0; i < norm_block; ++i) lanes[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);

@@ -1,5 +1,5 @@
 #pragma once
-// What kernels are held against: naive references in double, seeded numbers, and a guard around a workspace.
+// Helpers of the kernel tests: seeded numbers, errors, a guard around a workspace, threads and instruction sets.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace tessera::kernels {
 
-/// n standard normal numbers times `spread`, a function of (seed, index).
+/// n standard normal numbers times `spread`; a function of (seed, index).
 template <class T>
 std::vector<T> random_vector(std::int64_t n, std::uint64_t seed, double spread = 1) {
   std::vector<T> v(static_cast<std::size_t>(n));

@@ -1,12 +1,12 @@
 #pragma once
-// What kernels of halves are held against: the same kernel in fp32 on the same numbers, rounded once.
+// References of 16-bit kernels: the same kernel in fp32 on the same values, rounded once.
 
 #include "reference.hpp"
 #include "runtime/base/half.hpp"
 
 namespace tessera::kernels {
 
-/// n numbers that T holds exactly, as random_vector's.
+/// random_vector's numbers, rounded to T.
 template <class T>
 std::vector<T> random_halves(std::int64_t n, std::uint64_t seed, double spread = 1) {
   std::vector<T> v(static_cast<std::size_t>(n));
@@ -29,12 +29,12 @@ void expect_rounded(const std::vector<T>& halves, const std::vector<float>& wide
   }
 }
 
-/// The distance of T's numbers around x, relative to it.
+/// The spacing of T's values around x, relative to x.
 template <class T>
 inline constexpr double half_epsilon = std::is_same_v<T, bf16> ? 1.0 / 128 : 1.0 / 1024;
 
-/// Every element is within half a unit of the last place of the fp32 result, plus `slack` of the
-/// largest: where sums have another order.
+/// Every element is within half a unit in the last place of the fp32 result, plus `slack` of the largest, for sums in
+/// another order.
 template <class T>
 void expect_near_rounded(const std::vector<T>& halves, const std::vector<float>& wide, double slack) {
   ASSERT_EQ(halves.size(), wide.size());

@@ -1,4 +1,4 @@
-// Rotary positions: the formula in double, the way back, listed positions, columns of a wider matrix.
+// Rotary positions: the formula in double, the inverse rotation, listed positions, columns of a wider matrix.
 #include "kernels/rope.hpp"
 
 #include "reference.hpp"
@@ -19,20 +19,20 @@ std::vector<T> table(std::int64_t positions, double scale) {
 /// Rows of `heads` heads, 3 columns apart from the next row.
 template <class T>
 void rotates(std::int64_t rows, std::int64_t heads, const std::vector<std::int32_t>& positions, double tolerance) {
-  const std::int64_t places = 7, stride = heads * d + 3;
+  const std::int64_t table_rows = 7, stride = heads * d + 3;
   const double scale = 1.25;
-  auto turn = table<T>(places, scale);
+  auto turn = table<T>(table_rows, scale);
   const auto before = random_vector<T>(rows * stride, 5);
   auto x = before;
   const auto listed = positions;
   const RopeArgs args{.x = {x.data(), Shape{rows, heads * d}},
                       .head_dim = d,
                       .stride = stride,
-                      .table = view(turn, {places, d}),
+                      .table = view(turn, {table_rows, d}),
                       .positions = positions.empty() ? TensorView{} : TensorView{listed.data(), Shape{rows}}};
   rope(args, host_stream);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const double p = static_cast<double>(positions.empty() ? r % places : positions[static_cast<std::size_t>(r)]);
+    const double p = static_cast<double>(positions.empty() ? r % table_rows : positions[static_cast<std::size_t>(r)]);
     for (std::int64_t c = 0; c < stride; ++c) {
       const auto i = static_cast<std::size_t>(r * stride + c);
       const std::int64_t j = c % d % half;

@@ -1,5 +1,5 @@
-// What a step decides from its sums: the value of words is ExactSum's, clip and skip are what
-// the host's executor makes of them.
+// clip_and_skip and accumulate_norm: the value of the words is ExactSum's; clip and skip are those of the host's
+// executor.
 #include "kernels/step.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Instruction sets and threads: what can be set, what is refused, that every part runs once.
+// Instruction sets and threads: what can be set, what is refused; every part runs once.
 #include "kernels/threads.hpp"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TEST(Parallel, RangesCoverEachElementOnce) {
 TEST(Parallel, UsesTheThreads) {
   const Setting setting(3);
   std::atomic<int> inside{0}, most{0};
-  // Each part waits for the others: it can only end if three run at once.
+  // Each part waits for the others: this ends only if three run concurrently.
   host::parallel_parts(3, [&](std::int64_t) {
     ++inside;
     for (int i = 0; i < 2000 && inside < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));

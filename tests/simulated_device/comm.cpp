@@ -1,4 +1,4 @@
-// What MPI says of device memory where the device is simulated: its pages are closed to MPI.
+// Whether MPI accepts device memory: a simulated device protects its pages, so it does not.
 #include "runtime/comm/cuda/aware.hpp"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-// The simulated device's memory, queues and events, in the words of runtime/base/cuda.
+// The simulated device's memory, queues and events: implements runtime/base/cuda.
 #include "tests/simulated_device/device.hpp"
 
 #include <sys/mman.h>
@@ -21,8 +21,7 @@ namespace tessera {
 namespace simulated {
 namespace {
 
-/// Time is counted in kernels and copies, a microsecond each; a queue has a time of its own, and
-/// so has each thread of the host.
+/// Time is simulated: a microsecond per kernel or copy. Each queue and each host thread has its own time.
 using Time = std::int64_t;
 thread_local Time host_time = 0;
 
@@ -38,17 +37,17 @@ struct Queue {
 };
 
 struct Mark {
-  Queue* queue = nullptr;  // never recorded: passed
+  Queue* queue = nullptr;  // never recorded: complete
   std::int64_t ticket = 0;
-  std::shared_ptr<Time> time;  // when the queue came to it
+  std::shared_ptr<Time> time;  // when the queue reached it
 };
 
-/// All of it, under one lock: a device does one thing at a time here.
+/// The whole state, under one lock: the device runs one thing at a time.
 struct Machine {
   std::recursive_mutex mutex;
   std::map<const std::byte*, std::size_t> memory, pinned;
   std::map<Queue*, int> queues;
-  int open = 0;  // kernels and copies under way
+  int open = 0;  // running kernels and copies
 
   void protect(int rights) const {
     for (const auto& [block, bytes] : memory)
@@ -207,7 +206,7 @@ void* make_stream(Device, Priority) {
   machine().queues[queue] = 0;
   return queue;
 }
-/// Events may name it still: it is emptied, not freed.
+/// Events may refer to it: it is emptied, not freed.
 void destroy_stream(void* stream) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().run_to(queue_of(stream), queue_of(stream).issued);

@@ -1,8 +1,8 @@
 #pragma once
-// A simulated device: what stands behind runtime/base/cuda and kernels/cuda where tests run the product without one.
-// Its memory can be touched by nobody but its own kernels and copies, and its queues run as late as they may, so that a
-// missing wait, an early read and a host kernel on device memory fail. The product is compiled as for CUDA, and knows
-// nothing of it.
+// A simulated device: replaces runtime/base/cuda and kernels/cuda where tests run the program without a device. Only
+// its own kernels and copies can access its memory (it is protected otherwise), and its queues run as late as possible,
+// so that a missing wait, an early read and a host kernel on device memory fail. The program is compiled as for CUDA,
+// unchanged.
 
 #include <cstddef>
 #include <functional>
@@ -11,8 +11,7 @@
 
 namespace tessera::simulated {
 
-/// Behind what `stream` has been given: `work` runs, with the device's memory open, when something behind it is waited
-/// for.
+/// Enqueues `work` on `stream`. It runs, with the device's memory accessible, when something after it is waited for.
 void launch(StreamView stream, std::function<void()> work);
 
 /// Whether the bytes lie in memory of the device; in pinned memory of the host.

@@ -1,5 +1,5 @@
-// The simulated device's kernels: the host's, run when their queue comes to them. Whatever a kernel
-// is handed must lie on the device.
+// The simulated device's kernels: the host's, run when their queue reaches them. Their arguments must lie on the
+// device.
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -89,8 +89,8 @@ T taken(T value) {
 TESSERA_OPERATIONS(SIMULATED)
 #undef SIMULATED
 
-/// What kernels/cuda/gemm.cpp has of one device.
-struct Products {
+/// The state that kernels/cuda/gemm.cpp keeps for a device.
+struct GemmState {
   struct Call {
     TensorView result;
     std::int64_t pitch = 0;
@@ -98,21 +98,21 @@ struct Products {
   };
   std::mutex mutex;
   GemmChoices choices{"a simulated device"};
-  bool noting = false;
-  std::map<GemmPlan, Call> noted;
+  bool recording = false;
+  std::map<GemmPlan, Call> recorded;
 };
-static Products& products() {
-  static Products own;
+static GemmState& gemm_state() {
+  static GemmState own;
   return own;
 }
 
 void gemm(const GemmArgs& given, StreamView stream) {
   using A = GemmArgs;
   {
-    Products& own = products();
+    GemmState& own = gemm_state();
     const std::lock_guard lock(own.mutex);
     const GemmPlan plan = plan_gemm(given);
-    if (own.noting) own.noted.try_emplace(plan, Products::Call{given.c, plan.result_pitch, stream});
+    if (own.recording) own.recorded.try_emplace(plan, GemmState::Call{given.c, plan.result_pitch, stream});
   }
   simulated::launch(
       stream, [args = taken(given, &A::a, &A::b, &A::c, &A::addend, &A::bias)] { kernels::gemm(args, host_stream); });
@@ -121,19 +121,18 @@ void gemm(const GemmArgs& given, StreamView stream) {
 void set_gemm_workspace(StreamView, std::byte*) {}
 
 void record_gemms() {
-  Products& own = products();
+  GemmState& own = gemm_state();
   const std::lock_guard lock(own.mutex);
-  own.noting = true;
-  own.noted.clear();
+  own.recording = true;
+  own.recorded.clear();
 }
 
-/// There is nothing to time. What timing may do is done: results, where the step's own will lie, are no numbers
-/// afterwards.
+/// Times nothing, but overwrites the results with NaNs, as timing may.
 std::size_t finish_recording_gemms(Timing timing) {
-  Products& own = products();
+  GemmState& own = gemm_state();
   const std::lock_guard lock(own.mutex);
   std::size_t timed = 0;
-  for (const auto& [plan, call] : own.noted) {
+  for (const auto& [plan, call] : own.recorded) {
     if (timing == Timing::off || own.choices.find(plan)) continue;
     own.choices.keep(plan, {static_cast<std::uint64_t>(plan.m)});
     ++timed;
@@ -144,19 +143,19 @@ std::size_t finish_recording_gemms(Timing timing) {
                     static_cast<std::size_t>(c.shape[1]) * size);
     });
   }
-  own.noting = false;
-  own.noted.clear();
+  own.recording = false;
+  own.recorded.clear();
   return timed;
 }
 
 std::string gemm_choices() {
-  const std::lock_guard lock(products().mutex);
-  return products().choices.text();
+  const std::lock_guard lock(gemm_state().mutex);
+  return gemm_state().choices.text();
 }
 
 std::size_t apply_gemm_choices(const std::string& text, const std::string& from) {
-  const std::lock_guard lock(products().mutex);
-  return products().choices.take(text, from);
+  const std::lock_guard lock(gemm_state().mutex);
+  return gemm_state().choices.take(text, from);
 }
 
 void adamw(const AdamWArgs& given, StreamView stream) {
@@ -181,7 +180,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
   });
 }
 
-/// A device's kernel knows the first matrix and the distance between them.
+/// A device's kernel gets the first matrix and the distance to the next.
 static std::vector<TensorView> taken_matrices(const GroupMatrices& given, std::int64_t groups) {
   const std::int64_t distance = group_stride(given, groups);
   TensorView first = given[0];

@@ -1,6 +1,6 @@
-// Attention as cuDNN's graphs: the library, where it is installed, knows them as one kernel for an H200 that is
-// described to it, and asks for the scratch that plans count on. Needs no device; but the library asks the loader for a
-// driver, for which the toolkit's stub will do.
+// Attention as cuDNN's graphs: the library, if installed, fuses them into one kernel for an H200 that is described to
+// it, and needs the scratch that plans assume. Needs no device; the library loads a driver, for which the toolkit's
+// stub suffices.
 #include <cudnn.h>
 #include <dlfcn.h>
 
@@ -19,7 +19,7 @@ constexpr const char* h200 =
   "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "pciDeviceId": 0, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
   "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1, "deviceName": "NVIDIA H200"})";
 
-/// Why graphs cannot be looked at here; "": they can.
+/// Why graphs cannot be tested here; "": they can.
 std::string missing() {
   auto& library = ::tessera::cuda::Library::cudnn();
   if (!library.there()) return library.why_not();
@@ -44,7 +44,7 @@ TEST(AttentionGraph, IsAKernelOfTheLibrarys) {
       row.batch = 1;
       const std::size_t formula = static_cast<std::size_t>(s.batch) * fused_row_bytes(row);
       EXPECT_LE(scratch, formula + fused_extra_bytes - 256);
-      EXPECT_GE(scratch, formula);  // it is dP that is kept: sums have one order
+      EXPECT_GE(scratch, formula);  // dP is kept: sums have one order
     }
 }
 

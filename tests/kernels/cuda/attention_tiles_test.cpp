@@ -1,5 +1,5 @@
-// The maps of attention's tiles, on the CPU: ldmatrix and mma as the PTX manual defines them, fed through
-// our maps, must multiply matrices.
+// The index maps of attention's tiles, on the CPU: ldmatrix and mma as the PTX manual defines them must multiply
+// matrices through our maps.
 #include "kernels/cuda/attention_tiles.hpp"
 
 #include <array>
@@ -91,7 +91,7 @@ TEST(AttentionTiles, RowsByRowsIsTheProductOfScores) {
     const Tile q_tile = tile_of(q, width), k_tile = tile_of(k, width);
     const int a_first = 32, b_first = 16;
     Accumulator left{}, right{};
-    for (int chunk = 0; chunk < width / chunk_elements; chunk += 2) {  // as multiply_rows goes
+    for (int chunk = 0; chunk < width / chunk_elements; chunk += 2) {  // as mma_qkt does
       const Warp a =
           load(q_tile, addresses([&](int l) { return swizzled_offset(a_first + a_row(l), chunk + a_chunk(l), width); }),
                Form::plain);

@@ -1,5 +1,5 @@
-// What devices compute of one element, on the CPU: the same bits as host kernels where bits are
-// promised, their tolerance elsewhere.
+// The device functions of one element, on the CPU: the bits of host kernels where bits are promised, a tolerance
+// elsewhere.
 #include "kernels/cuda/activations.hpp"
 
 #include <numeric>
@@ -113,8 +113,8 @@ TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
 }
 
-/// A pass as sort_rows.cu has it, a tile after the other: rows of a digit behind those of lower digits and of earlier
-/// tiles, warps and rounds in order.
+/// A pass as in sort_rows.cu, tile by tile: rows of a digit follow those of lower digits and of earlier tiles, warps
+/// and rounds.
 std::vector<std::int32_t> sorted_once(const std::vector<std::int32_t>& keys, const std::vector<std::int32_t>& from,
                                       int pass) {
   const auto rows = static_cast<std::int64_t>(from.size()), tiles = cuda::sort_tiles(rows);

@@ -1,4 +1,4 @@
-// What of attention a fused library kernel takes, and in how many pieces: formulas.
+// Which attention calls a fused cuDNN kernel takes, and in how many chunks.
 #include "kernels/cuda/fused_attention_plan.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Choices of algorithms as text: what is written is read, and nothing else is.
+// Choices of algorithms as text: exactly what is written is read.
 #include "kernels/cuda/gemm_choice.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ GemmChoices two_choices() {
   return choices;
 }
 
-/// The exit code with which the text is refused; ok: it was taken.
+/// The exit code with which the text is refused; ok: accepted.
 ExitCode refused(const std::string& text, const char* identity = "cuBLASLt 1 on this") {
   GemmChoices choices(identity);
   try {
@@ -33,7 +33,7 @@ ExitCode refused(const std::string& text, const char* identity = "cuBLASLt 1 on 
   return ExitCode::ok;
 }
 
-/// The same lines under a sum that is right: what someone would write who means it.
+/// The same lines with a correct checksum: a deliberate change.
 std::string resummed(const std::string& text) {
   const std::string lines = text.substr(0, text.rfind("sum "));
   return lines + strfmt("sum %016llx\n", static_cast<unsigned long long>(hash64(lines)));

@@ -1,5 +1,5 @@
-// Products in a column-major library's words: the mapping, its descriptors in the library itself where it
-// is installed (no device needed).
+// GEMMs in terms of a column-major library: the mapping, and the library's descriptors if it is installed (no device
+// needed).
 #include "kernels/cuda/gemm_plan.hpp"
 
 #include <cublasLt.h>
@@ -21,7 +21,7 @@ GemmArgs product(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, b
           .trans_b = trans_b};
 }
 
-/// The product as a column-major library would make it from the plan: element (i, j) of an m×n matrix of pitch p is at
+/// The GEMM as a column-major library computes it from the plan: element (i, j) of an m×n matrix of pitch p is at
 /// i + j·p.
 std::vector<float> column_major(const GemmPlan& p, const std::vector<float>& first, const std::vector<float>& second) {
   std::vector<float> result(static_cast<std::size_t>(p.result_pitch * p.n));
@@ -64,7 +64,7 @@ TEST(GemmPlan, PitchesAlignmentAndEpilogue) {
   EXPECT_NE(plan, plan_gemm(product(4, 6, 8, false, true)));
 }
 
-/// An attribute as the library gives it back.
+/// An attribute as the library returns it.
 template <class Value, class Get, class Object, class Attribute>
 Value read_back(Get get, Object object, Attribute attribute) {
   Value value{};
@@ -92,7 +92,7 @@ TEST(GemmPlan, DescriptorsSayIt) {
   EXPECT_EQ(read_back<std::uint32_t>(lib.layout_get, p.result, CUBLASLT_MATRIX_LAYOUT_TYPE),
             static_cast<std::uint32_t>(CUDA_R_32F));
   EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.first, CUBLASLT_MATRIX_LAYOUT_ROWS),
-            64u);  // as it is stored: k×m, to be transposed
+            64u);  // as stored: k×m, to be transposed
   EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.first, CUBLASLT_MATRIX_LAYOUT_COLS), 48u);
   EXPECT_EQ(read_back<std::uint64_t>(lib.layout_get, p.result, CUBLASLT_MATRIX_LAYOUT_ROWS), 48u);
   EXPECT_EQ(read_back<std::int64_t>(lib.layout_get, p.second, CUBLASLT_MATRIX_LAYOUT_LD), 64);

@@ -1,5 +1,5 @@
-// Tiles of groups, on the CPU: every row of every group has one place, whatever the groups are, and no more places are
-// empty than there are groups.
+// Tiles of groups, on the CPU: every row of every group is in exactly one tile, and fewer tile indices are empty than
+// there are groups.
 #include "kernels/cuda/grouped_gemm_tiles.hpp"
 
 #include "../reference.hpp"
@@ -48,8 +48,8 @@ TEST(GroupedTiles, EveryRowHasOnePlace) {
 }
 
 TEST(GroupedTiles, TransposedRowsOfAAreThoseOfItsFragments) {
-  // ldmatrix.x4.trans: matrix m of lane l/8 has depth at_row, rows of A at chunk at_chunk. A wants rows 0-7, 8-15 at
-  // depth 0-7, then both at 8-15.
+  // ldmatrix.x4.trans: matrix m of lane l/8 has depth at_row, rows of A at chunk at_chunk. Operand A has rows 0-7, 8-15
+  // at depth 0-7, then both at 8-15.
   for (int lane = 0; lane < 32; ++lane) {
     const int matrix = lane / 8;
     EXPECT_EQ(at_row(lane), lane % 8 + 8 * (matrix / 2));

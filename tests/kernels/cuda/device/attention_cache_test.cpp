@@ -1,4 +1,4 @@
-// Attention with a cache on a device against the host: what was appended, groups of heads, rows at different places.
+// Attention with a cache on a device against the host: appended tokens, groups of heads, rows at different positions.
 #include "kernels/attention_cache.hpp"
 
 #include "host_device_tensor.hpp"

@@ -1,5 +1,5 @@
 // Attention on a device against the host: odd lengths, groups of heads, head sizes of every kernel and between,
-// documents, memory off 16 bytes, two runs.
+// documents, unaligned memory, two runs.
 #include "kernels/attention.hpp"
 
 #include "host_device_tensor.hpp"
@@ -139,7 +139,7 @@ TYPED_TEST(CudaAttention, MemoryOffSixteenBytes) {
   expect_as_host<TypeParam>({2, 70, 4, 2, 64}, false, 1);
 }
 
-/// cuDNN computes for a scope.
+/// Selects cuDNN for a scope.
 struct WithCudnn {
   WithCudnn() { set_device_attention(DeviceAttention::cudnn); }
   ~WithCudnn() { set_device_attention(DeviceAttention::own); }

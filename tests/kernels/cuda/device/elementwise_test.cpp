@@ -1,5 +1,5 @@
-// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, pointers
-// off 16 bytes, in place, two runs.
+// Activations, addition, casts and rotation on a device against the host's kernels: odd sizes, unaligned pointers, in
+// place, two runs.
 #include "host_device_tensor.hpp"
 #include "kernels/bias.hpp"
 #include "kernels/convert.hpp"
@@ -184,7 +184,7 @@ TEST(CudaConvert, IsTheHostsToTheBit) {
   for (std::uint32_t i = 0; i < 65536; ++i)
     values[i] = __builtin_bit_cast(float, i << 16 | (i * 40503u & 0xffffu));  // every exponent, all kinds of ties
   for (float& x : values)
-    if (std::isnan(x)) x = 1;  // of a NaN each makes its own
+    if (std::isnan(x)) x = 1;  // host and device make different NaNs
   const auto round_trip = [&](auto zero) {
     using T = decltype(zero);
     HostDeviceTensor<float> wide(values, Shape{n}), back(Shape{n}, 0.0F);

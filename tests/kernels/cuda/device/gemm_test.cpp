@@ -1,5 +1,5 @@
-// Products on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias,
-// gradients in fp32, no depth; two runs.
+// GEMM on a device against the host: every transposition, odd sizes, pitches, alpha, beta, bias, gradients in fp32, k =
+// 0; two runs.
 #include "kernels/gemm.hpp"
 
 #include "host_device_tensor.hpp"
@@ -99,7 +99,7 @@ TYPED_TEST(CudaGemm, AddsWhatLiesElsewhere) {
 TYPED_TEST(CudaGemm, AddsABias) {
   TESSERA_NEEDS_DEVICE();
   for (const Case& s : cases) {
-    if (s.n % 8 != 0) continue;  // the library's epilogue wants whole vectors
+    if (s.n % 8 != 0) continue;  // the library's epilogue needs whole vectors
     expect_as_host<TypeParam, TypeParam>(s, false, true, 1, 0, true);
     expect_as_host<TypeParam, TypeParam>(s, false, false, 1, 1, true);
   }
@@ -113,7 +113,7 @@ TYPED_TEST(CudaGemm, GradientsInFp32) {
 
 TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
   TESSERA_NEEDS_DEVICE();
-  const std::int64_t m = 136, n = 264, k = 520;  // of this test alone
+  const std::int64_t m = 136, n = 264, k = 520;  // used by this test only
   HostDeviceTensor<TypeParam> a(normals_of<TypeParam>(m * k, 1), Shape{m, k}),
       b(normals_of<TypeParam>(n * k, 2), Shape{n, k});
   HostDeviceTensor<TypeParam> c(Shape{m, n}, TypeParam(7.0F));
@@ -132,7 +132,7 @@ TYPED_TEST(CudaGemm, ChoosesByTheClockAndKeepsTheChoice) {
   EXPECT_LE(device_error(c), tolerance<TypeParam>);
   record_gemms();
   EXPECT_EQ(run(), chosen);
-  EXPECT_EQ(finish_recording_gemms(Timing::on), 0u);  // it is known
+  EXPECT_EQ(finish_recording_gemms(Timing::on), 0u);  // its choice is known
   EXPECT_GT(apply_gemm_choices(kept, "a test"), 0u);
   EXPECT_EQ(gemm_choices(), kept);
   EXPECT_EQ(run(), chosen);

@@ -1,5 +1,5 @@
-// Products of groups on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder,
-// every form and type; two runs.
+// Grouped GEMM on a device against the host: odd sizes and whole vectors, empty groups, tiles with a remainder, every
+// form and dtype; two runs.
 #include "kernels/grouped_gemm.hpp"
 
 #include "host_device_tensor.hpp"
@@ -21,7 +21,7 @@ const std::vector<Case> cases = {{{0, 3}, 5, 7},
                                  {{0, 128, 256, 257, 257}, 129, 259},
                                  {{0, 17, 400, 401, 401, 401, 700}, 1032, 264}};
 
-/// A matrix for each group, one behind the other with a gap of `gap` elements.
+/// A matrix per group, `gap` elements apart.
 template <class T>
 struct List {
   List(std::int64_t groups, const Shape& shape, std::int64_t gap, std::uint64_t seed)
@@ -36,7 +36,7 @@ struct List {
   std::vector<TensorView> host, device;
 };
 
-/// Runs both, compares, and runs the device's again.
+/// Runs on both, compares, and runs on the device again.
 template <class T, class Run>
 void compare(HostDeviceTensor<T>& result, bool add, const Run& run) {
   DeviceStream stream;

@@ -1,6 +1,6 @@
 #pragma once
-// One tensor twice: on the host, where the host's kernel is the oracle, and on the device. Numbers of a type are made
-// from fp32 and read back as fp32.
+// The same tensor on the host, whose kernel is the reference, and on the device. Elements are made from fp32 and read
+// back as fp32.
 
 #include <cstring>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::kernels {
 
-/// A stream on the test's device, for a scope; its end waits for what was launched.
+/// A stream on the test's device for a scope; synchronizes at its end.
 class DeviceStream {
  public:
   DeviceStream() : stream_("test", Stream::Mode::immediate, test_device(), Priority::normal) {}
@@ -67,7 +67,7 @@ std::vector<T> normals_of(std::int64_t n, std::uint64_t seed, double spread = 1)
   return v;
 }
 
-/// The largest difference over the largest magnitude, of what the device made against the host's.
+/// The largest difference between device and host, over the largest magnitude.
 template <class T>
 double device_error(HostDeviceTensor<T>& host_device_tensor) {
   std::vector<float> host, device;
@@ -76,7 +76,7 @@ double device_error(HostDeviceTensor<T>& host_device_tensor) {
   return relative_error(device, host);
 }
 
-/// Bytes, for comparisons to the bit.
+/// Bytes, for bitwise comparison.
 template <class T>
 std::vector<std::uint8_t> bytes_of(const std::vector<T>& v) {
   std::vector<std::uint8_t> bytes(v.size() * sizeof(T));
@@ -84,7 +84,7 @@ std::vector<std::uint8_t> bytes_of(const std::vector<T>& v) {
   return bytes;
 }
 
-/// What host and device may differ by after some operations in fp32 and one rounding to T.
+/// Tolerance between host and device after several operations in fp32 and one rounding to T.
 template <class T>
 inline constexpr double tolerance = std::is_same_v<T, float>  ? 4e-6
                                     : std::is_same_v<T, bf16> ? 1.0 / 128

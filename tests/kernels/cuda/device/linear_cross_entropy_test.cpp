@@ -1,5 +1,5 @@
-// The head with its loss on a device against the host: odd vocabularies, ignored rows, sums that are added to,
-// evaluation, accumulation, two runs.
+// linear_cross_entropy on a device against the host: odd vocabularies, ignored rows, accumulated sums, evaluation,
+// gradient accumulation, two runs.
 #include "kernels/linear_cross_entropy.hpp"
 
 #include "host_device_tensor.hpp"

@@ -1,4 +1,4 @@
-// The norms on a device against the host's: a warp's rows and a block's, groups in rows, strides, in
+// The norms on a device against the host's: rows per warp and per block, groups in rows, strides, in
 // place, sums over many rows, two runs.
 #include "host_device_tensor.hpp"
 #include "kernels/layer_norm.hpp"

@@ -1,4 +1,5 @@
-// What is held to the bit on host and device: sums of a written order, exact sums of squares, AdamW, initialisers.
+// Operations with equal bits on host and device: sums in a documented order, exact sums of squares, AdamW,
+// initializers.
 #include "kernels/reduce.hpp"
 #include "host_device_tensor.hpp"
 #include "kernels/adamw.hpp"
@@ -32,7 +33,7 @@ TEST(CudaReduce, SumTreeToTheBit) {
     }
 }
 
-TEST(CudaReduce, SumTreeOfHalvesToTheBit) {
+TEST(CudaReduce, SumTree16BitToTheBit) {
   TESSERA_NEEDS_DEVICE();
   for (const std::size_t num : {1, 3, 8, 13}) {
     const std::int64_t n = 1027;
@@ -103,7 +104,7 @@ TEST(CudaReduce, SquaresSayWhatIsNotFinite) {
   EXPECT_EQ(device_squares(x.data(), 512).back(), 2);
 }
 
-/// A shard twice, three steps of it, and that host and device agree.
+/// Three steps of a shard on host and device, which must agree.
 struct AdamWProblem {
   AdamWProblem(std::int64_t n, std::size_t shift)
       : shape{n},
@@ -166,7 +167,7 @@ TEST(CudaAdamW, ToTheBit) {
 
 TEST(CudaAdamW, ManySegmentsOfAShardToTheBit) {
   TESSERA_NEEDS_DEVICE();
-  std::vector<AdamWSegment> segments;  // more than one launch takes; of every alignment, next to each other and apart
+  std::vector<AdamWSegment> segments;  // more than one launch; every alignment, adjacent and apart
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < 150; ++i) {
     const std::int64_t begin = end + (i % 3 == 0 ? i % 7 : 0);

@@ -1,5 +1,4 @@
-// Rows that go elsewhere and come back, on a device against the host: embedding with documents,
-// experts' choice, dealing, weighing.
+// Operations that move rows, on a device against the host: embedding with documents, routing, dispatch, combination.
 #include <numeric>
 
 #include "host_device_tensor.hpp"
@@ -112,7 +111,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
     for (const bool normalise : {true, false}) {
       const Shape shape{c.tokens, c.experts}, chosen{c.tokens, c.k};
       auto values = normals_of<float>(c.tokens * c.experts, 8);
-      values[1] = values[0];  // of equals the lowest
+      values[1] = values[0];  // the lowest index among equals
       HostDeviceTensor<float> logits(values, shape), probs(shape, 0.0F), weights(chosen, 0.0F),
           dweights(normals_of<float>(c.tokens * c.k, 9), chosen), dlogits(shape, 0.0F);
       HostDeviceTensor<std::int32_t> experts(chosen, 0);
@@ -227,7 +226,7 @@ TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   EXPECT_LE(device_error(dlogits), 2e-5);
   const auto slope = dlogits.download();
   for (std::int64_t i = 30 * num; i < 37 * num; ++i) EXPECT_EQ(slope[static_cast<std::size_t>(i)], 0.0F);
-  // From the same statistics the bits are the host's.
+  // From the same statistics: the host's bits.
   router.host() = router.download();
   const auto again = sums.download();
   sums.host().assign(sums.host().size(), 3);
