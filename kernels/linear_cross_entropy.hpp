@@ -27,8 +27,8 @@ struct LinearCrossEntropyArgs {
   // Gradient of loss_scale·Σ loss; without dx: evaluation only.
   const double* loss_scale = nullptr;  // pointer to 1 / valid tokens of the global batch
   TensorView dx;                       // (N, C), overwritten
-  TensorView
-      dweight;  // (V, C) as weight, or fp32 beside halves (a half is rounded once for each block of some hundred rows)
+  /// (V, C) of weight's dtype, or fp32 if that is 16-bit (a 16-bit one is rounded once per block of some hundred rows).
+  TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
 };
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream);

@@ -15,11 +15,11 @@ namespace tessera::kernels {
 struct RouteArgs {
   TensorView logits;      // (N, E), of stat_dtype, as probs and weights: fp32 with 16-bit activations
   TensorView probs;       // (N, E): softmax, written; may be logits
-  TensorView experts;     // (N, K) int32: the K largest, descending; of equals the lowest index
+  TensorView experts;     // (N, K) int32: the K largest, descending; the lowest index among equals
   TensorView weights;     // (N, K): their probabilities
   bool normalise = true;  // divided by their sum
-  TensorView counts,
-      sums;  // (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written
+  /// (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written.
+  TensorView counts, sums;
   TokenFields fields;  // tell which tokens are padding: they are routed, but not counted
 };
 void route(const RouteArgs& args, StreamView stream);
@@ -28,8 +28,8 @@ struct RouteBackwardArgs {
   TensorView dweights;  // (N, K)
   TensorView probs, experts, weights;
   bool normalise = true;
-  TensorView
-      balance;  // (E) f64: of the balance loss, added to the gradient of every token's probabilities; absent: none
+  /// (E) f64: gradient of the balance loss, added to that of every token's probabilities; absent: none.
+  TensorView balance;
   TokenFields fields;  // tell which tokens are padding: their gradient is 0
   TensorView dlogits;  // (N, E) of the activations' type, overwritten; may be probs if dtypes agree
 };

@@ -36,10 +36,10 @@ class FloatParts {
 
 /// Parts of T, widened into a slot.
 template <class T>
-class HalfParts {
+class NarrowParts {
  public:
   using Span = std::span<const void* const>;
-  explicit HalfParts(Span parts) : parts_(parts) {}
+  explicit NarrowParts(Span parts) : parts_(parts) {}
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   const float* get(std::size_t i, int slot, std::size_t offset, std::int64_t count) {
     float* const to = slots_[static_cast<std::size_t>(slot)].data();
@@ -98,8 +98,8 @@ class BlockTree {
     } else {
       const std::size_t half = std::size_t{1} << (level - 1);
       const auto at = static_cast<std::size_t>(level - 3);
-      const float* left = subtree(first, level - 1, halves_[at][0].data());
-      const float* right = subtree(first + half, level - 1, halves_[at][1].data());
+      const float* left = subtree(first, level - 1, operands_[at][0].data());
+      const float* right = subtree(first + half, level - 1, operands_[at][1].data());
       table_.sum2(left, right, to, count_);
     }
     return to;
@@ -110,12 +110,12 @@ class BlockTree {
   std::size_t offset_ = 0;
   std::int64_t count_ = 0;
   alignas(64) Block subtree_, folded_;
-  alignas(64) std::array<std::array<Block, 2>, levels - 3> halves_;
+  alignas(64) std::array<std::array<Block, 2>, levels - 3> operands_;
 };
 
 template <class T>
 void sum_16bit(const SumTree16BitArgs& args) {
-  BlockTree<HalfParts<T>> tree(args.parts, reduce());
+  BlockTree<NarrowParts<T>> tree(args.parts, reduce());
   for (std::size_t offset = 0; offset < args.count; offset += block_numel)
     tree.sum(offset, std::min(block_numel, args.count - offset), args.out + offset);
 }

@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-TYPED_TEST_SUITE(OfHalves, HalfTypes);
+TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
 template <class T>
 struct Run {
@@ -50,8 +50,8 @@ struct Run {
 template <class T>
 std::pair<std::vector<T>, std::vector<T>> inputs(const AttentionShape& s) {
   const std::int64_t rows = s.batch * s.tokens;
-  return {random_halves<T>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim, 1),
-          random_halves<T>(rows * s.heads * s.head_dim, 2)};
+  return {random_16bit<T>(rows * (s.heads + 2 * s.kv_heads) * s.head_dim, 1),
+          random_16bit<T>(rows * s.heads * s.head_dim, 2)};
 }
 
 template <class T>
@@ -73,7 +73,7 @@ void is_near_fp32(const AttentionShape& shape, const std::vector<std::int32_t>& 
   EXPECT_EQ(threaded.lse, half.lse);
 }
 
-TYPED_TEST(OfHalves, AttentionIsNearThatOfFp32) {
+TYPED_TEST(SixteenBit, AttentionIsNearThatOfFp32) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(1, set);
     for (const AttentionShape& shape :
@@ -82,7 +82,7 @@ TYPED_TEST(OfHalves, AttentionIsNearThatOfFp32) {
   }
 }
 
-TYPED_TEST(OfHalves, AttentionOfDocumentsInARow) {
+TYPED_TEST(SixteenBit, AttentionOfDocumentsInARow) {
   const AttentionShape shape{.batch = 2, .tokens = 130, .heads = 4, .kv_heads = 2, .head_dim = 10};
   std::vector<std::int32_t> positions;
   for (const std::int32_t tokens : {100, 1, 29, 53, 77})
@@ -90,10 +90,9 @@ TYPED_TEST(OfHalves, AttentionOfDocumentsInARow) {
   is_near_fp32<TypeParam>(shape, positions);
 }
 
-TYPED_TEST(OfHalves, StatisticsOfAttentionAreFp32) {
+TYPED_TEST(SixteenBit, StatisticsOfAttentionAreFp32) {
   const AttentionShape shape{1, 4, 1, 1, 2};
-  auto qkv = random_halves<TypeParam>(24, 1), out = random_halves<TypeParam>(8, 2),
-       lse = random_halves<TypeParam>(4, 3);
+  auto qkv = random_16bit<TypeParam>(24, 1), out = random_16bit<TypeParam>(8, 2), lse = random_16bit<TypeParam>(4, 3);
   Workspace workspace(attention_forward_workspace(shape, dtype_of<TypeParam>::value));
   EXPECT_THROW(
       attention_forward(

@@ -128,10 +128,10 @@ TEST(ConvertBytes, EveryNarrowValueComesBackUnchanged) {
 TEST(ConvertBytes, WhatDoesNotFitIsFound) {
   std::vector<float> values(1000, 1.0F);
   values[0] = infinity, values[1] = -infinity, values[2] = std::numeric_limits<float>::quiet_NaN();
-  const auto halves = all<float, std::uint16_t>(values, DType::f32, DType::f16, 1000);
-  EXPECT_EQ(halves[0], 0x7c00);
-  EXPECT_EQ(halves[1], 0xfc00);
-  EXPECT_TRUE(std::isnan(widen_f16(halves[2])));
+  const auto narrow = all<float, std::uint16_t>(values, DType::f32, DType::f16, 1000);
+  EXPECT_EQ(narrow[0], 0x7c00);
+  EXPECT_EQ(narrow[1], 0xfc00);
+  EXPECT_TRUE(std::isnan(widen_f16(narrow[2])));
   values[777] = 1e5F;
   (void)all<float, std::uint16_t>(values, DType::f32, DType::f16, 777);
   (void)all<float, std::uint16_t>(values, DType::f32, DType::bf16, 1000);

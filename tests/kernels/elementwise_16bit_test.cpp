@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 namespace {
 
-TYPED_TEST_SUITE(OfHalves, HalfTypes);
+TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
 /// Calls f with every instruction set and several numbers of threads.
 template <class F>
@@ -28,16 +28,16 @@ void everywhere(const F& f) {
 /// Random numbers with special values in front.
 template <class T>
 std::vector<T> specials(std::int64_t n, std::uint64_t seed) {
-  auto v = random_halves<T>(n, seed, 2);
+  auto v = random_16bit<T>(n, seed, 2);
   const float values[] = {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 6e-8F, -3e-5F, 6e4F, -6e4F};
   for (std::size_t i = 0; i < v.size() && i < std::size(values); ++i) v[i] = T(values[i]);
   return v;
 }
 
-TYPED_TEST(OfHalves, Gelu) {
+TYPED_TEST(SixteenBit, Gelu) {
   everywhere([] {
     for (const std::int64_t n : {1, 17, 4096 + 3}) {
-      auto x = specials<TypeParam>(n, 1), dy = random_halves<TypeParam>(n, 2), y = x, dx = x;
+      auto x = specials<TypeParam>(n, 1), dy = random_16bit<TypeParam>(n, 2), y = x, dx = x;
       auto wx = widened(x), wdy = widened(dy), wy = wx, wdx = wx;
       gelu_forward({.x = view(x), .y = view(y)}, host_stream);
       gelu_forward({.x = view(wx), .y = view(wy)}, host_stream);
@@ -49,10 +49,10 @@ TYPED_TEST(OfHalves, Gelu) {
   });
 }
 
-TYPED_TEST(OfHalves, Swiglu) {
+TYPED_TEST(SixteenBit, Swiglu) {
   everywhere([] {
     for (const std::int64_t n : {1, 31, 4096 + 5}) {
-      auto gate = specials<TypeParam>(n, 1), up = random_halves<TypeParam>(n, 2), dy = random_halves<TypeParam>(n, 3),
+      auto gate = specials<TypeParam>(n, 1), up = random_16bit<TypeParam>(n, 2), dy = random_16bit<TypeParam>(n, 3),
            y = up, dgate = up, dup = up;
       auto wgate = widened(gate), wup = widened(up), wdy = widened(dy), wy = wup, wdgate = wup, wdup = wup;
       swiglu_forward({.gate = view(gate), .up = view(up), .y = view(y)}, host_stream);
@@ -68,16 +68,16 @@ TYPED_TEST(OfHalves, Swiglu) {
   });
 }
 
-TYPED_TEST(OfHalves, AddAndColumnSums) {
+TYPED_TEST(SixteenBit, AddAndColumnSums) {
   everywhere([] {
     const std::int64_t rows = 43, columns = 1101;  // more than a chunk of sums
-    auto x = random_halves<TypeParam>(rows * columns, 1), y = random_halves<TypeParam>(rows * columns, 2);
+    auto x = random_16bit<TypeParam>(rows * columns, 1), y = random_16bit<TypeParam>(rows * columns, 2);
     auto wx = widened(x), wy = widened(y);
     add({.x = view(x), .y = view(y)}, host_stream);
     add({.x = view(wx), .y = view(wy)}, host_stream);
     expect_rounded(y, wy);
     for (const bool accumulate : {false, true}) {
-      auto old = random_halves<TypeParam>(columns, 3), rounded = old;
+      auto old = random_16bit<TypeParam>(columns, 3), rounded = old;
       auto beside = widened(old), wide = beside;
       bias_backward({.dy = view(x, {rows, columns}), .dbias = view(rounded), .accumulate = accumulate}, host_stream);
       bias_backward({.dy = view(x, {rows, columns}), .dbias = view(beside), .accumulate = accumulate}, host_stream);
@@ -88,7 +88,7 @@ TYPED_TEST(OfHalves, AddAndColumnSums) {
   });
 }
 
-TYPED_TEST(OfHalves, Rope) {
+TYPED_TEST(SixteenBit, Rope) {
   everywhere([] {
     const std::int64_t rows = 7, heads = 3, d = 18;
     std::vector<double> inv_freq(9);
@@ -96,7 +96,7 @@ TYPED_TEST(OfHalves, Rope) {
     std::vector<float> table(5 * 18);
     rope_table({.inv_freq = inv_freq, .table = view(table, {5, d})}, host_stream);
     for (const Rotation way : {Rotation::forward, Rotation::backward}) {
-      auto x = random_halves<TypeParam>(rows * heads * d, 1);
+      auto x = random_16bit<TypeParam>(rows * heads * d, 1);
       auto wx = widened(x);
       rope({.x = view(x, {rows, heads * d}), .head_dim = d, .table = view(table, {5, d}), .rotation = way},
            host_stream);
@@ -104,18 +104,18 @@ TYPED_TEST(OfHalves, Rope) {
            host_stream);
       expect_rounded(x, wx);
     }
-    auto x = random_halves<TypeParam>(d, 1), narrow = random_halves<TypeParam>(5 * d, 2);
+    auto x = random_16bit<TypeParam>(d, 1), narrow = random_16bit<TypeParam>(5 * d, 2);
     EXPECT_THROW(rope({.x = view(x, {1, d}), .head_dim = d, .table = view(narrow, {5, d})}, host_stream),
                  std::logic_error);
   });
 }
 
-TYPED_TEST(OfHalves, Embedding) {
+TYPED_TEST(SixteenBit, Embedding) {
   everywhere([] {
     const std::int64_t batch = 3, tokens = 11, vocab = 7, channels = 1061;
     std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * tokens));
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 5);  // 5 and 6 never occur
-    auto table = random_halves<TypeParam>(vocab * channels, 1), places = random_halves<TypeParam>(tokens * channels, 2);
+    auto table = random_16bit<TypeParam>(vocab * channels, 1), places = random_16bit<TypeParam>(tokens * channels, 2);
     std::vector<TypeParam> y(ids.size() * channels);
     auto wtable = widened(table), wplaces = widened(places), wy = widened(y);
     const Shape all{batch, tokens, channels};
@@ -130,7 +130,7 @@ TYPED_TEST(OfHalves, Embedding) {
                        .y = view(wy, all)},
                       host_stream);
     expect_rounded(y, wy);
-    auto dy = random_halves<TypeParam>(static_cast<std::int64_t>(y.size()), 3);
+    auto dy = random_16bit<TypeParam>(static_cast<std::int64_t>(y.size()), 3);
     auto wdy = widened(dy);
     for (const bool accumulate : {false, true}) {
       auto dtable = table, dplaces = places;
@@ -155,7 +155,7 @@ TYPED_TEST(OfHalves, Embedding) {
   });
 }
 
-TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
+TYPED_TEST(SixteenBit, AdamWWritesTheRoundedCopy) {
   everywhere([] {
     const std::int64_t n = 3 * 4096 + 77;
     auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1),
@@ -201,8 +201,8 @@ TYPED_TEST(OfHalves, AdamWWritesTheRoundedCopy) {
   });
 }
 
-TYPED_TEST(OfHalves, GradientsAreOfTheTypeOrFp32) {
-  auto dy = random_halves<TypeParam>(6, 1);
+TYPED_TEST(SixteenBit, GradientsAreOfTheTypeOrFp32) {
+  auto dy = random_16bit<TypeParam>(6, 1);
   std::vector<double> wide(3);
   using Other = std::conditional_t<std::is_same_v<TypeParam, bf16>, f16, bf16>;
   std::vector<Other> other(3);

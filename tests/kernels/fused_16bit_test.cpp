@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 namespace {
 
-TYPED_TEST_SUITE(OfHalves, HalfTypes);
+TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -53,14 +53,14 @@ struct HeadTruth {
   std::vector<float> dx, dw;
 };
 
-TYPED_TEST(OfHalves, LinearCrossEntropy) {
+TYPED_TEST(SixteenBit, LinearCrossEntropy) {
   // (rows, vocabulary): more than a chunk of the vocabulary, more than a block of rows, neither.
   for (const auto& [n, v] : {std::pair<std::int64_t, std::int64_t>{33, 2309}, {1100, 67}, {5, 13}})
     for (const int num : {1, 3}) {
       const Setting setting(num);
       const std::int64_t c = 19;
       const double scale = 0.25;
-      auto x = random_halves<TypeParam>(n * c, 1), w = random_halves<TypeParam>(v * c, 2, 0.5), dx = x, dw = w;
+      auto x = random_16bit<TypeParam>(n * c, 1), w = random_16bit<TypeParam>(v * c, 2, 0.5), dx = x, dw = w;
       std::vector<std::int32_t> targets(at(n));
       for (std::int64_t i = 0; i < n; ++i)
         targets[at(i)] = i % 7 == 3 ? ignore_index : static_cast<std::int32_t>(i * 31 % v);
@@ -91,7 +91,7 @@ TYPED_TEST(OfHalves, LinearCrossEntropy) {
     }
 }
 
-TYPED_TEST(OfHalves, RouterGradientIsRoundedOnce) {
+TYPED_TEST(SixteenBit, RouterGradientIsRoundedOnce) {
   const std::int64_t n = 40, e = 6, k = 2;
   auto logits = random_vector<float>(n * e, 1);
   std::vector<float> probs(at(n * e)), weights(at(n * k)), wide(probs.size());
@@ -116,13 +116,13 @@ TYPED_TEST(OfHalves, RouterGradientIsRoundedOnce) {
   expect_rounded(dlogits, wide);
 }
 
-TYPED_TEST(OfHalves, RowsOfExperts) {
+TYPED_TEST(SixteenBit, RowsOfExperts) {
   const std::int64_t n = 21, k = 2, e = 3, c = 1039;
   std::vector<std::int32_t> experts(at(n * k)), slots(at(n * k)), rows(at(n * k)), offsets(at(e + 1));
   for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::int32_t>((i + i / 2) % 3);
   const Dispatch dispatch{.slots = view(slots), .rows = view(rows), .offsets = view(offsets)};
   make_dispatch(view(experts, {n, k}), dispatch, host_stream);
-  auto x = random_halves<TypeParam>(n * c, 1), y = random_halves<TypeParam>(n * c, 2);
+  auto x = random_16bit<TypeParam>(n * c, 1), y = random_16bit<TypeParam>(n * c, 2);
   std::vector<TypeParam> gathered(at(n * k * c));
   auto weights = random_vector<float>(n * k, 3);
   gather_rows(view(x, {n, c}), dispatch, view(gathered, {n * k, c}), host_stream);
@@ -145,7 +145,7 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
                  host_stream);
     expect_rounded(out, wide);
   }
-  auto b = random_halves<TypeParam>(n * k * c, 4);
+  auto b = random_16bit<TypeParam>(n * k * c, 4);
   auto wa = widened(gathered), wb = widened(b);
   std::vector<float> dweights(weights.size()), wide_dweights(weights.size());
   combine_weights_backward({.a = view(gathered, {n * k, c}),
@@ -165,13 +165,13 @@ TYPED_TEST(OfHalves, RowsOfExperts) {
   EXPECT_LT(relative_error(dweights, wide_dweights), 1e-6);
 }
 
-TYPED_TEST(OfHalves, CachedAttention) {
+TYPED_TEST(SixteenBit, CachedAttention) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(2, set);
     const std::int64_t room = 300, d = 21;
     const AttentionShape shape{.batch = 2, .tokens = 1, .heads = 4, .kv_heads = 2, .head_dim = d};
-    auto qkv = random_halves<TypeParam>(2 * 8 * d, 1), keys = random_halves<TypeParam>(2 * 2 * room * d, 2),
-         values = random_halves<TypeParam>(2 * 2 * room * d, 3);
+    auto qkv = random_16bit<TypeParam>(2 * 8 * d, 1), keys = random_16bit<TypeParam>(2 * 2 * room * d, 2),
+         values = random_16bit<TypeParam>(2 * 2 * room * d, 3);
     std::vector<TypeParam> out(at(2 * 4 * d));
     auto wqkv = widened(qkv), wkeys = widened(keys), wvalues = widened(values), wout = widened(out);
     std::vector<std::int32_t> positions{7, 299};
@@ -198,18 +198,19 @@ TYPED_TEST(OfHalves, CachedAttention) {
   }
 }
 
-TYPED_TEST(OfHalves, TreeSumsAreThoseOfWidenedParts) {
+TYPED_TEST(SixteenBit, TreeSumsAreThoseOfWidenedParts) {
   for (const std::size_t parts : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 37})
     for (const std::size_t count : {1, 512, 1300}) {
-      std::vector<std::vector<TypeParam>> halves;
+      std::vector<std::vector<TypeParam>> narrow_parts;
       std::vector<std::vector<float>> wide;
       std::vector<const void*> from;
       std::vector<const float*> wide_from;
       for (std::size_t i = 0; i < parts; ++i) {
-        halves.push_back(random_halves<TypeParam>(static_cast<std::int64_t>(count), i + 1));
-        wide.push_back(widened(halves.back()));
+        narrow_parts.push_back(random_16bit<TypeParam>(static_cast<std::int64_t>(count), i + 1));
+        wide.push_back(widened(narrow_parts.back()));
       }
-      for (std::size_t i = 0; i < parts; ++i) from.push_back(halves[i].data()), wide_from.push_back(wide[i].data());
+      for (std::size_t i = 0; i < parts; ++i)
+        from.push_back(narrow_parts[i].data()), wide_from.push_back(wide[i].data());
       std::vector<float> out(count), truth(count);
       sum_tree_16bit({.parts = from, .dtype = dtype_of<TypeParam>::value, .out = out.data(), .count = count},
                      host_stream);

@@ -12,7 +12,7 @@
 namespace tessera::kernels {
 namespace {
 
-TYPED_TEST_SUITE(OfHalves, HalfTypes);
+TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
 /// Up-cast (null); of packed pairs, which are bf16's: tiles in plain C++ in both shapes, and AMX's, over a model.
 template <class T>
@@ -122,7 +122,7 @@ void all_kinds(std::int64_t m, std::int64_t n, std::int64_t k) {
                  (mask & 8) != 0});
 }
 
-TYPED_TEST(OfHalves, EveryInstructionSetSumsAndRoundsAlike) {
+TYPED_TEST(SixteenBit, EveryInstructionSetSumsAndRoundsAlike) {
   const Way way(nullptr);
   for (const Isa isa : instruction_sets()) {
     const Setting setting(1, isa);
@@ -131,7 +131,7 @@ TYPED_TEST(OfHalves, EveryInstructionSetSumsAndRoundsAlike) {
   }
 }
 
-TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
+TYPED_TEST(SixteenBit, ExactSumsAreRoundedOnce) {
   for (const host::PairKernel* kind : ways<TypeParam>())
     for (const int num : {1, 3}) {
       const Way way(kind);
@@ -147,7 +147,7 @@ TYPED_TEST(OfHalves, ExactSumsAreRoundedOnce) {
     }
 }
 
-TYPED_TEST(OfHalves, BeyondOneBlock) {
+TYPED_TEST(SixteenBit, BeyondOneBlock) {
   for (const Isa isa : instruction_sets()) {
     const Way way(nullptr);
     const Setting setting(1, isa);
@@ -162,7 +162,7 @@ TYPED_TEST(OfHalves, BeyondOneBlock) {
   }
 }
 
-TYPED_TEST(OfHalves, AFewRowsByALargeMatrix) {
+TYPED_TEST(SixteenBit, AFewRowsByALargeMatrix) {
   for (const Isa isa : instruction_sets())
     for (const int num : {1, 2}) {
       const Setting setting(num, isa);
@@ -175,11 +175,11 @@ TYPED_TEST(OfHalves, AFewRowsByALargeMatrix) {
     }
 }
 
-TYPED_TEST(OfHalves, GemmOfAnyNumbersIsNearItsFp32) {
+TYPED_TEST(SixteenBit, GemmOfAnyNumbersIsNearItsFp32) {
   for (const host::PairKernel* kind : ways<TypeParam>()) {
     const Way way(kind);
     const std::int64_t m = 61, n = 75, k = 333;
-    auto a = random_halves<TypeParam>(m * k, 1), b = random_halves<TypeParam>(k * n, 2);
+    auto a = random_16bit<TypeParam>(m * k, 1), b = random_16bit<TypeParam>(k * n, 2);
     auto wa = widened(a), wb = widened(b);
     std::vector<TypeParam> c(static_cast<std::size_t>(m * n));
     std::vector<float> wc(c.size());
@@ -189,7 +189,7 @@ TYPED_TEST(OfHalves, GemmOfAnyNumbersIsNearItsFp32) {
   }
 }
 
-TYPED_TEST(OfHalves, GemmOfNaNAndInfinity) {
+TYPED_TEST(SixteenBit, GemmOfNaNAndInfinity) {
   for (const host::PairKernel* kind : ways<TypeParam>()) {
     const Way way(kind);
     const std::int64_t m = 14, n = 35, k = 9;  // edges of every tile
@@ -207,7 +207,7 @@ TYPED_TEST(OfHalves, GemmOfNaNAndInfinity) {
   }
 }
 
-TYPED_TEST(OfHalves, ColumnsOfWiderMatrices) {
+TYPED_TEST(SixteenBit, ColumnsOfWiderMatrices) {
   const std::int64_t m = 20, n = 23, k = 17, wide = 50;
   auto a = integers<TypeParam>(m * wide, 1), b = integers<TypeParam>(n * wide, 2), c = integers<TypeParam>(m * wide, 3);
   for (const host::PairKernel* kind : ways<TypeParam>()) {
@@ -236,7 +236,7 @@ TYPED_TEST(OfHalves, ColumnsOfWiderMatrices) {
   }
 }
 
-TYPED_TEST(OfHalves, TypesOfGemmAreChecked) {
+TYPED_TEST(SixteenBit, TypesOfGemmAreChecked) {
   auto a = integers<TypeParam>(4, 1);
   std::vector<float> wide(4);
   std::vector<double> wider(4);

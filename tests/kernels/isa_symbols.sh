@@ -1,14 +1,14 @@
 #!/bin/sh
-# isa_symbols.sh NM OBJDUMP ISA OBJECT…: objects compiled for an instruction set may define nothing that another object could define too.
-# A weak symbol outside the set's own namespace (an inline function of a standard header, say) might be the copy that the linker
-# keeps for everybody, and would then stop the program on an older CPU.
+# isa_symbols.sh NM OBJDUMP ISA OBJECT…: objects compiled for an instruction set must define symbols of its namespace only.
+# A weak symbol outside it (an inline function of a standard header, say) might be the copy that the linker keeps for the whole
+# program, which would then crash on an older CPU.
 nm=$1 objdump=$2 isa=$3
 shift 3
 [ $# -gt 0 ] || { echo "no objects"; exit 1; }
 defined=$("$nm" -C --defined-only "$@") || exit 1
 echo "$defined" | grep -q "tessera::kernels::host::$isa::" || { echo "no symbol of $isa: wrong objects"; exit 1; }
 bad=$(echo "$defined" | grep -E '^[0-9a-f]+ [A-Zuvw] ' | grep -v "tessera::kernels::host::$isa::")
-case $isa in  # what the object is there for
+case $isa in  # the instruction that the object must contain
   avx512_bf16) wanted=vdpbf16ps ;;
   amx_bf16) wanted=tdpbf16ps ;;
   *) wanted= ;;

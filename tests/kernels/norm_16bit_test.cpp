@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-TYPED_TEST_SUITE(OfHalves, HalfTypes);
+TYPED_TEST_SUITE(SixteenBit, SixteenBitTypes);
 
 constexpr std::int64_t rows = 37;
 
@@ -19,14 +19,14 @@ template <class T, class G = T>
 struct Layer {
   explicit Layer(std::int64_t channels)
       : c(channels),
-        x(random_halves<T>(rows * c, 1, 3)),
-        dy(random_halves<T>(rows * c, 2)),
-        weight(random_halves<T>(c, 3)),
-        bias(random_halves<T>(c, 4)),
+        x(random_16bit<T>(rows * c, 1, 3)),
+        dy(random_16bit<T>(rows * c, 2)),
+        weight(random_16bit<T>(c, 3)),
+        bias(random_16bit<T>(c, 4)),
         y(x),
-        dx(random_halves<T>(rows * c, 5)),
-        dweight(random_halves<G>(c, 6)),
-        dbias(random_halves<G>(c, 7)) {}
+        dx(random_16bit<T>(rows * c, 5)),
+        dweight(random_16bit<G>(c, 6)),
+        dbias(random_16bit<G>(c, 7)) {}
   template <class S>
   explicit Layer(const S& other)
       : c(other.c),
@@ -81,12 +81,12 @@ template <class T, class G = T>
 struct Rms {
   explicit Rms(std::int64_t channels)
       : c(channels),
-        x(random_halves<T>(rows * 2 * c, 1, 3)),
-        dy(random_halves<T>(rows * 2 * c, 2)),
-        weight(random_halves<T>(c, 3)),
+        x(random_16bit<T>(rows * 2 * c, 1, 3)),
+        dy(random_16bit<T>(rows * 2 * c, 2)),
+        weight(random_16bit<T>(c, 3)),
         y(x),
-        dx(random_halves<T>(rows * 2 * c, 5)),
-        dweight(random_halves<G>(c, 6)) {}
+        dx(random_16bit<T>(rows * 2 * c, 5)),
+        dweight(random_16bit<G>(c, 6)) {}
   template <class S>
   explicit Rms(const S& other)
       : c(other.c),
@@ -134,36 +134,36 @@ void agrees() {
       for (const bool add : {false, true}) {
         const Setting setting(1, set);
         SCOPED_TRACE(std::string(name_of(set)) + " " + std::to_string(channels));
-        Norm<T, T> halves(channels);
+        Norm<T, T> narrow(channels);
         Norm<T, float> beside(channels);
-        beside.dweight = widened(halves.dweight);
-        if constexpr (requires { beside.dbias; }) beside.dbias = widened(halves.dbias);
-        Norm<float, float> wide(halves);
-        halves.run(add), beside.run(add), wide.run(add);
-        expect_rounded(halves.y, wide.y);
-        EXPECT_EQ(halves.rstd, wide.rstd);
-        expect_near_rounded(halves.dx, wide.dx, order);
+        beside.dweight = widened(narrow.dweight);
+        if constexpr (requires { beside.dbias; }) beside.dbias = widened(narrow.dbias);
+        Norm<float, float> wide(narrow);
+        narrow.run(add), beside.run(add), wide.run(add);
+        expect_rounded(narrow.y, wide.y);
+        EXPECT_EQ(narrow.rstd, wide.rstd);
+        expect_near_rounded(narrow.dx, wide.dx, order);
         EXPECT_LT(relative_error(beside.dweight, wide.dweight), order);
-        expect_rounded(halves.dweight, beside.dweight);
+        expect_rounded(narrow.dweight, beside.dweight);
         if constexpr (requires { beside.dbias; }) {
-          EXPECT_EQ(halves.mean, wide.mean);
+          EXPECT_EQ(narrow.mean, wide.mean);
           EXPECT_EQ(beside.dbias, wide.dbias);
-          expect_rounded(halves.dbias, wide.dbias);
+          expect_rounded(narrow.dbias, wide.dbias);
         }
         Norm<T, T> threaded(channels);
         const Setting three(3, set);
         threaded.run(add);
-        EXPECT_EQ(widened(threaded.dweight), widened(halves.dweight));
-        EXPECT_EQ(widened(threaded.dx), widened(halves.dx));
+        EXPECT_EQ(widened(threaded.dweight), widened(narrow.dweight));
+        EXPECT_EQ(widened(threaded.dx), widened(narrow.dx));
       }
 }
 
-TYPED_TEST(OfHalves, LayerNorm) { agrees<Layer, TypeParam>(); }
-TYPED_TEST(OfHalves, RmsNorm) { agrees<Rms, TypeParam>(); }
+TYPED_TEST(SixteenBit, LayerNorm) { agrees<Layer, TypeParam>(); }
+TYPED_TEST(SixteenBit, RmsNorm) { agrees<Rms, TypeParam>(); }
 
-TYPED_TEST(OfHalves, StatisticsAreFp32) {
-  auto x = random_halves<TypeParam>(8, 1), weight = random_halves<TypeParam>(4, 2), y = x,
-       rstd = random_halves<TypeParam>(2, 3);
+TYPED_TEST(SixteenBit, StatisticsAreFp32) {
+  auto x = random_16bit<TypeParam>(8, 1), weight = random_16bit<TypeParam>(4, 2), y = x,
+       rstd = random_16bit<TypeParam>(2, 3);
   EXPECT_THROW(
       rms_norm_forward({.x = view(x, {2, 4}), .weight = view(weight), .y = view(y, {2, 4}), .rstd = view(rstd)},
                        host_stream),

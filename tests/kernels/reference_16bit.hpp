@@ -8,7 +8,7 @@ namespace tessera::kernels {
 
 /// random_vector's numbers, rounded to T.
 template <class T>
-std::vector<T> random_halves(std::int64_t n, std::uint64_t seed, double spread = 1) {
+std::vector<T> random_16bit(std::int64_t n, std::uint64_t seed, double spread = 1) {
   std::vector<T> v(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = T(static_cast<float>(spread * normal(seed, i)));
   return v;
@@ -21,11 +21,11 @@ std::vector<float> widened(const std::vector<T>& v) {
 
 /// Every element is the fp32 result rounded once: equal bits, a NaN for a NaN.
 template <class T>
-void expect_rounded(const std::vector<T>& halves, const std::vector<float>& wide) {
-  ASSERT_EQ(halves.size(), wide.size());
+void expect_rounded(const std::vector<T>& narrow, const std::vector<float>& wide) {
+  ASSERT_EQ(narrow.size(), wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    if (std::isnan(wide[i])) ASSERT_TRUE(std::isnan(static_cast<float>(halves[i]))) << i;
-    else ASSERT_EQ(halves[i].bits, T(wide[i]).bits) << i << ": " << static_cast<float>(halves[i]) << " of " << wide[i];
+    if (std::isnan(wide[i])) ASSERT_TRUE(std::isnan(static_cast<float>(narrow[i]))) << i;
+    else ASSERT_EQ(narrow[i].bits, T(wide[i]).bits) << i << ": " << static_cast<float>(narrow[i]) << " of " << wide[i];
   }
 }
 
@@ -36,19 +36,19 @@ inline constexpr double half_epsilon = std::is_same_v<T, bf16> ? 1.0 / 128 : 1.0
 /// Every element is within half a unit in the last place of the fp32 result, plus `slack` of the largest, for sums in
 /// another order.
 template <class T>
-void expect_near_rounded(const std::vector<T>& halves, const std::vector<float>& wide, double slack) {
-  ASSERT_EQ(halves.size(), wide.size());
+void expect_near_rounded(const std::vector<T>& narrow, const std::vector<float>& wide, double slack) {
+  ASSERT_EQ(narrow.size(), wide.size());
   double size = 0;
   for (const float x : wide) size = std::max(size, std::abs(static_cast<double>(x)));
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    const double error = std::abs(static_cast<double>(halves[i]) - static_cast<double>(wide[i]));
+    const double error = std::abs(static_cast<double>(narrow[i]) - static_cast<double>(wide[i]));
     ASSERT_LE(error, half_epsilon<T> / 2 * std::abs(static_cast<double>(wide[i])) + slack * size)
         << i << ": " << wide[i];
   }
 }
 
 template <class T>
-class OfHalves : public testing::Test {};
-using HalfTypes = testing::Types<bf16, f16>;
+class SixteenBit : public testing::Test {};
+using SixteenBitTypes = testing::Types<bf16, f16>;
 
 }  // namespace tessera::kernels
