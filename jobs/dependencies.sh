@@ -1,10 +1,11 @@
+# shellcheck shell=bash
 # Sourced by jobs/quickstart and jobs/test: what the build needs, and Debian's package names for it.
 
 # require NAME ...: installs what is missing, by apt as root; otherwise prints the command that does, and exits with 2.
 require() {
   local missing=() name
   for name in "$@"; do
-    present "$name" || missing+=($(package_of "$name"))
+    present "$name" || mapfile -t -O ${#missing[@]} missing < <(package_of "$name" | tr ' ' '\n')
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   local line="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"

@@ -112,7 +112,7 @@ refused 3 E141 2 convert --in run --to hf --out z
 # A tensor larger than what a rank may have in memory: the promise is kept both ways. The source is all holes, but for its header.
 mkdir large
 sed 's/"vocab_size": 256/"vocab_size": 3000000/; s/"n_layer": 2/"n_layer": 1/' config.json > large/config.json
-header= at=0
+header="" at=0
 tensor() {
   local bytes=$((2 * $2 * ${3:-1}))
   header+="${header:+,}\"$1\":{\"dtype\":\"BF16\",\"shape\":[$2${3:+,$3}],\"data_offsets\":[$at,$((at + bytes))]}"
@@ -129,9 +129,9 @@ truncate -s $((8 + size + at)) large/model.safetensors
 # at_most MIB
 at_most() { awk -v most="$1" 'match($0, /memory of a rank at most [0-9.]+ MiB/) { n = substr($0, RSTART + 25) + 0; found = n > 8 && n <= most } END { exit !found }' log; }
 good 2 convert --in large --to native --out large-native
-at_most 256 || fail "too much memory to native: $(grep done log)"
+at_most 256 || fail "too much memory to native: $(grep "done" log)"
 good 2 convert --in large-native --to hf --out large-back --dtype bf16
-at_most 256 || fail "too much memory to safetensors: $(grep done log)"
+at_most 256 || fail "too much memory to safetensors: $(grep "done" log)"
 [ "$(stat -c %s large-back/model.safetensors)" -ge $at ] && cmp <(tail -c $at large/model.safetensors) <(tail -c $at large-back/model.safetensors) || fail "the large model does not come back"
 good 1 checkpoint verify large-native
 
