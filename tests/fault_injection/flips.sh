@@ -1,6 +1,7 @@
 #!/bin/bash
-# Bits that flip in a checkpoint, as `tessera checkpoint verify` finds them: a seeded sample over every kind of byte, each with exit 3 and the file's name.
-#   flips.sh TESSERA MPIRUN ROUNDS      SEED=… draws others. All flips inside one process, a thousand of them: damage_test.cpp
+# Flips one bit of a checkpoint at a time: `tessera checkpoint verify` must exit with 3 and name the file. A seeded sample
+# over all files. damage_test.cpp does the same within one process.
+#   flips.sh TESSERA MPIRUN ROUNDS      SEED=… draws other bits
 set -u
 tessera=$1 mpirun=$2 rounds=$3 seed=${SEED:-11}
 work=$(realpath "$(mktemp -d)")
@@ -24,7 +25,7 @@ flip() {
   old=$(od -An -tu1 -j "$2" -N 1 "$1")
   printf "\\x$(printf %02x $((old ^ 1 << $3)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
-# Files in turn; in state files the headers (the first 2 KiB) as often as the rest.
+# Takes the files in turn; of a state file half of the bits are of its headers (the first 2 KiB).
 files=("$checkpoint"/*)
 awk -v seed="$seed" -v rounds="$rounds" 'BEGIN { srand(seed); for (i = 0; i < rounds; ++i) printf "%.9f %d\n", rand(), 8 * rand() }' > drawn
 round=0

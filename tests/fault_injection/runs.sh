@@ -1,7 +1,9 @@
 #!/bin/bash
-# Checkpoints as users have them: saving and resuming, signals, time limits, two jobs on one directory, disks that are full, ranks that die or stop.
-#   runs.sh TESSERA MPIRUN SHIM [PART …]      PART: functions below, in order; async_saves and damaged_ones read what saving_and_resuming
-#                                             leaves. IN_TIME=1: measure how soon a time limit ends a run
+# Checkpoints of whole runs: saving and resuming, signals, time limits, two jobs on one directory, full disks, ranks that
+# die or stop.
+#   runs.sh TESSERA MPIRUN SHIM [PART …]
+# PART: functions below, in order; async_saves and damaged_ones read what saving_and_resuming leaves. IN_TIME=1 measures how
+# soon a time limit ends a run.
 set -u
 tessera=$1 mpirun=$2 shim=$3
 shift 3
@@ -22,7 +24,7 @@ for i in $(seq 300); do echo "line $i of the training text, as plain as can be";
 common=(train --model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 8 --per_device_train_batch_size 2
         --learning_rate 1e-2 --lr_scheduler_type constant --logging_steps 1 --max_steps 8 --add_version false --save_model false)
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -30 log; exit 1; }
-# runs RANKS OPTIONS…: into log; its exit code in $code.
+# runs RANKS OPTIONS…: output into log, exit code into $code.
 runs() {
   local ranks=$1
   shift
@@ -43,7 +45,8 @@ wait_for() {
   fail "no \"$1\" in $2"
 }
 
-# At equal world the curve goes on in every digit, in the same log; elsewhere the state goes on, and the losses within rounding.
+# With the same number of ranks a resumed run has the same losses, digit for digit; with another number the state is the
+# same, and the losses within rounding.
 saving_and_resuming() {
   runs 3 --save_steps 4 --output_dir whole
   [ $code = 0 ] || fail "the run ended with $code"
@@ -71,7 +74,7 @@ async_saves() {
   cmp <(losses whole) <(losses beside) || fail "saving beside the steps changed them"
 }
 
-# SIGUSR2: a checkpoint, and on. SIGUSR1: a checkpoint, exit 75; the next start goes on.
+# SIGUSR2 saves a checkpoint. SIGUSR1 saves one and exits with 75; the next start resumes from it.
 signals() {
   "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --output_dir signalled > log 2>&1 < /dev/null &
   wait_for '^step 3/' log
@@ -107,7 +110,7 @@ time_limits() {
   [ $code = 2 ] && one_error 'SLURM_JOB_END_TIME' && [ ! -e never ] || fail "a job's end that is no time: exit $code"
 }
 
-# The second job is refused while the first one runs, and does it no harm; a killed one does not stay in the way.
+# A second job on the same directory is refused and leaves the first one alone. A killed job does not block the next one.
 two_jobs() {
   "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --output_dir shared > first.log 2>&1 < /dev/null &
   local first=$!
@@ -124,7 +127,7 @@ two_jobs() {
   [ $code = 0 ] || fail "after the killed job: exit $code"
 }
 
-# A fault on one rank, by the shim: `stop` ends the run, `continue` tells and goes on, and the next save succeeds.
+# A save fails on one rank (by the shim): `stop` ends the run; `continue` warns, and the next save succeeds.
 shim_at() { extra=(-x "LD_PRELOAD=$shim" -x "FAULT_DIR=$(realpath .)/$1" -x "FAULT_WITH=$2" -x "FAULT_RANK=$3" -x "FAULT_AT=$4" -x "FAULT_KIND=$5"); }
 stop_or_continue() {
   shim_at stop checkpoint-2.tmp/state 1 2 ENOSPC
@@ -140,7 +143,8 @@ stop_or_continue() {
   extra=()
 }
 
-# In the background: the error comes at a step boundary soon after; a rank killed in a save leaves the checkpoint before it.
+# Asynchronous saves: the error is raised at a step boundary soon after. A rank killed during a save leaves the checkpoint
+# before it.
 in_the_background() {
   shim_at behind checkpoint-4.tmp/state 1 2 EIO
   runs 2 --save_steps 2 --async_save --max_steps 400 --output_dir behind
@@ -159,7 +163,7 @@ in_the_background() {
   [ "$(ls -d killed/checkpoint-* | tr '\n' ' ')" = "killed/checkpoint-2 killed/checkpoint-4 killed/checkpoint-6 " ] || fail "after a kill: $(ls killed)"
 }
 
-# A rank that stands still in a save is named by the others.
+# The others report a rank that is stopped during a save.
 standing_still() {
   shim_at still checkpoint-2.tmp/state 1 2 stop
   runs 2 --save_steps 2 --comm_timeout 3 --output_dir still
@@ -167,7 +171,8 @@ standing_still() {
   extra=()
 }
 
-# `auto` passes over what is damaged, and says so; a checkpoint that was named is loaded or refused; nothing whole is an error, not a fresh start.
+# `auto` skips damaged checkpoints with a warning. A checkpoint given by name is loaded or refused. If none is complete, that
+# is an error, not a fresh start.
 damaged_ones() {
   cp -r whole damaged
   local file
@@ -177,7 +182,7 @@ damaged_ones() {
   [ $code = 3 ] && one_error 'E123 .*checkpoint-8' || fail "a damaged checkpoint by name: exit $code"
   runs 2 --max_steps 5 --resume_from_checkpoint auto --output_dir damaged
   [ $code = 0 ] && grep -q 'warning W026: .*checkpoint-8.*E123' log && grep -q '^resume .*checkpoint-4 ' log || fail "auto: exit $code"
-  # One step's checkpoint under another's name is passed over too, and a small file beside the state is checked like the state.
+  # A checkpoint renamed to another step is skipped too. Auxiliary files are verified like the state.
   mv damaged/checkpoint-4 damaged/checkpoint-7
   runs 2 --max_steps 5 --resume_from_checkpoint auto --output_dir damaged
   [ $code = 3 ] && grep -q 'warning W026: .*checkpoint-7.*E134' log && one_error 'E123 .*checkpoint-8' || fail "a renamed one: exit $code"
@@ -192,7 +197,7 @@ damaged_ones() {
   [ $code = 3 ] && one_error 'none is whole' || fail "nothing whole: exit $code"
 }
 
-# A real disk that is full, where one can be mounted; a file size limit; a directory that nobody may write.
+# A full disk, where a tmpfs can be mounted; a file size limit; a directory without write permission.
 full_disks() {
   mkdir small
   if mount -t tmpfs -o size=2500k tessera-test small 2> /dev/null; then
@@ -210,7 +215,7 @@ full_disks() {
   else
     echo "skipped: a full disk (no tmpfs can be mounted here)"
   fi
-  # A file size limit on one rank, once MPI has made its own files.
+  # A file size limit on one rank, set once MPI has created its own files.
   "$mpirun" -n 2 "$tessera" "${common[@]}" --max_steps 100000 --save_steps 50 --output_dir sized > log 2>&1 < /dev/null &
   wait_for '^step 3/' log
   prlimit --fsize=102400 --pid "$(pgrep -P $! | tail -1)" || fail "no second rank"

@@ -1,9 +1,11 @@
 #!/bin/bash
-# Saves a second checkpoint while one call on the file system goes wrong on one rank: each call of each rank in turn, as the shim lets it.
-# Afterwards: the job has ended by itself, with the right exit code and one line that names the file and the reason, and a whole checkpoint loads.
-#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]      CASES: all, or how many to draw; SEED=… chooses which;
-#   PART=K/N the K-th N-th of them, for several at once; KINDS="kill EIO" these alone (errors_test.cpp has all but kill in one process)
-# PROGRAM is fault_save, which saves and nothing else, or tessera: then a run resumes, trains two steps, saves, and ends.
+# Saves a second checkpoint while one file system call fails on one rank: each call of each rank in turn (by the shim).
+# Afterwards the job has ended by itself, with the right exit code and one line that names the file and the reason, and a
+# complete checkpoint can be loaded.
+#   sweep.sh MPIRUN PROGRAM SHIM RANKS SHARD_GROUP CASES [async]
+# CASES: all, or how many to draw; SEED=… draws others; PART=K/N takes the K-th N-th of them, to run several at once;
+# KINDS="kill EIO" takes these kinds only (errors_test.cpp has all but kill in one process).
+# PROGRAM: fault_save, which only saves, or tessera: then a run resumes, trains two steps, saves, and ends.
 set -u
 mpirun=$1 program=$2 shim=$3 ranks=$4 group=$5 cases=$6 async=${7:-}
 work=$(realpath "$(mktemp -d)")
@@ -19,8 +21,8 @@ for i in $(seq 30); do echo "line $i of the training text, as plain as can be"; 
 train=("$program" train --model "$work/config.json" --from_scratch --dataset "$work/train.txt" --max_length 8 --global_batch_size 12 --add_version false
        --save_model false --output_dir "$work/out" --resume_from_checkpoint auto --threads 1 --quiet)
 [ "${program##*/}" = tessera ] && of_users=1 || of_users=
-# saves STEP [ENVIRONMENT…]: one save into $work/out; its output goes to $work/log. A run of the program saves after twice as many steps.
-# 124: a rank lives after a minute. 125: only the launcher does, which is none of ours; such a case is tried again, and counted.
+# saves STEP [ENVIRONMENT…]: one save into $work/out, with its output in $work/log. tessera saves after 2 * STEP steps.
+# Returns 124 if a rank still runs after a minute, 125 if only mpirun does: that is no fault of ours, and the case is tried again.
 saves() {
   local step=$1
   shift
@@ -44,7 +46,7 @@ saves() {
   wait
   return $code
 }
-# The newest checkpoint, 1 or 2, by loading it: in another world, one rank.
+# Prints the newest checkpoint, 1 or 2, after loading it with one rank.
 check() {
   [ -n "$of_users" ] || { "$program" check "$work/out"; return; }
   local said
@@ -63,13 +65,13 @@ mkdir "$work/out"
 saves 1 || fail "the first save ended with $?"
 cp -rp "$work/out" "$work/base"
 
-# One truth, between real processes too: another world saves the same files.
+# One rank saves the same files as several.
 if [ -z "$of_users" ] && [ "$ranks" -gt 1 ]; then
   "$mpirun" -n 1 "$program" save "$work/out" 1 1 > "$work/log" 2>&1 < /dev/null || fail "the save by one rank ended with $?"
   for file in "$work"/base/checkpoint-1/*.h5; do cmp "$file" "$work/out/checkpoint-1/${file##*/}" || fail "one rank saves other bytes"; done
 fi
 
-# Which calls there are, by rank.
+# Record the calls of each rank.
 fresh
 saves 2 LD_PRELOAD="$shim" FAULT_DIR="$work/out" FAULT_LOG="$work/calls" || fail "counting ended with $?"
 newest=$(check)
@@ -81,14 +83,15 @@ for ((rank = 0; rank < ranks; ++rank)); do
     kinds="kill EIO ENOSPC"
     case $call in
       *write*) kinds+=" full short short_full" ;;
-      mkdir | fallocate | open* | creat) kinds+=" full" ;;  # a disk that fills up at another call is one that is full at the next of these
+      mkdir | fallocate | open* | creat) kinds+=" full" ;;  # at other calls a full disk shows at the next of these
     esac
     for kind in $kinds; do
       case " ${KINDS:-$kinds} " in *" $kind "*) echo "$rank $number $kind $call" ;; esac
     done
   done < "$work/calls.$rank" >> "$work/cases"
 done
-# What is renamed into place is on stable storage: each file synced after its last write, the directory after its last entry, its parent after it.
+# What is renamed into place is on stable storage: each file is synced after its last write, the directory after its last
+# entry, its parent after the rename.
 for ((rank = 0; rank < ranks; ++rank)); do
   awk -v root="$work/out" -v rank="$rank" '
     function inside(path) { return path ~ ("^" root "/checkpoint-[0-9]+[.]tmp/") }
@@ -137,13 +140,13 @@ while read -r rank number kind call; do
   newest=$(check) || fail "$what: then $newest"
   case $kind in
     kill)
-      # The launcher ends the job; a survivor may say that its peer is gone.
+      # mpirun ends the job; another rank may report that its peer is gone.
       case $code in 0 | 124 | 125) fail "$what" ;; esac
       [ "$errors" -le 1 ] || fail "$what, $errors error lines" ;;
     short) [ "$code $errors $newest" = "0 0 2" ] || fail "$what, $errors error lines, newest $newest" ;;
     *)
       case $code in
-        0) # What is taken away may stay, what is on stable storage may fail to close; the words in a lock file do not matter.
+        0) # A file may fail to be removed, or to close after it was synced; the text of a lock file does not matter.
           [ "$newest" = 2 ] || fail "$what, and newest is $newest"
           if [ "$kind" = ENOSPC ] || [ "$kind" = EIO ]; then
             case $fault in *" unlink "* | *" rmdir "* | *" close "*) ;; *" $work/out/checkpoint-"*) fail "$what" ;; esac

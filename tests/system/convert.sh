@@ -1,5 +1,6 @@
 #!/bin/bash
-# convert, inspect and checkpoint verify | diff as users run them: any number of ranks, refusals with one line and the right code, nothing left behind.
+# convert, inspect, checkpoint verify and checkpoint diff on any number of ranks; refusals with one line and the right exit
+# code, and no file left behind.
 #   convert.sh TESSERA MPIRUN
 set -u
 tessera=$1 mpirun=$2
@@ -8,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 failures=0
 fail() { echo "FAILED: $*"; [ ! -f log ] || tail -20 log; failures=$((failures + 1)); }
-# run RANKS ARGUMENTS…: the output in log, the code in $code
+# run RANKS ARGUMENTS…: output into log, exit code into $code
 run() { local ranks=$1; shift; timeout 100 "$mpirun" -n "$ranks" "$tessera" "$@" > log 2>&1 < /dev/null; code=$?; }
 good() { run "$@"; [ $code = 0 ] || fail "$* -> exit $code"; }
 # refused CODE WORDS RANKS ARGUMENTS…
@@ -28,7 +29,7 @@ train=(train --from_scratch --dataset train.txt --max_length 16 --per_device_tra
 good 2 "${train[@]}" --model config.json --output_dir run
 cp run/model.safetensors plain.safetensors
 
-# Any number of ranks, the same bytes; the same weights as the run's own export; several files.
+# Any number of ranks writes the same bytes, and the same weights as the run's own export. Several files.
 for n in 1 2 3 5; do
   good "$n" convert --in run --to hf --out "hf$n" --max_shard_size 60KB --verify
   [ "$(sums "hf$n")" = "$(sums hf1)" ] || fail "hf$n differs from hf1"
@@ -45,7 +46,7 @@ good 1 checkpoint diff native1 whole
 good 2 checkpoint diff native1 native5
 good 3 checkpoint verify run native1
 
-# From 16 bits to a checkpoint and back: byte for byte; the config says the type, and keeps what is ours not to know.
+# 16-bit weights to a checkpoint and back, byte for byte. config.json has the type, and keeps unknown keys.
 for dtype in bf16 fp16; do
   good 2 convert --in whole --to hf --out "$dtype" --dtype $dtype
   good 3 convert --in $dtype --to native --out "native-$dtype"
@@ -57,7 +58,7 @@ run 2 checkpoint diff native1 native-bf16
 [ $code = 3 ] && grep -q 'elements differ, by at most' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
 good 1 train --model native-bf16 --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 1 --output_dir from-native --quiet
 
-# What inspect says.
+# The output of inspect.
 good 1 inspect run --stats
 for words in 'step       2' 'whole      yes' 'mesh {replicate 1, shard 2}' '/model/h.1.mlp.c_fc.weight  ' '/optimizer/exp_avg/wte.weight' ' mean ' 'total      84 tensors'; do grep -qF -- "$words" log || fail "inspect run: no \"$words\""; done
 good 1 inspect run/checkpoint-2/state-00001-of-00001.h5 --grep 'wte'
@@ -67,7 +68,7 @@ good 1 inspect hf1 whole/model.safetensors hf1/model.safetensors.index.json --js
 head -c 3000 run/checkpoint-2/state-00001-of-00001.h5 > cut.h5
 refused 3 E120 1 inspect cut.h5
 
-# Damage is found, and named.
+# Damage is found and located.
 cp -r native1 damaged
 printf '\377' | dd of=damaged/state-00001-of-00001.h5 bs=1 seek=100001 conv=notrunc 2> /dev/null
 refused 3 '1 place is damaged' 2 checkpoint verify damaged
@@ -83,7 +84,7 @@ refused 3 '1 place is damaged' 2 checkpoint verify checkpoint-7/
 grep -q 'damage .*E134 checkpoint-7.* after step 7.* of step 2' log || fail "verify does not see that a checkpoint was renamed"
 rm -r checkpoint-7
 
-# Refused beforehand.
+# Refused before anything is written.
 refused 3 E141 2 convert --in run --to hf --out whole
 refused 3 E142 2 convert --in whole --to hf --out whole --force
 refused 3 E142 2 convert --in whole --to native --out whole/inside
@@ -101,7 +102,7 @@ refused 3 'has no checksums' 1 checkpoint verify whole
 sed 's/"n_embd": 32/"n_embd": 16/' config.json > whole/config.json
 refused 3 E113 2 convert --in whole --to native --out x
 
-# An output that is replaced steps aside; what a killed run left is no obstacle, what a user left is.
+# --force renames the old output. What a killed run left is replaced, a user's own folder is not.
 good 2 convert --in run --to hf --out bf16 --force
 grep -q '"bfloat16"' bf16.old/config.json && cmp -s plain.safetensors bf16/model.safetensors || fail "--force"
 mkdir y.tmp && echo left > y.tmp/model.safetensors
@@ -109,7 +110,7 @@ good 2 convert --in run --to hf --out y
 mkdir -p z.tmp/mine
 refused 3 E141 2 convert --in run --to hf --out z
 
-# A tensor larger than what a rank may have in memory: the promise is kept both ways. The source is all holes, but for its header.
+# A tensor larger than the memory that a rank may take, in both directions. The source is a sparse file behind its header.
 mkdir large
 sed 's/"vocab_size": 256/"vocab_size": 3000000/; s/"n_layer": 2/"n_layer": 1/' config.json > large/config.json
 header="" at=0
@@ -135,7 +136,7 @@ at_most 256 || fail "too much memory to safetensors: $(grep "done" log)"
 [ "$(stat -c %s large-back/model.safetensors)" -ge $at ] && cmp <(tail -c $at large/model.safetensors) <(tail -c $at large-back/model.safetensors) || fail "the large model does not come back"
 good 1 checkpoint verify large-native
 
-# Dropout is no matter of a conversion, and one of training.
+# Training warns of dropout in config.json, a conversion does not.
 sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' config.json > whole/config.json
 good 1 convert --in whole --to native --out dropped
 ! grep -q W010 log || fail "convert speaks of dropout"

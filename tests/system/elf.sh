@@ -1,7 +1,7 @@
 #!/bin/bash
-# What the program and the layers' libraries hold of CUDA, as the loader sees them.
+# CUDA in the program and the libraries of the layers, as the loader sees it.
 #   elf.sh built|none FILE…
-# built: the large libraries and the driver are no NEEDED entry, so a machine without them runs everything. none: no trace of any of it.
+# built: the driver and the large libraries are no NEEDED entry, so that the program starts without them. none: no trace.
 set -u
 mode=$1
 shift
@@ -17,7 +17,7 @@ for file in "$@"; do
   found=$(grep -E "$foreign" <<< "$needed") && fail "$file needs $found"
   [ "$mode" = none ] || continue
   sections=$(readelf -SW "$file" | grep -E 'nv_fatbin|nvFatBinSegment') && fail "$file has $sections"
-  # Our own names, mangled (4cuda), and those of the vendor's libraries.
+  # Our namespace, mangled (4cuda), and the names of the vendor's libraries.
   symbols=$({ nm -D "$file"; nm "$file" 2> /dev/null; } | grep -E '4cuda|__cuda|cuda[A-Z]|cublas|nccl[A-Z]|4nccl|cudnn[A-Z]|5cudnn' | head -5) &&
     [ -n "$symbols" ] && fail "$file has the symbols $symbols"
   strings=$(grep -aoE 'lib(cublasLt|nccl|cudnn|cuda)\.so' "$file" | head -5) && [ -n "$strings" ] && fail "$file has the text $strings"
@@ -26,7 +26,7 @@ if [ "$mode" = built ]; then  # or the test would find nothing for the wrong rea
   readelf -SW "$@" | grep -q nv_fatbin || grep -q 'libcublasLt' "$@" || fail "no file holds any of CUDA"
 fi
 
-# A run on the CPU opens none of it.
+# A run on the CPU opens none of these libraries.
 program=$1
 opened=$(LD_DEBUG=files "$program" plan --model "$(dirname "$0")/../../jobs/examples/quickstart.model.json" --max_length 64 --world_size 2 2>&1)
 grep -q 'tessera_base\|libmpi' <<< "$opened" || fail "the loader does not say what it opens"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Models of other families as users handle them: a mixture of experts trained, exported in shards with what belongs beside it, trained on
-# from there by other strategies alike; plans of released shapes; a damaged directory named for what it is.
+# Other model families: trains a mixture of experts, exports it in several files with its auxiliary files, and trains on from
+# there with other strategies, to equal losses. Plans of released models. Errors of damaged model directories.
 #   families.sh TESSERA MPIRUN
 set -eu
 tessera=$1 mpirun=$2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# generate and eval as users run them: the same tokens and figures at 1, 2 and 3 ranks and from a checkpoint; what is refused, once and with the
-# right code.
+# generate and eval: the same tokens and figures with 1, 2 and 3 ranks and from a checkpoint; refusals with one line and the
+# right exit code.
 #   generate.sh TESSERA MPIRUN GOLDEN
 tessera=$1 mpirun=$2 golden=$3
 work=$(mktemp -d)
@@ -10,7 +10,7 @@ failures=0 cases=0
 
 fail() { echo "FAILED: $1"; echo "${2:0:1500}"; failures=$((failures + 1)); }
 
-# run RANKS ARGUMENTS…: stdout alone
+# run RANKS ARGUMENTS…: prints stdout only
 run() { local ranks=$1; shift; timeout 120 "$mpirun" -n "$ranks" "$tessera" "$@" --threads 1 2> errors < /dev/null; }
 
 # refuse CODE WORDS RANKS ARGUMENTS…
@@ -44,14 +44,14 @@ one=$(figures "$(run 1 eval --model "$golden/text" "${data[@]}")")
 for ranks in 2 3; do same "eval on $ranks ranks" "$one" "$(figures "$(run "$ranks" eval --model "$golden/text" "${data[@]}")")"; done
 same "eval has what it names" "$(grep -o '"loss":[0-9.]*,"perplexity":[0-9.]*,"token_accuracy":[0-9.]*,"tokens":1900' <<< "$one" | wc -l)" 1
 
-# Sampling: a seed is a text; another seed is another one.
+# Sampling: the same seed gives the same text, another seed another one.
 drawn() { run "$1" generate --model "$golden/text" --prompt abc --max_new_tokens 20 --temperature 1 --top_k 50 --top_p 0.9 --seed "$2" --json; }
 same "a seed on 2 ranks" "$(drawn 1 7)" "$(drawn 2 7)"
 cases=$((cases + 1)); [ "$(drawn 1 7)" != "$(drawn 1 8)" ] || fail "another seed draws the same"
-# Plain text: the prompt and what follows, streamed.
+# Plain text: the prompt and its continuation, streamed.
 cases=$((cases + 1)); run 2 generate --model "$golden/text" --prompt 'the rank, and' --max_new_tokens 3 | grep -q '^the rank, and' || fail "plain text"
 
-# A checkpoint speaks as the model that it was made of.
+# A checkpoint generates what its exported model does.
 run 2 train --model "$golden/text" --dataset "$golden/text/tokens.txt" --max_length 16 --max_steps 2 --per_device_train_batch_size 2 \
   --save_steps 2 --output_dir out --add_version false > train.log
 for ranks in 1 3; do

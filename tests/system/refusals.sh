@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a run refuses, as users start it: under mpirun, one "error:" line from one rank, the right exit code, nothing written.
+# What train refuses, under mpirun: one "error:" line from one rank, the right exit code, nothing written.
 #   refusals.sh TESSERA MPIRUN quick|full
 set -u
 tessera=$1 mpirun=$2 suite=$3
@@ -92,7 +92,7 @@ full() {
 printf 'short' > short.txt
 "$suite"
 
-# An output directory that cannot be made: found before the first step, also by root.
+# An output directory that cannot be created is an error before the first step.
 if [ "$suite" = full ]; then
   # shellcheck disable=SC2086
   out=$(timeout 60 "$mpirun" -n 2 "$tessera" train $base --output_dir file/out 2>&1 < /dev/null)
@@ -102,7 +102,7 @@ if [ "$suite" = full ]; then
     echo "FAILED: output directory below a file -> exit $rc"; echo "$out" | head -20
     failures=$((failures + 1))
   fi
-  # A learning rate that blows the weights up: exit 5 on every rank, STATUS failed, no model.
+  # A learning rate at which the weights diverge: exit 5 on every rank, STATUS failed, no model.
   rm -rf out
   # shellcheck disable=SC2086
   out=$(timeout 120 "$mpirun" -n 2 "$tessera" train $base --max_steps 60 --learning_rate 1e30 --max_grad_norm 0 --output_dir out --add_version false 2>&1 < /dev/null)

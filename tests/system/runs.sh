@@ -1,5 +1,5 @@
 #!/bin/bash
-# A run as a user starts it: train, files it leaves, training on from its model, equal curves of strategies, the plan's figures.
+# Training runs: their output and files, training on from a run's model, equal losses of all strategies, planned memory.
 #   runs.sh TESSERA MPIRUN
 set -eu
 tessera=$1 mpirun=$2
@@ -17,7 +17,7 @@ for i in $(seq 300); do echo "line $i of the training text, as plain as can be";
 common=(--model config.json --from_scratch --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2
         --learning_rate 1e-2 --logging_steps 1 --max_steps 8 --add_version false)
 
-# Everything at once, on three ranks: short micro-batches too.
+# Many options at once, on three ranks, with short micro-batches.
 "$mpirun" -n 3 "$tessera" train "${common[@]}" --split_dataset_ratio 0.1 --eval_steps 4 --baseline bigram --sample_prompt "line " --sample_tokens 20 \
   --profile_steps 3:4 --output_dir a > log 2>&1 || fail "the run ended with $?"
 [ "$(cat a/STATUS)" = completed ] || fail "STATUS $(cat a/STATUS)"
@@ -36,10 +36,10 @@ done
 cmp config.json a/config.json || fail "config.json is not byte for byte"
 expect '"source": "command line"' a/args.json
 
-# What is measured is what was planned.
+# Measured memory equals planned memory.
 awk '/^          plan /{p=$0; sub(/^ *plan */, "", p)} /^          measured/{m=$0; sub(/^ *measured */, "", m)} END{exit !(length(m) > 10 && index(p, m) == 1)}' log || fail "measured memory is not the plan's"
 
-# From its own model, and by every stage alike at equal world: the losses in all their digits.
+# Training on from its model: every ZeRO stage has the same losses, digit for digit.
 losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }
 for stage in 0 1 2 3; do
   "$mpirun" -n 2 "$tessera" train --model a --dataset train.txt --max_length 16 --global_batch_size 10 --per_device_train_batch_size 2 --logging_steps 1 \
@@ -50,7 +50,8 @@ for stage in 0 1 2 3; do
   cmp s0/model.safetensors "s$stage/model.safetensors" || fail "the model of stage $stage differs"
 done
 
-# In two bytes. bf16: stages alike, and the plan's bytes. fp16: begins with skipped steps; stopped and resumed, scale and all, its curve is that of a run that was not.
+# bf16: equal losses of the stages, and memory as planned. fp16: begins with skipped steps; a run that is stopped and resumed,
+# loss scale included, has the losses of one that is not.
 half=("${common[@]}" --lr_scheduler_type constant)
 for stage in 0 3; do
   "$mpirun" -n 2 "$tessera" train "${half[@]}" --bf16 --reduce_dtype bf16 --max_steps 3 --zero_stage $stage --output_dir "b$stage" > log 2>&1 || fail "bf16 ended with $?"
@@ -68,7 +69,8 @@ expect '"skipped":0,"skipped_steps":[1-9]' h/logging.jsonl
 cmp <(losses h | tail -4) <(losses h8) || fail "fp16: the resumed run differs"
 cmp h/model.safetensors h8/model.safetensors || fail "fp16: the resumed run's model differs"
 
-# A run that a signal ends says so; one that lost its reader too. A file that may grow no further is an error with a name.
+# A run ended by a signal, or by the end of what reads its output, has STATUS failed. A file size limit is an error that names
+# the file.
 endless=("${common[@]}" --max_steps 1000000)
 for number in 15 1; do  # SIGTERM, SIGHUP
   rm -rf ended
@@ -91,7 +93,7 @@ code=0
 [ "$code $(cat ended/STATUS)" = "3 failed" ] && [ "$(grep -c '^error: .*model.safetensors' log)" = 1 ] && [ ! -e ended/model.safetensors.tmp ] ||
   fail "a file size limit: exit $code, STATUS $(cat ended/STATUS)"
 
-# A version directory of its own for each run.
+# Each run gets a version directory of its own.
 for _ in 1 2; do "$tessera" train "${common[@]}" --add_version true --output_dir v --max_steps 1 --quiet > log 2>&1 || fail "versions"; done
 [ "$(find v -maxdepth 1 -name 'v0-*' | wc -l)$(find v -maxdepth 1 -name 'v1-*' | wc -l)" = 11 ] || fail "versions: $(ls v)"
 [ ! -s log ] || fail "--quiet speaks: $(cat log)"

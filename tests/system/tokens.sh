@@ -1,5 +1,5 @@
 #!/bin/bash
-# Text as a user gives it: tokenize on any number of ranks, train on text with its cache, bytes when asked for, refusals.
+# Text: tokenize on any number of ranks, train on text with its token cache, train on bytes, refusals.
 #   tokens.sh TESSERA MPIRUN FOLDER_OF_TOKENIZERS
 set -eu
 tessera=$1 mpirun=$2 tokenizers=$3
@@ -32,7 +32,7 @@ done
 cmp t1.bin t3.bin || fail "the bytes depend on the number of ranks"
 expect '^document 1, [0-9]+ tokens or more: 957:<\|begin_of_text\|> '
 
-# The same tokens whether given as .bin, made at start, or found in the cache; a sample is text.
+# The same tokens from a .bin file, made at start, or found in the cache. A sample is text.
 common=(--model model --from_scratch --max_length 16 --max_steps 3 --logging_steps 1 --add_version false --per_device_train_batch_size 2 --dataset_shuffle false)
 losses() { grep grad_norm "$1/logging.jsonl" | sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/'; }
 "$mpirun" -n 2 "$tessera" train "${common[@]}" --dataset t1.bin --output_dir bin > log 2>&1 || fail "training on .bin"
@@ -48,7 +48,7 @@ echo one more >> long.txt
 "$tessera" train "${common[@]}" --dataset long.txt short.jsonl --output_dir changed --cache_dir cache > log 2>&1 || fail "training on changed text"
 expect '\(made in '
 
-# Packed: the same documents whether told by the text, by the file beside the tokens, or by the token that ends them.
+# Packed: the same documents from text, from the file beside the tokens, or by the token that ends a document.
 [ -s t1.bin.documents ] && cmp t1.bin.documents t3.bin.documents || fail "documents beside the tokens"
 head -n 20 long.txt > some.txt
 "$mpirun" -n 2 "$tessera" tokenize --model model --dataset short.jsonl some.txt --out beside.bin > log 2>&1 || fail "tokenize"
@@ -77,7 +77,7 @@ refuse 3 'holds no token 959' train "${packed[@]}" --dataset plain.bin --eos_tok
 head -c 40 beside.bin.documents > plain.bin.documents
 refuse 3 'does not say where the documents' train "${packed[@]}" --dataset plain.bin
 
-# Bytes stay bytes: asked for, and where no tokenizer is.
+# Bytes: where asked for, and where there is no tokenizer.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"
 ! grep -q '^tokens ' log || fail "bytes were tokenised"
 mkdir bare && cp model/config.json bare

@@ -1,5 +1,6 @@
-# Whether the CUDA backend is built, and how. Sets tessera_cuda, tessera_nccl and tessera_cudnn (ON/OFF); docs/cuda.md.
-set(TESSERA_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where nvcc is found and no sanitizer is asked for), ON (or an error), OFF")
+# Finds the CUDA toolkit. Sets tessera_cuda, tessera_nccl and tessera_cudnn (ON/OFF) for what is built; docs/cuda.md.
+set(TESSERA_CUDA AUTO CACHE STRING
+  "CUDA backend: AUTO (if nvcc is found and this is no sanitizer build), ON (an error if nvcc is missing), OFF")
 set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT TESSERA_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TESSERA_CUDA is AUTO, ON or OFF, not '${TESSERA_CUDA}'")
@@ -8,7 +9,7 @@ set(tessera_cuda OFF)
 set(tessera_nccl OFF)
 set(tessera_cudnn OFF)
 
-# "" where everything is there, else what is missing. Looks before the language is enabled, which cannot be taken back.
+# Sets `out` to what is missing, or to "". Called before the language is enabled, which cannot be undone.
 function(tessera_cuda_missing out)
   set(${out} "" PARENT_SCOPE)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -33,9 +34,10 @@ function(tessera_cuda_missing out)
 endfunction()
 
 if(TESSERA_CUDA STREQUAL "ON" OR (TESSERA_CUDA STREQUAL "AUTO" AND NOT TESSERA_SANITIZE))
-  # Before the language: unset would mean the oldest card that nvcc knows. sm_80 serves 86 and 89; PTX serves what comes later.
+  # Set before the language is enabled, or CMake takes the oldest GPU that nvcc knows. sm_80 runs on 86 and 89, PTX on later
+  # GPUs. jobs/test builds one architecture, unless device code has changed.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "Cards that device code is compiled for")
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "GPU architectures that device code is compiled for")
   endif()
   if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
@@ -56,7 +58,7 @@ if(NOT tessera_cuda)
   return()
 endif()
 
-# CMake 3.25 does not know that nvcc has the dialect.
+# CMake 3.25 does not know that nvcc has C++20.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
