@@ -26,6 +26,7 @@ TEST(Layering, common_headers_are_free_of_device_code) { EXPECT_EQ(all(device_he
 TEST(Layering, vendor_headers_are_wrapped) { EXPECT_EQ(all(vendor_headers_leaking(tree)), ""); }
 TEST(Layering, top_level_is_fixed) { EXPECT_EQ(all(top_level(tree)), ""); }
 TEST(Layering, files_keep_size_limits) { EXPECT_EQ(all(file_shapes(tree)), ""); }
+TEST(Layering, markdown_keeps_120_columns) { EXPECT_EQ(all(long_markdown_lines(tree)), ""); }
 TEST(Layering, no_leftovers) { EXPECT_EQ(all(leftovers(tree)), ""); }
 TEST(Layering, links_of_documents_exist) { EXPECT_EQ(all(broken_links(tree)), ""); }
 
