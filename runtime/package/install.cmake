@@ -1,5 +1,5 @@
-# What `cmake --install` installs: libraries, headers under include/tessera with the paths they have here, the config package
-# and the pkg-config file. The program and its pages are a component of their own, `program`.
+# What `cmake --install` installs: libraries, headers under include/tessera with the paths they have here, the config
+# package and the pkg-config file. The program and its pages are a component of their own, `program`.
 include(CMakePackageConfigHelpers)
 
 set(layers base kernels comm shard models io plan train infer)
@@ -14,7 +14,8 @@ if(TARGET tessera)
     COMPONENT program OPTIONAL)
   install(FILES ${CMAKE_BINARY_DIR}/jobs/pages/_tessera DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
     COMPONENT program OPTIONAL)
-  install(FILES ${CMAKE_BINARY_DIR}/jobs/pages/tessera.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+  install(FILES ${CMAKE_BINARY_DIR}/jobs/pages/tessera.fish DESTINATION
+    ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
     COMPONENT program OPTIONAL)
 endif()
 foreach(folder runtime kernels models io)
@@ -29,7 +30,8 @@ install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${package_dir})
 configure_package_config_file(runtime/package/TesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/TesseraConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})
+install(FILES ${CMAKE_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION
+  ${package_dir})
 
 # A static link line names a layer before the layers below it.
 set(layers_top_down ${layers})
@@ -38,7 +40,8 @@ list(TRANSFORM layers_top_down PREPEND "-ltessera_")
 list(JOIN layers_top_down " " TESSERA_PC_LIBS)
 # Public definitions: headers read them.
 set(TESSERA_PC_DEFINES "")
-# What static archives need beyond the modules of Requires.private: the MPI found here, whichever it is, and the runtimes.
+# What static archives need beyond the modules of Requires.private: the MPI found here, whichever it is, and the
+# runtimes.
 set(TESSERA_PC_PRIVATE ${MPI_C_LIBRARIES} ${CMAKE_DL_LIBS} pthread stdc++ m)
 if(TESSERA_OPENMP)
   list(APPEND TESSERA_PC_PRIVATE ${OpenMP_CXX_LIBRARIES})

@@ -34,10 +34,11 @@ function(tessera_cuda_missing out)
 endfunction()
 
 if(TESSERA_CUDA STREQUAL "ON" OR (TESSERA_CUDA STREQUAL "AUTO" AND NOT TESSERA_SANITIZE))
-  # Set before the language is enabled, or CMake takes the oldest GPU that nvcc knows. sm_80 runs on 86 and 89, PTX on later
-  # GPUs. jobs/test builds one architecture, unless device code has changed.
+  # Set before the language is enabled, or CMake takes the oldest GPU that nvcc knows. sm_80 runs on 86 and 89, PTX on
+  # later GPUs. jobs/test builds one architecture, unless device code has changed.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING "GPU architectures that device code is compiled for")
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual CACHE STRING
+      "GPU architectures that device code is compiled for")
   endif()
   if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
