@@ -54,7 +54,8 @@ void check(const RunSpec& spec) {
                 "max_length", "Set --max_length within the model's n_positions");
   if (spec.packed && !spec.model->packs)
     throw Error(ExitCode::usage,
-                "models of the family " + spec.model->family + " do not support packing: their attention does not separate documents",
+                "models of the family " + spec.model->family +
+                    " do not support packing: their attention does not separate documents",
                 "packing", "Drop --packing");
   if (spec.purpose == Purpose::generate &&
       (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
@@ -68,16 +69,17 @@ void check(const RunSpec& spec) {
                  name_of(spec.model->dtype), name_of(policy.param_dtype));
   if (!trains) return;
   if (policy.reduce_dtype != DType::f32 && policy.reduce_dtype != policy.param_dtype)
-    throw Error(
-        ExitCode::usage,
-        strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype), name_of(policy.param_dtype)),
-        "reduce_dtype", strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
+    throw Error(ExitCode::usage,
+                strfmt("reduce_dtype %s with parameters of %s is not supported", name_of(policy.reduce_dtype),
+                       name_of(policy.param_dtype)),
+                "reduce_dtype",
+                strfmt("Reduce in fp32, or compute in %s: --mixed_precision", name_of(policy.reduce_dtype)));
   if (spec.strategy.policy.reproducible && !std::has_single_bit(static_cast<unsigned>(world)))
     throw Error(ExitCode::usage, strfmt("reproducible runs need a world that is a power of two, not %d ranks", world),
                 "reproducible", "Use 1, 2, 4, 8, … ranks, or drop --reproducible");
   if (spec.strategy.policy.reproducible && spec.strategy.policy.reduce == shard::Reduce::last)
-    throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last", "reproducible, reduce_gradients",
-                "Drop --reduce_gradients last, or --reproducible");
+    throw Error(ExitCode::usage, "reproducible runs reduce after each micro-batch, not after the last",
+                "reproducible, reduce_gradients", "Drop --reduce_gradients last, or --reproducible");
 }
 
 DType smallest_dtype(const shard::ShardPolicy& policy) {

@@ -90,8 +90,8 @@ RecurrentBlock::Saved RecurrentBlock::saved(models::ScratchAllocator& allocator,
   return s;
 }
 
-RecurrentBlock::Scratch RecurrentBlock::scratch(models::ScratchAllocator& allocator, models::BatchShape shape, DType dtype,
-                                                models::Phase phase) const {
+RecurrentBlock::Scratch RecurrentBlock::scratch(models::ScratchAllocator& allocator, models::BatchShape shape,
+                                                DType dtype, models::Phase phase) const {
   const std::int64_t rows = shape.batch * shape.tokens;
   Scratch s;
   s.normed = allocator.take(dtype, {rows, channels_});

@@ -12,7 +12,7 @@ namespace po = boost::program_options;
 namespace {
 
 std::string command_hint(const std::string& word) {
-  const std::string instead = unsupported_command(word);
+  std::string instead = unsupported_command(word);
   if (!instead.empty()) return instead;
   std::vector<std::string> names;
   for (const CommandSpec& command : command_table()) names.emplace_back(command.name);

@@ -40,7 +40,10 @@ void pause() {
 }  // namespace
 
 NodeGroup::NodeGroup(std::shared_ptr<SharedMemory> memory, std::size_t scratch)
-    : memory_(std::move(memory)), rank_(memory_->rank()), size_(memory_->size()), scratch_bytes_(round_to_pages(scratch)) {
+    : memory_(std::move(memory)),
+      rank_(memory_->rank()),
+      size_(memory_->size()),
+      scratch_bytes_(round_to_pages(scratch)) {
   static_assert(sizeof(BarrierState) == barrier_state_bytes && sizeof(Member) == barrier_member_bytes);
   const std::size_t head = node_head_bytes(size_);
   std::byte* base = memory_->allocate(node_region_bytes(size_, scratch));
