@@ -21,9 +21,7 @@ void adamw(const AdamWArgs& args, StreamView stream) {
                    static_cast<long long>(segment.end), static_cast<long long>(n));
     end = segment.end;
   }
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.param)) return cuda::adamw(args, stream);
-  host::adamw(args);
+  TESSERA_DISPATCH(args.param, adamw, args);
 }
 
 }  // namespace tessera::kernels

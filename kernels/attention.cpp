@@ -114,9 +114,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
                      "cuDNN's attention needs memory aligned to 16 bytes");
       if (accepted_by_cudnn([&] { cuda::cudnn::attention_forward(args, stream); })) return;
     }
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.qkv)) return cuda::attention_forward(args, stream);
-  host::attention_forward(args);
+  TESSERA_DISPATCH(args.qkv, attention_forward, args);
 }
 
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
@@ -140,9 +138,7 @@ void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
           "cuDNN's attention needs memory aligned to 16 bytes");
       if (accepted_by_cudnn([&] { cuda::cudnn::attention_backward(args, stream); })) return;
     }
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.qkv)) return cuda::attention_backward(args, stream);
-  host::attention_backward(args);
+  TESSERA_DISPATCH(args.qkv, attention_backward, args);
 }
 
 }  // namespace tessera::kernels

@@ -28,9 +28,7 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
   if (s.batch * s.tokens == 0) return;
   check(s, args.qkv, args.positions, args.cache);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.qkv)) return cuda::cache_append(args, stream);
-  host::cache_append(args);
+  TESSERA_DISPATCH(args.qkv, cache_append, args);
 }
 
 std::size_t cached_attention_workspace(const AttentionShape& s, DType dtype) {
@@ -44,9 +42,7 @@ void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   if (s.batch * s.tokens == 0) return;
   check(s, args.qkv, args.positions, args.cache);
   TESSERA_ASSERT(args.positions && args.out && args.out.numel() == s.batch * s.tokens * s.heads * s.head_dim);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.qkv)) return cuda::cached_attention(args, stream);
-  host::cached_attention(args);
+  TESSERA_DISPATCH(args.qkv, cached_attention, args);
 }
 
 }  // namespace tessera::kernels

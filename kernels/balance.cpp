@@ -17,16 +17,12 @@ void check(const BalanceArgs& of) {
 void balance_gradient(const BalanceGradientArgs& args, StreamView stream) {
   check(args.of);
   TESSERA_ASSERT(args.out.numel() == args.of.router.shape[2]);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.out)) return cuda::balance_gradient(args, stream);
-  host::balance_gradient(args);
+  TESSERA_DISPATCH(args.out, balance_gradient, args);
 }
 
 void add_balance_losses(const BalanceSumsArgs& args, StreamView stream) {
   check(args.of);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.of.router)) return cuda::add_balance_losses(args, stream);
-  host::add_balance_losses(args);
+  TESSERA_DISPATCH(args.of.router, add_balance_losses, args);
 }
 
 }  // namespace tessera::kernels

@@ -8,17 +8,13 @@ namespace tessera::kernels {
 void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dy.shape.rank() == 2 && args.dbias.numel() == args.dy.shape[1], "dy %s, dbias %s",
                  args.dy.shape.str().c_str(), args.dbias.shape.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.dy)) return cuda::bias_backward(args, stream);
-  host::bias_backward(args);
+  TESSERA_DISPATCH(args.dy, bias_backward, args);
 }
 
 void add(const AddArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x && args.x.numel() == args.y.numel(), "x %s, y %s", args.x.shape.str().c_str(),
                  args.y.shape.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::add(args, stream);
-  host::add(args);
+  TESSERA_DISPATCH(args.x, add, args);
 }
 
 }  // namespace tessera::kernels

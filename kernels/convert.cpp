@@ -20,9 +20,7 @@ void check(const ConvertArgs& args) {
 
 void convert(const ConvertArgs& args, StreamView stream) {
   check(args);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.from)) return cuda::convert(args, stream);
-  host::convert(args);
+  TESSERA_DISPATCH(args.from, convert, args);
 }
 
 void convert_serial(const ConvertArgs& args, StreamView stream) {

@@ -14,9 +14,7 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
                  "positions %s", args.positions_table.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s",
                  args.positions.shape.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.y)) return cuda::embedding_forward(args, stream);
-  host::embedding_forward(args);
+  TESSERA_DISPATCH(args.y, embedding_forward, args);
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
@@ -30,9 +28,7 @@ void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
                  args.positions.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= embedding_backward_workspace(rows, args.dy.device),
                  "workspace of %zu bytes", args.workspace.nbytes());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.dy)) return cuda::embedding_backward(args, stream);
-  host::embedding_backward(args);
+  TESSERA_DISPATCH(args.dy, embedding_backward, args);
 }
 
 std::size_t embedding_backward_workspace([[maybe_unused]] std::int64_t rows, [[maybe_unused]] Device device) {

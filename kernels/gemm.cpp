@@ -28,9 +28,7 @@ void gemm(const GemmArgs& args, StreamView stream) {
   check_stride(args.a, args.stride_a);
   check_stride(args.b, args.stride_b);
   check_stride(args.c, args.stride_c);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.c)) return cuda::gemm(args, stream);
-  host::gemm(args);
+  TESSERA_DISPATCH(args.c, gemm, args);
 }
 
 }  // namespace tessera::kernels

@@ -28,9 +28,7 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
                      matrix[args.trans_b ? 0 : 1] == args.c.shape[1] && args.a.dtype == args.c.dtype &&
                      args.a.dtype == args.b[0].dtype,
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), matrix.str().c_str(), args.c.shape.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.a)) return cuda::grouped_gemm(args, stream);
-  host::grouped_gemm(args);
+  TESSERA_DISPATCH(args.a, grouped_gemm, args);
 }
 
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
@@ -39,9 +37,7 @@ void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
                      args.a.shape[0] == args.b.shape[0] && matrix == (Shape{args.a.shape[1], args.b.shape[1]}) &&
                      args.a.dtype == args.b.dtype,
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), matrix.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.a)) return cuda::grouped_gemm_gradient(args, stream);
-  host::grouped_gemm_gradient(args);
+  TESSERA_DISPATCH(args.a, grouped_gemm_gradient, args);
 }
 
 }  // namespace tessera::kernels

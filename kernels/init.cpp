@@ -21,9 +21,7 @@ void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, 
   const auto words = philox(seed, hash64(param.name));
   const std::uint64_t key = static_cast<std::uint64_t>(words[1]) << 32 | words[0];
   const NormalArgs args{.key = key, .first = first, .count = count, .std = param.init.std, .out = out};
-  if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::normals(args, stream);
-  host::normals(args);
+  TESSERA_DISPATCH(stream, normals, args);
 }
 
 }  // namespace tessera::kernels

@@ -23,18 +23,14 @@ void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape);
   TESSERA_ASSERT((!args.mean || args.mean.numel() == rows) && (!args.rstd || args.rstd.numel() == rows));
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::layer_norm_forward(args, stream);
-  host::layer_norm_forward(args);
+  TESSERA_DISPATCH(args.x, layer_norm_forward, args);
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
   const auto [rows, channels] = extent(args.x, args.weight);
   TESSERA_ASSERT(args.bias.numel() == channels && args.y.shape == args.x.shape && args.mean.numel() == rows &&
                  args.rstd.numel() == rows);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::layer_norm_apply(args, stream);
-  host::layer_norm_apply(args);
+  TESSERA_DISPATCH(args.x, layer_norm_apply, args);
 }
 
 std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype) {
@@ -48,9 +44,7 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.dweight.numel() == channels && args.dbias.numel() == channels);
   TESSERA_ASSERT(args.workspace.nbytes() >= layer_norm_backward_workspace(channels, args.x.dtype),
                  "workspace of %zu bytes", args.workspace.nbytes());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::layer_norm_backward(args, stream);
-  host::layer_norm_backward(args);
+  TESSERA_DISPATCH(args.x, layer_norm_backward, args);
 }
 
 }  // namespace tessera::kernels

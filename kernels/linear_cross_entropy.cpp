@@ -31,9 +31,7 @@ std::size_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocab
 
 void linear_cross_entropy(const LinearCrossEntropyArgs& args, StreamView stream) {
   check(args);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::linear_cross_entropy(args, stream);
-  host::linear_cross_entropy(args);
+  TESSERA_DISPATCH(args.x, linear_cross_entropy, args);
 }
 
 }  // namespace tessera::kernels

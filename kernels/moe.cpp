@@ -19,51 +19,39 @@ void check_choice(const TensorView& probs, const TensorView& experts, const Tens
 void route(const RouteArgs& args, StreamView stream) {
   check_choice(args.probs, args.experts, args.weights);
   TESSERA_ASSERT(args.logits.shape == args.probs.shape);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.probs)) return cuda::route(args, stream);
-  host::route(args);
+  TESSERA_DISPATCH(args.probs, route, args);
 }
 
 void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   check_choice(args.probs, args.experts, args.weights);
   TESSERA_ASSERT(args.dweights.shape == args.weights.shape && args.dlogits.shape == args.probs.shape);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.probs)) return cuda::route_backward(args, stream);
-  host::route_backward(args);
+  TESSERA_DISPATCH(args.probs, route_backward, args);
 }
 
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {
   const std::int64_t slots = experts.numel(), count = dispatch.offsets.numel() - 1;
   TESSERA_ASSERT(dispatch.slots.numel() == slots && dispatch.rows.numel() == slots && count > 0);
-  if constexpr (cuda_built)
-    if (is_on_cuda(experts)) return cuda::make_dispatch(experts, dispatch, stream);
-  host::make_dispatch(experts, dispatch);
+  TESSERA_DISPATCH(experts, make_dispatch, experts, dispatch);
 }
 
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
   TESSERA_ASSERT(x.shape.rank() == 2 && y.shape.rank() == 2 && x.shape[1] == y.shape[1] &&
                  y.shape[0] == dispatch.slots.numel());
-  if constexpr (cuda_built)
-    if (is_on_cuda(x)) return cuda::gather_rows(x, dispatch, y, stream);
-  host::gather_rows(x, dispatch, y);
+  TESSERA_DISPATCH(x, gather_rows, x, dispatch, y);
 }
 
 void combine_rows(const CombineArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.x.shape.rank() == 2 && args.y.shape.rank() == 2 && args.x.shape[1] == args.y.shape[1] &&
                  args.x.shape[0] == args.dispatch.rows.numel() &&
                  (!args.weights || args.weights.numel() == args.x.shape[0]));
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::combine_rows(args, stream);
-  host::combine_rows(args);
+  TESSERA_DISPATCH(args.x, combine_rows, args);
 }
 
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 &&
                  args.a.shape[0] == args.dispatch.slots.numel() && args.weights.numel() == args.a.shape[0] &&
                  args.dweights.numel() == args.a.shape[0]);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.a)) return cuda::combine_weights_backward(args, stream);
-  host::combine_weights_backward(args);
+  TESSERA_DISPATCH(args.a, combine_weights_backward, args);
 }
 
 }  // namespace tessera::kernels

@@ -67,6 +67,16 @@ namespace tessera::kernels {
 TESSERA_OPERATIONS(TESSERA_DECLARE_ARGS)
 #undef TESSERA_DECLARE_ARGS
 
+[[nodiscard]] inline bool is_on_cuda(const TensorView& view) { return view.device.kind == Device::Kind::cuda; }
+/// Where operations on bare pointers run: a device's streams have a handle.
+[[nodiscard]] inline bool is_on_cuda(StreamView stream) { return stream.handle != nullptr; }
+
+/// The end of kernels/<op>.cpp's functions: the device's side if `where` is on a device, else the host's.
+#define TESSERA_DISPATCH(where, name, ...)                         \
+  if constexpr (cuda_built)                                        \
+    if (is_on_cuda(where)) return cuda::name(__VA_ARGS__, stream); \
+  host::name(__VA_ARGS__)
+
 struct AdamWArgs;
 struct AttentionShape;
 struct SumTreeArgs;

@@ -7,23 +7,17 @@ namespace tessera::kernels {
 
 void sum_tree(const SumTreeArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= max_sum_parts, "%zu parts", args.parts.size());
-  if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::sum_tree(args, stream);
-  host::sum_tree(args);
+  TESSERA_DISPATCH(stream, sum_tree, args);
 }
 
 void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
   TESSERA_ASSERT(!args.parts.empty() && args.parts.size() <= max_sum_parts, "%zu parts", args.parts.size());
   TESSERA_ASSERT(args.dtype == DType::bf16 || args.dtype == DType::f16, "parts of %s", name_of(args.dtype));
-  if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::sum_tree_16bit(args, stream);
-  host::sum_tree_16bit(args);
+  TESSERA_DISPATCH(stream, sum_tree_16bit, args);
 }
 
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
-  if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::add_to(x, y, count, stream);
-  host::add_to(x, y, count);
+  TESSERA_DISPATCH(stream, add_to, x, y, count);
 }
 
 void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView stream) {
@@ -35,9 +29,7 @@ void sum_of_squares(const float* x, std::size_t count, ExactSum& sum, StreamView
 }
 
 void fill(float* x, std::size_t count, float value, StreamView stream) {
-  if constexpr (cuda_built)
-    if (is_on_cuda(stream)) return cuda::fill(x, count, value, stream);
-  host::fill(x, count, value);
+  TESSERA_DISPATCH(stream, fill, x, count, value);
 }
 
 }  // namespace tessera::kernels

@@ -26,17 +26,13 @@ void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.y.shape == args.x.shape && (!args.rstd || args.rstd.numel() == norms));
   check_stride(args.x, args.stride_x);
   check_stride(args.y, args.stride_y);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::rms_norm_forward(args, stream);
-  host::rms_norm_forward(args);
+  TESSERA_DISPATCH(args.x, rms_norm_forward, args);
 }
 
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
   const std::int64_t norms = num_norms(args.x, args.weight);
   TESSERA_ASSERT(args.y.shape == args.x.shape && args.rstd.numel() == norms);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::rms_norm_apply(args, stream);
-  host::rms_norm_apply(args);
+  TESSERA_DISPATCH(args.x, rms_norm_apply, args);
 }
 
 std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype) {
@@ -52,9 +48,7 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   check_stride(args.dy, args.stride_dy);
   check_stride(args.x, args.stride_x);
   check_stride(args.dx, args.stride_dx);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::rms_norm_backward(args, stream);
-  host::rms_norm_backward(args);
+  TESSERA_DISPATCH(args.x, rms_norm_backward, args);
 }
 
 }  // namespace tessera::kernels

@@ -10,9 +10,7 @@ void rope_table(const RopeTableArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.table.shape.rank() == 2 && args.table.shape[1] == 2 * half, "table %s",
                  args.table.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.numel() == args.table.shape[0]);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.table)) return cuda::rope_table(args, stream);
-  host::rope_table(args);
+  TESSERA_DISPATCH(args.table, rope_table, args);
 }
 
 void rope(const RopeArgs& args, StreamView stream) {
@@ -23,9 +21,7 @@ void rope(const RopeArgs& args, StreamView stream) {
                  "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(),
                  static_cast<long long>(d));
   TESSERA_ASSERT(args.table.shape[0] > 0 && (!args.positions || args.positions.numel() == args.x.shape[0]));
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.x)) return cuda::rope(args, stream);
-  host::rope(args);
+  TESSERA_DISPATCH(args.x, rope, args);
 }
 
 }  // namespace tessera::kernels

@@ -8,9 +8,7 @@ namespace tessera::kernels {
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.gate.shape == args.up.shape && args.gate.shape == args.y.shape, "gate %s, up %s, y %s",
                  args.gate.shape.str().c_str(), args.up.shape.str().c_str(), args.y.shape.str().c_str());
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.gate)) return cuda::swiglu_forward(args, stream);
-  host::swiglu_forward(args);
+  TESSERA_DISPATCH(args.gate, swiglu_forward, args);
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
@@ -19,9 +17,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
       args.up.shape == shape && args.dy.shape == shape && args.dgate.shape == shape && args.dup.shape == shape,
       "gate %s, dy %s", shape.str().c_str(), args.dy.shape.str().c_str());
   TESSERA_ASSERT(args.dgate.data != args.dup.data || shape.numel() == 0);
-  if constexpr (cuda_built)
-    if (is_on_cuda(args.gate)) return cuda::swiglu_backward(args, stream);
-  host::swiglu_backward(args);
+  TESSERA_DISPATCH(args.gate, swiglu_backward, args);
 }
 
 }  // namespace tessera::kernels

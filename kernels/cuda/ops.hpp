@@ -15,10 +15,6 @@
 
 namespace tessera::kernels {
 
-[[nodiscard]] inline bool is_on_cuda(const TensorView& view) { return view.device.kind == Device::Kind::cuda; }
-/// Where operations on bare pointers run: a device's streams have a handle.
-[[nodiscard]] inline bool is_on_cuda(StreamView stream) { return stream.handle != nullptr; }
-
 namespace cuda {
 
 #define TESSERA_DECLARE(name, Args, ...) void name(const Args& args, StreamView stream);
