@@ -9,8 +9,6 @@ void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
   TESSERA_DISPATCH(stream, accumulate_norm, args);
 }
 
-void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {
-  TESSERA_DISPATCH(stream, clip_and_skip, args);
-}
+void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) { TESSERA_DISPATCH(stream, clip_and_skip, args); }
 
 }  // namespace tessera::kernels
