@@ -13,11 +13,12 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr const char* h200 =
-    R"({"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "deviceVer": 900, "driverVer": 13000,
-  "cudaDeviceId": 0, "totalGlobalMem": 150000000000, "multiProcessorCount": 132, "regsPerBlock": 65536, "smClockRateKHz": 1980000,
-  "memClockRateKHz": 2619000, "l2CacheSize": 62914560, "warpSize": 32, "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
-  "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "pciDeviceId": 0, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
-  "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1, "deviceName": "NVIDIA H200"})";
+    R"({"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "deviceVer": 900, "driverVer":
+  13000, "cudaDeviceId": 0, "totalGlobalMem": 150000000000, "multiProcessorCount": 132, "regsPerBlock": 65536,
+  "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "l2CacheSize": 62914560, "warpSize": 32,
+  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024,
+  "maxRegistersPerSM": 65536, "pciDeviceId": 0, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM":
+  2048, "isTccDriver": 0, "supportCoopLaunch": 1, "deviceName": "NVIDIA H200"})";
 
 /// Why graphs cannot be tested here; "": they can.
 std::string missing() {
