@@ -1,4 +1,4 @@
-// `tessera bench WORD`, and of it `gemm`: how fast this machine multiplies.
+// `tessera bench gemm`, and the choice of the other benchmarks.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -29,7 +29,7 @@ int bench_gemm(const Call& call, World& world) {
   json["bf16_passed_over"] = bf16.skipped;
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("GFLOP/s of gemm, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s",
+    log::info(strfmt("GEMM in GFLOP/s, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s",
                      world.size(), threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
                      kernels::blas_version().c_str()));
     if (!bf16.skipped.empty()) log::info(bf16.skipped);
@@ -63,7 +63,7 @@ int bench_command(const Call& call, World& world) {
   if (what == "tokenizer") return bench_tokenizer_command(call, world);
   if (what == "io") return bench_io_command(call, world);
   if (what == "convert") return bench_convert_command(call, world);
-  throw Error(ExitCode::usage, what.empty() ? "bench needs a word" : "bench does not know \"" + what + "\"",
+  throw Error(ExitCode::usage, what.empty() ? "bench needs a subcommand" : "bench does not know \"" + what + "\"",
               "command line", "tessera bench gemm|collectives|step|io|convert|generate|tokenizer");
 }
 

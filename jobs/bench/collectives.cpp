@@ -1,4 +1,4 @@
-// `tessera bench collectives`: our transport against MPI's own, in one run.
+// `tessera bench collectives`: the run's transport against MPI's own collectives, in one run.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/bench.hpp"
@@ -28,15 +28,15 @@ int bench_collectives_command(const Call& call, World& world) {
     return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, transport %s; medians, both sides with one read of the result",
+  log::info(strfmt("%s, %d ranks, transport %s; medians; both also read the result once",
                    human_bytes(static_cast<double>(bytes)).c_str(), world.size(), name_of(world.topology().transport)));
-  log::info(strfmt("%-16s %12s %12s %8s", "", "tessera", "MPI's own", "ratio"));
+  log::info(strfmt("%-16s %12s %12s %8s", "", "tessera", "MPI", "ratio"));
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s,
                    ratio_gather));
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "reduce-scatter", 1e3 * result.reduce_s, 1e3 * result.mpi_reduce_s,
                    ratio_reduce));
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
-  log::info(strfmt("%-16s %9.3f %% of a core, while a rank waits a second for a late peer", "waiting",
+  log::info(strfmt("%-16s %9.3f %% of a core, of a rank that waits one second for another", "waiting",
                    100 * result.waiting_share));
   return static_cast<int>(ExitCode::ok);
 }

@@ -1,5 +1,4 @@
-// `tessera bench convert`: conversions against a plain copy of the same bytes past the page cache,
-// both sides in one run, in turns.
+// `tessera bench convert`: conversions against an O_DIRECT copy of the same bytes, in turns.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t chunk = io::block_bytes;
-constexpr int threads = 2;  // of a rank, on either side
+constexpr int threads = 2;  // of a rank, for conversion and copy
 
 /// A thread's memory: a chunk, and its copy where a direct write needs one.
 struct Buffers {
@@ -54,15 +53,6 @@ void each_chunk(World& world, std::uint64_t bytes,
   if (failed) std::rethrow_exception(failed);
 }
 
-/// Collective: seconds until the slowest rank has done it.
-double seconds_of(World& world, const std::function<void()>& work) {
-  world.barrier();
-  const auto start = Clock::now();
-  world.run_and_agree(work);
-  world.barrier();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void create(World& world, const std::string& path, std::uint64_t bytes) {
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
@@ -78,7 +68,7 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
   std::uint64_t bytes = 0;
   world.run_and_agree([&] { bytes = io::File::open_to_read(from).size(); });
   create(world, to, bytes);
-  const double seconds = seconds_of(world, [&] {
+  const double seconds = timed(world, [&] {
     io::DirectFile in(from, io::DirectFile::Access::read), out(to, io::DirectFile::Access::write);
     if (!in.direct() || !out.direct())
       throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", to,
@@ -207,7 +197,7 @@ int bench_convert_command(const Call& call, World& world) {
     return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; every side syncs", human_bytes(bytes).c_str(),
+  log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; all of them sync", human_bytes(bytes).c_str(),
                    world.size(), threads, static_cast<long long>(turns)));
   log::info(strfmt("%-34s %10s/s", "copy, O_DIRECT read and write", human_bytes(median(raw)).c_str()));
   log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked",

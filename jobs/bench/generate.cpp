@@ -1,5 +1,5 @@
-// `tessera bench generate`: prompts shown and tokens made, with a cache of keys and values and without one, against
-// what this machine multiplies and reads; all in one run.
+// `tessera bench generate`: prompt processing against the GEMM peak, and generation against memory bandwidth, with a KV
+// cache and without, in one run.
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -16,12 +16,12 @@ namespace tessera::jobs {
 namespace {
 
 constexpr std::int64_t bench_prompt = 64, bench_new_tokens = 32, bench_rows = 1;
-constexpr std::size_t read_bytes = std::size_t{256} << 20;  // more than caches hold
+constexpr std::size_t read_bytes = std::size_t{256} << 20;  // larger than the caches
 
-struct GenerateSide {
+struct GenerateTimes {
   infer::GenerateReport report;
-  double prompt_rate = 0, next_rate = 0;  // over all ranks: prompt tokens shown, new tokens made a second
-  double pass_seconds = 0;                // of one token a row
+  double prompt_rate = 0, next_rate = 0;  // tokens a second over all ranks: of prompts, generated
+  double pass_seconds = 0;                // generating one token for each row
 };
 
 infer::GenerateRequest made_request(const models::Model& model, std::int64_t prompts, std::int64_t length,
@@ -36,7 +36,7 @@ infer::GenerateRequest made_request(const models::Model& model, std::int64_t pro
   return request;
 }
 
-GenerateSide measure_generation(World& world, plan::RunSpec spec, const infer::GenerateRequest& request) {
+GenerateTimes measure_generation(World& world, plan::RunSpec spec, const infer::GenerateRequest& request) {
   const infer::GenerationShape shape = infer::generation_shape(request, spec.batch.micro_batch);
   spec.tokens = shape.tokens;
   spec.cache_tokens = shape.cache_tokens;
@@ -45,18 +45,18 @@ GenerateSide measure_generation(World& world, plan::RunSpec spec, const infer::G
   infer::GenerateRequest warm = request;
   warm.max_new_tokens = std::min<std::int64_t>(2, request.max_new_tokens);
   (void)run.generate(warm);
-  GenerateSide side;
-  side.report = run.generate(request);
-  side.prompt_rate =
-      static_cast<double>(world.sum(side.report.prefill.tokens)) / std::max(side.report.prefill.seconds, 1e-12);
-  side.pass_seconds =
-      side.report.decode.seconds / static_cast<double>(std::max<std::int64_t>(side.report.decode.passes, 1));
-  side.next_rate =
-      static_cast<double>(request.prompts.size()) / std::max(side.pass_seconds, 1e-12);  // no row ends early
-  return side;
+  GenerateTimes times;
+  times.report = run.generate(request);
+  times.prompt_rate =
+      static_cast<double>(world.sum(times.report.prefill.tokens)) / std::max(times.report.prefill.seconds, 1e-12);
+  times.pass_seconds =
+      times.report.decode.seconds / static_cast<double>(std::max<std::int64_t>(times.report.decode.passes, 1));
+  times.next_rate =
+      static_cast<double>(request.prompts.size()) / std::max(times.pass_seconds, 1e-12);  // no row ends early
+  return times;
 }
 
-/// Bytes that a rank reads in a pass of one token a row, halfway: weights of products once, keys and values of every
+/// Bytes that a rank reads to generate one token for each row, halfway: matmul weights once, keys and values of each
 /// row.
 double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t prompt, std::int64_t new_tokens) {
   double cache = 0;
@@ -81,7 +81,7 @@ int bench_generate_command(const Call& call, World& world) {
                          strfmt("prompts of %lld tokens and %lld new ones are more than the model's %lld positions",
                                 static_cast<long long>(length), static_cast<long long>(new_tokens),
                                 static_cast<long long>(model.max_tokens)),
-                         "Lower it, or --max_length, the length of the prompts");
+                         "Lower it, or --max_length (the length of the prompts)");
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const plan::RunSpec spec =
       inference_spec(options, model, world.size(), world.topology(), plan::Purpose::generate, rows);
@@ -92,10 +92,10 @@ int bench_generate_command(const Call& call, World& world) {
   const double read =
       1e-3 * static_cast<double>(
                  world.sum(static_cast<std::int64_t>(1e3 * kernels::measure_read_bandwidth(read_bytes, repeats))));
-  const GenerateSide cached = measure_generation(world, spec, request);
+  const GenerateTimes cached = measure_generation(world, spec, request);
   request.recompute = true;
-  const GenerateSide whole = measure_generation(world, spec, request);
-  const bool same = world.rank() != 0 || cached.report.completions == whole.report.completions;
+  const GenerateTimes uncached = measure_generation(world, spec, request);
+  const bool same = world.rank() != 0 || cached.report.completions == uncached.report.completions;
 
   const double flops = model.train_flops_per_token(length) / 3 * cached.prompt_rate / 1e9;
   const double bytes =
@@ -109,8 +109,8 @@ int bench_generate_command(const Call& call, World& world) {
         {"pass_s", cached.pass_seconds},
         {"read_gbps", bytes},
         {"memory_gbps", read},
-        {"recompute_tokens_per_second", whole.next_rate},
-        {"recompute_pass_s", whole.pass_seconds},
+        {"recompute_tokens_per_second", uncached.next_rate},
+        {"recompute_pass_s", uncached.pass_seconds},
         {"same_tokens",
          same}}.dump(2));
     return static_cast<int>(ExitCode::ok);
@@ -127,9 +127,10 @@ int bench_generate_command(const Call& call, World& world) {
                    100 * flops / sgemm));
   log::info(strfmt("then      %s tok/s, %.2f ms a pass | parameters, keys and values at %.1f GB/s, %.1f%% of memory",
                    human_count(cached.next_rate).c_str(), 1e3 * cached.pass_seconds, bytes, 100 * bytes / read));
-  log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s", human_count(whole.next_rate).c_str(),
-                   1e3 * whole.pass_seconds, whole.pass_seconds / cached.pass_seconds,
-                   same ? "the same tokens" : "OTHER TOKENS (close choices: weights are random)"));
+  log::info(strfmt("no cache  %s tok/s, %.2f ms a pass | %.1f times as long, %s",
+                   human_count(uncached.next_rate).c_str(), 1e3 * uncached.pass_seconds,
+                   uncached.pass_seconds / cached.pass_seconds,
+                   same ? "the same tokens" : "OTHER TOKENS (weights are random, so choices are close)"));
   return static_cast<int>(ExitCode::ok);
 }
 

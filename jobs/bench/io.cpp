@@ -1,5 +1,5 @@
-// `tessera bench io`: saving and loading a state against the disk itself, and what a save beside the steps
-// costs them, both sides in one run.
+// `tessera bench io`: saving and loading a checkpoint against the bare disk, and what an asynchronous save costs the
+// steps, in one run.
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -64,73 +64,74 @@ struct MadeState {
   std::vector<io::StateView> shards;
 };
 
-struct Sides {
+struct DiskRates {
   std::vector<double> raw_write, raw_read, save, load;  // bytes per second
 };
 
-Sides measure_disk(World& world, const std::string& directory, std::uint64_t bytes, int repeats) {
+DiskRates measure_disk(World& world, const std::string& directory, std::uint64_t bytes, int repeats) {
   const MadeState state(world, bytes);
   RawFile raw(world, directory + "/tessera-bench.raw", bytes);
   const std::string checkpoint = directory + "/" + io::checkpoint_name(0);
-  Sides sides;
+  DiskRates rates;
   for (int i = 0; i < repeats; ++i) {
-    sides.raw_write.push_back(static_cast<double>(raw.bytes()) / raw.write());
-    sides.raw_read.push_back(static_cast<double>(raw.bytes()) / raw.read());
+    rates.raw_write.push_back(static_cast<double>(raw.bytes()) / raw.write());
+    rates.raw_read.push_back(static_cast<double>(raw.bytes()) / raw.read());
     world.barrier();
     io::CheckpointSave save(
         world,
         {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
     const io::SaveReport saved = save.commit();
-    sides.save.push_back(static_cast<double>(saved.bytes) / saved.seconds);
+    rates.save.push_back(static_cast<double>(saved.bytes) / saved.seconds);
     world.barrier();
     const auto begin = Clock::now();
     const io::LoadReport loaded =
         io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
-    sides.load.push_back(static_cast<double>(loaded.bytes) /
+    rates.load.push_back(static_cast<double>(loaded.bytes) /
                          std::chrono::duration<double>(Clock::now() - begin).count());
     world.run_and_agree([&] {
       if (world.rank() == 0) io::remove_checkpoint(checkpoint);
     });
   }
-  return sides;
+  return rates;
 }
 
-/// Of pairs that were measured one after the other.
+/// The median ratio of values measured one after the other.
 double median_ratio(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
   return median(ratios);
 }
 
-enum class Lines : unsigned char { print, leave };
+enum class Lines : unsigned char { print, skip };
 
-void report(const AsyncSaveTimes& sides, const std::string& model, World& world, nlohmann::ordered_json& json,
+void report(const AsyncSaveTimes& times, const std::string& model, World& world, nlohmann::ordered_json& json,
             Lines lines) {
-  const double plain = median(sides.plain), now = median(sides.now), beside = median(sides.beside),
-               bare = median(sides.bare);
+  const double plain = median(times.plain), blocking = median(times.blocking), async = median(times.async_added),
+               write = median(times.write_added);
   json.update({{"ten_steps_s", plain},
-               {"added_by_async_save_s", beside},
-               {"added_by_bare_write_s", bare},
-               {"synchronous_save_s", now},
-               {"added_over_synchronous", beside / now},
-               {"bare_write_over_synchronous", bare / now},
-               {"async_begin_s", median(sides.begin)},
-               {"async_commit_s", median(sides.commit)},
-               {"async_cpu_s", median(sides.cpu)}});
-  if (lines == Lines::leave) return;
-  log::info(strfmt("ten steps of %s: %.2f s; a save of %s for which all wait: %.2f s", model.c_str(), plain,
-                   human_bytes(sides.bytes).c_str(), now));
+               {"added_by_async_save_s", async},
+               {"added_by_bare_write_s", write},
+               {"synchronous_save_s", blocking},
+               {"added_over_synchronous", async / blocking},
+               {"bare_write_over_synchronous", write / blocking},
+               {"async_begin_s", median(times.begin)},
+               {"async_commit_s", median(times.commit)},
+               {"async_cpu_s", median(times.cpu)}});
+  if (lines == Lines::skip) return;
+  log::info(strfmt("ten steps of %s: %.2f s; a blocking save of %s: %.2f s", model.c_str(), plain,
+                   human_bytes(times.bytes).c_str(), blocking));
   const auto spread = [](const std::vector<double>& v) {
     const auto [low, high] = std::ranges::minmax(v);
     return strfmt("%.2f s (%.2f to %.2f)", median(v), low, high);
   };
-  log::info(strfmt("%-28s %s, %.1f%% of that save; all wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s",
-                   "async save adds", spread(sides.beside).c_str(), 100 * beside / now, 1e3 * median(sides.begin),
-                   1e3 * median(sides.commit), human_bytes(sides.copied).c_str()));
-  log::info(strfmt("%-28s %s, %.1f%%: what the disk itself takes from the steps", "a bare write adds",
-                   spread(sides.bare).c_str(), 100 * bare / now));
-  log::info(strfmt("%-28s %.2f s of processor time over all ranks, of %.2f s that a save for which all wait holds them",
-                   "the async save's threads", median(sides.cpu), static_cast<double>(world.size()) * now));
+  log::info(
+      strfmt("%-28s %s, %.1f%% of that save; all ranks wait %.0f ms to begin and %.0f ms to commit, rank 0 copies %s",
+             "async save adds", spread(times.async_added).c_str(), 100 * async / blocking, 1e3 * median(times.begin),
+             1e3 * median(times.commit), human_bytes(times.copied).c_str()));
+  log::info(strfmt("%-28s %s, %.1f%%: what the disk alone takes from the steps", "a plain write adds",
+                   spread(times.write_added).c_str(), 100 * write / blocking));
+  log::info(strfmt("%-28s %.2f s of CPU time over all ranks; a blocking save takes %.2f s of them",
+                   "the async save's threads", median(times.cpu), static_cast<double>(world.size()) * blocking));
 }
 
 }  // namespace
@@ -144,34 +145,34 @@ int bench_io_command(const Call& call, World& world) {
   world.run_and_agree([&] {
     if (world.rank() == 0) io::make_directories(directory);
   });
-  const Sides sides = measure_disk(world, directory, bytes, repeats);
-  const double save = median_ratio(sides.save, sides.raw_write), load = median_ratio(sides.load, sides.raw_read);
+  const DiskRates rates = measure_disk(world, directory, bytes, repeats);
+  const double save = median_ratio(rates.save, rates.raw_write), load = median_ratio(rates.load, rates.raw_read);
   nlohmann::ordered_json json = {{"ranks", world.size()},
                                  {"bytes", bytes},
                                  {"repeats", repeats},
-                                 {"raw_write", median(sides.raw_write)},
-                                 {"raw_read", median(sides.raw_read)},
-                                 {"save", median(sides.save)},
-                                 {"load", median(sides.load)},
+                                 {"raw_write", median(rates.raw_write)},
+                                 {"raw_read", median(rates.raw_read)},
+                                 {"save", median(rates.save)},
+                                 {"load", median(rates.load)},
                                  {"save_over_raw", save},
                                  {"load_over_raw", load}};
   const auto gib = [](double rate) { return rate / 1073741824.0; };
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("%s in %s, %d ranks, %d times in turns; medians of rates, and of ratios of neighbours",
+    log::info(strfmt("%s in %s, %d ranks, %d turns; medians of rates, and of ratios within a turn",
                      human_bytes(static_cast<double>(bytes)).c_str(), directory.c_str(), world.size(), repeats));
-    log::info(strfmt("%-28s %8.2f GiB/s", "raw write (O_DIRECT, fsync)", gib(median(sides.raw_write))));
-    log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(sides.save)),
+    log::info(strfmt("%-28s %8.2f GiB/s", "raw write (O_DIRECT, fsync)", gib(median(rates.raw_write))));
+    log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(rates.save)),
                      100 * save));
-    log::info(strfmt("%-28s %8.2f GiB/s", "raw read (O_DIRECT)", gib(median(sides.raw_read))));
+    log::info(strfmt("%-28s %8.2f GiB/s", "raw read (O_DIRECT)", gib(median(rates.raw_read))));
     log::info(
-        strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "load (every block checked)", gib(median(sides.load)), 100 * load));
+        strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "load (every block checked)", gib(median(rates.load)), 100 * load));
   }
   if (options.has("model") || options.has("shape")) {
     const ModelConfig config = read_model_config(options, &world);
     const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
     report(measure_async_save(call, world, model, directory, repeats), config.path, world, json,
-           options.flag("json") ? Lines::leave : Lines::print);
+           options.flag("json") ? Lines::skip : Lines::print);
   }
   if (options.flag("json")) log::info(json.dump(2));
   return static_cast<int>(ExitCode::ok);

@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 double elapsed_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Lets one save run beside the steps.
-class Beside final : public train::StepCallback {
+/// Lets an asynchronous save follow the steps.
+class SaveCallback final : public train::StepCallback {
  public:
   shard::ControlFlags flags() override { return {.stop = 0, .save = 0, .saved = save && save->finished() ? 1 : 0}; }
   void before_update(int unit) override {
@@ -42,29 +42,29 @@ class Turns {
         raw_(world, directory + "/tessera-bench.raw",
              static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
     trainer_.initialise();
-    trainer_.set_callback(&guest_);
+    trainer_.set_callback(&callback_);
     (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
   }
   ~Turns() { trainer_.set_callback(nullptr); }
 
   void turn() {
     const double before = ten_steps([] {});
-    const double beside = ten_steps([&] { begin_save(); });
+    const double with_save = ten_steps([&] { begin_save(); });
     remove();
     raw_.create();
     std::future<void> write;
-    const double bare = ten_steps([&] { write = std::async(std::launch::async, [&] { raw_.write_part(); }); });
+    const double with_write = ten_steps([&] { write = std::async(std::launch::async, [&] { raw_.write_part(); }); });
     write.get();
     const double plain = 0.5 * (before + ten_steps([] {}));
-    sides.plain.push_back(plain);
-    sides.beside.push_back(beside - plain);
-    sides.bare.push_back(bare - plain);
+    times.plain.push_back(plain);
+    times.async_added.push_back(with_save - plain);
+    times.write_added.push_back(with_write - plain);
     world_.barrier();
     io::CheckpointSave save(world_, request());
-    sides.now.push_back(save.commit().seconds);
+    times.blocking.push_back(save.commit().seconds);
     remove();
   }
-  AsyncSaveTimes sides;
+  AsyncSaveTimes times;
 
  private:
   static constexpr std::int64_t steps = 10;
@@ -87,19 +87,19 @@ class Turns {
     r.threads = 1;
     r.compare_replicas = false;
     const auto begin = Clock::now();
-    guest_.save = std::make_unique<io::CheckpointSave>(world_, r);
-    sides.begin.push_back(elapsed_since(begin));
+    callback_.save = std::make_unique<io::CheckpointSave>(world_, r);
+    times.begin.push_back(elapsed_since(begin));
   }
   void commit_save() {
     const auto begin = Clock::now();
-    const io::SaveReport report = guest_.save->commit();
-    guest_.save.reset();
-    sides.commit.push_back(elapsed_since(begin));
-    sides.bytes = static_cast<double>(report.bytes);
-    sides.copied = static_cast<double>(report.copied);
-    sides.cpu.push_back(1e-6 * static_cast<double>(world_.sum(static_cast<std::int64_t>(1e6 * report.cpu_seconds))));
+    const io::SaveReport report = callback_.save->commit();
+    callback_.save.reset();
+    times.commit.push_back(elapsed_since(begin));
+    times.bytes = static_cast<double>(report.bytes);
+    times.copied = static_cast<double>(report.copied);
+    times.cpu.push_back(1e-6 * static_cast<double>(world_.sum(static_cast<std::int64_t>(1e6 * report.cpu_seconds))));
   }
-  /// Seconds, with what begins after the first step.
+  /// Seconds; `after_first` is called after the first step.
   double ten_steps(const auto& after_first) {
     const std::int64_t global = options_.run.batch.global_batch;
     world_.barrier();
@@ -107,7 +107,7 @@ class Turns {
     for (std::int64_t s = 0; s < steps; ++s) {
       if (s == 1) after_first();
       const train::StepReport report = trainer_.step(tokens_, sampler_, s * global, global);
-      if (guest_.save && (report.flags.saved == world_.size() || s + 1 == steps)) commit_save();
+      if (callback_.save && (report.flags.saved == world_.size() || s + 1 == steps)) commit_save();
     }
     world_.barrier();
     return elapsed_since(begin);
@@ -126,7 +126,7 @@ class Turns {
   const RandomTokens tokens_;
   const io::Sampler sampler_;
   RawFile raw_;
-  Beside guest_;
+  SaveCallback callback_;
 };
 
 }  // namespace
@@ -135,7 +135,7 @@ AsyncSaveTimes measure_async_save(const Call& call, World& world, const models::
                                   const std::string& directory, int repeats) {
   Turns turns(call, world, model, directory);
   for (int i = 0; i < repeats; ++i) turns.turn();
-  return turns.sides;
+  return turns.times;
 }
 
 }  // namespace tessera::jobs

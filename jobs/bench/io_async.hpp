@@ -1,6 +1,6 @@
 #pragma once
-// What a save beside the steps costs them, against a bare write of as many bytes beside the same
-// steps, and a save for which all wait.
+// What an asynchronous save costs the training steps, compared with a plain write of as many bytes during the same
+// steps, and with a blocking save.
 
 #include <string>
 #include <vector>
@@ -11,14 +11,14 @@
 
 namespace tessera::jobs {
 
-/// One value a turn.
+/// One value for each turn.
 struct AsyncSaveTimes {
   std::vector<double> plain;  // seconds of ten steps, before and after the two below
-  std::vector<double> beside,
-      bare;                 // seconds more that they take with a save, or a bare write past the page cache, beside them
-  std::vector<double> now;  // seconds of a save for which all wait
-  std::vector<double> begin, commit;  // of the save beside them: seconds that all wait
-  std::vector<double> cpu;            // seconds of processor time of the threads that saved beside them, over all ranks
+  std::vector<double> async_added,
+      write_added;                    // seconds that an asynchronous save, or an O_DIRECT write, adds to them
+  std::vector<double> blocking;       // seconds of a blocking save
+  std::vector<double> begin, commit;  // of the asynchronous save: seconds that all ranks wait
+  std::vector<double> cpu;            // CPU seconds of the threads of the asynchronous save, over all ranks
   double bytes = 0, copied = 0;
 };
 

@@ -1,27 +1,18 @@
 #pragma once
-// The disk without us: each rank its part of one file, past the page cache, 8 MiB at a time; fsync at the end of a
-// write.
+// The speed of the bare disk: each rank writes or reads its part of one file with O_DIRECT, 8 MiB at a time; a write
+// ends with fsync.
 
-#include <chrono>
 #include <string>
 
 #include "io/file/direct_file.hpp"
+#include "jobs/bench/tools.hpp"
 #include "runtime/comm/world.hpp"
 
 namespace tessera::jobs {
 
-/// Collective: how long the slowest rank takes.
-double timed(World& world, const auto& work) {
-  world.barrier();
-  const auto begin = std::chrono::steady_clock::now();
-  world.run_and_agree(work);
-  world.barrier();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 class RawFile {
  public:
-  /// Of `bytes`, less what a whole number of chunks for every rank leaves; none on disk yet.
+  /// A file of `bytes`, rounded down to a whole number of chunks for every rank. Nothing is on disk yet.
   RawFile(World& world, std::string path, std::uint64_t bytes) : world_(world), path_(std::move(path)) {
     const auto ranks = static_cast<std::uint64_t>(world.size());
     part_ = bytes / ranks / chunk * chunk;
@@ -32,7 +23,7 @@ class RawFile {
     if (world_.rank() == 0) io::remove_quietly(path_);
   }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  /// Collective: an empty file of that size.
+  /// Collective: creates the file.
   void create() {
     world_.run_and_agree([&] {
       if (world_.rank() != 0) return;
@@ -41,7 +32,7 @@ class RawFile {
       file.sync();
     });
   }
-  /// This rank's part, durable; by any thread. Throws Error (data), also where the file system has no O_DIRECT.
+  /// Writes this rank's part durably; any thread. Throws Error (data), also where the file system has no O_DIRECT.
   void write_part() const {
     io::DirectFile file(path_, io::DirectFile::Access::write);
     require(file);
@@ -67,7 +58,7 @@ class RawFile {
   [[nodiscard]] std::uint64_t first() const { return static_cast<std::uint64_t>(world_.rank()) * part_; }
   void require(const io::DirectFile& file) const {
     if (!file.direct())
-      throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", path_,
+      throw Error(ExitCode::data, "this file system has no O_DIRECT, so the disk cannot be measured", path_,
                   "Choose another --dir");
   }
   World& world_;

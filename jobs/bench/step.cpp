@@ -1,5 +1,4 @@
-// `tessera bench step`: a training step against what multiplies it, the CPU's sgemm or the
-// device's library, both measurements in one run.
+// `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -19,20 +18,20 @@ namespace tessera::jobs {
 
 namespace {
 
-/// One strategy, and what its steps took.
+/// A strategy and the times of its steps.
 struct Measurement {
   std::string name, word;  // "zero3 fp32", "zero3"
   const models::Model* model = nullptr;
   Precision precision;
   std::vector<double> seconds, comm;
   std::uint64_t pss = 0, planned = 0, arena = 0,
-                in_use = 0;  // summed over ranks; in_use: of rank 0's device, by everybody
+                in_use = 0;  // summed over ranks; in_use: of rank 0's GPU, by any process
 };
 
 /// `steps` steps of one strategy after two to warm up.
 void measure(Measurement& measurement, const Call& call, World& world, const io::TokenStream& tokens,
              std::int64_t steps) {
-  check_gpu_choices(call.options(), world);  // a measurement before may have chosen for itself
+  check_gpu_choices(call.options(), world);  // an earlier measurement may have changed them
   train::TrainerOptions options = trainer_options(call.options(), *measurement.model, world, 1000000);
   options.run.strategy = shard::make_strategy(measurement.word, world.size(), 0, world.topology().ranks_per_node);
   apply_policy(call.options(), options.run.strategy.policy);
@@ -61,7 +60,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   world.barrier();
 }
 
-/// What the steps are held against.
+/// What the steps are compared with.
 struct GemmPeak {
   std::string name;              // "sgemm", "bf16 8192^3"
   double before = 0, after = 0;  // GFLOP/s over all ranks
@@ -70,7 +69,7 @@ struct GemmPeak {
 
 struct Work {
   double tokens = 0, flops = 0,
-         flops_halved = 0;  // of a step; causal attention counted whole (PaLM's formula), and as half
+         flops_halved = 0;  // of a step; causal attention counted in full (PaLM's formula), or as half
   bool on_gpu = false;
   ComputePeak peak;  // published, of all ranks' GPUs
 };
@@ -129,7 +128,7 @@ void print_device(const std::vector<Measurement>& measurements, const Work& work
   }
 }
 
-/// Sides: ZeRO-3, ZeRO-0, and ZeRO-3 in fp32 where the two are not (on the CPU).
+/// Measurements: ZeRO-3, ZeRO-0, and on the CPU ZeRO-3 in fp32 if the two are not.
 void print(const Call& call, const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
   const double overhead = median(measurements[0].seconds) / median(measurements[1].seconds);
   const double faster = measurements.size() > 2 ? median(measurements[2].seconds) / median(measurements[0].seconds) : 0;
@@ -156,7 +155,7 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
   if (faster > 0) log::info(strfmt("%s: %.3f times the steps of fp32 (ZeRO-3, medians)", compute, faster));
 }
 
-/// The best sum over ranks: of all shapes on the CPU, of one large product on a device.
+/// GFLOP/s over all ranks: the best of all shapes on the CPU, of one large GEMM on GPUs.
 double measure_gemm_peak(World& world, const models::Model& model, std::int64_t rows, DType compute, int repeats) {
   if (world.device() != host_device) return measure_device_gemm_on_all_ranks(world, compute, device_gemm_size, repeats);
   double limit = 0;
@@ -175,7 +174,7 @@ int bench_step_command(const Call& call, World& world) {
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);
   const models::Model model = models::make(config.text, config.path, precision.compute),
-                      whole = models::make(config.text, config.path);
+                      fp32_model = models::make(config.text, config.path);
   const std::int64_t length = sequence_length(options, model);
   const plan::BatchPlan batch = batch_of(options, world.size());
   const std::int64_t steps = options.integer("bench_steps");
@@ -202,14 +201,14 @@ int bench_step_command(const Call& call, World& world) {
                              ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_gemm_size))
                              : "sgemm"};
   limit.before = measure_gemm_peak(world, model, rows, precision.compute, repeats);
-  // Each measurement twice, in turns, so that a drifting machine does not favour one.
+  // Each in two halves, in turns, so that a drift of the machine's speed favours none.
   std::vector<Measurement> measurements;
   for (const char* word : {"zero3", "zero0"})
     measurements.push_back(
         {.name = word, .word = word, .model = &model, .precision = precision, .seconds = {}, .comm = {}});
   if (precision.compute != DType::f32 && !on_device)
     measurements.push_back(
-        {.name = "zero3 fp32", .word = "zero3", .model = &whole, .precision = {}, .seconds = {}, .comm = {}});
+        {.name = "zero3 fp32", .word = "zero3", .model = &fp32_model, .precision = {}, .seconds = {}, .comm = {}});
   for (const std::int64_t part : {(steps + 1) / 2, steps / 2}) {
     for (Measurement& measurement : measurements) {
       if (part == 0) continue;

@@ -1,5 +1,5 @@
-// `tessera bench tokenizer`: how fast one core turns the documents of a data set into ids.
-// tests/io/tokenizer/compare.py puts Hugging Face's library beside it in one run.
+// `tessera bench tokenizer`: how fast one core tokenizes documents. tests/io/tokenizer/compare.py compares it with
+// Hugging Face's library in one run.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -31,12 +31,12 @@ std::vector<std::string> documents_of(const io::Corpus& corpus) {
 int bench_tokenizer_command(const Call& call, World& world) {
   const Options& options = call.options();
   if (world.size() != 1)
-    throw Error(ExitCode::usage, "bench tokenizer measures one core", "command line", "Start it alone");
+    throw Error(ExitCode::usage, "bench tokenizer measures one core", "command line", "Start one rank");
   if (!options.has("dataset"))
     throw Error(ExitCode::usage, "bench tokenizer needs --dataset", "command line", "Give --dataset FILE ...");
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
   if (tokenizer == nullptr)
-    throw Error(ExitCode::usage, "there is no tokenizer to measure", "--tokenizer",
+    throw Error(ExitCode::usage, "no tokenizer was found", "--tokenizer",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
   const std::vector<std::string> documents = documents_of(io::Corpus(options.list("dataset")));
   double bytes = 0;
@@ -45,7 +45,7 @@ int bench_tokenizer_command(const Call& call, World& world) {
   std::vector<std::int32_t> ids;
   std::size_t tokens = 0;
   for (std::int64_t repeat = 0; repeat < options.integer("bench_repeats"); ++repeat) {
-    io::TextEncoder encoder(*tokenizer);  // with an empty memory each time
+    io::TextEncoder encoder(*tokenizer);  // with an empty cache each time
     const auto started = std::chrono::steady_clock::now();
     const std::clock_t cpu_started = std::clock();
     tokens = 0;
@@ -73,7 +73,7 @@ int bench_tokenizer_command(const Call& call, World& world) {
     log::info("tokenizer " + tokenizer->describe());
     log::info(strfmt("          %zu documents, ", documents.size()) + human_bytes(bytes) + ", " +
               human_count(static_cast<double>(tokens)) +
-              strfmt(" tokens | one core: best %.1f MB/s, median %.1f MB/s, by its own time %.1f MB/s, ",
+              strfmt(" tokens | one core: best %.1f MB/s, median %.1f MB/s, by CPU time %.1f MB/s, ",
                      bytes / best / 1e6, bytes / middle / 1e6, bytes / best_cpu / 1e6) +
               human_count(static_cast<double>(tokens) / best) + " tokens/s");
   }

@@ -1,7 +1,8 @@
 #pragma once
-// What the benchmarks share: tokens out of nothing, medians.
+// Shared by the benchmarks: random tokens, medians.
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "io/data/dataset.hpp"
@@ -10,7 +11,7 @@
 
 namespace tessera::jobs {
 
-/// Tokens drawn at random: a function of the position alone.
+/// Random tokens; each is a function of its position.
 class RandomTokens final : public io::TokenStream {
  public:
   RandomTokens(std::int64_t size, std::int64_t vocab) : size_(size), vocab_(vocab) {}
@@ -25,6 +26,15 @@ class RandomTokens final : public io::TokenStream {
  private:
   std::int64_t size_, vocab_;
 };
+
+/// Collective: seconds of the slowest rank.
+double timed(World& world, const auto& work) {
+  world.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  world.run_and_agree(work);
+  world.barrier();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

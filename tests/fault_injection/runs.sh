@@ -194,7 +194,7 @@ damaged_ones() {
   rm damaged/checkpoint-8/manifest.json
   rm -rf damaged/checkpoint-5
   runs 2 --resume_from_checkpoint auto --output_dir damaged
-  [ $code = 3 ] && one_error 'none is whole' || fail "nothing whole: exit $code"
+  [ $code = 3 ] && one_error 'no complete checkpoint' || fail "nothing whole: exit $code"
 }
 
 # A full disk, where a tmpfs can be mounted; a file size limit; a directory without write permission.

@@ -132,12 +132,14 @@ TEST(Accelerate, UnsupportedValuesAreErrors) {
 
 TEST(Precision, NamesOfEveryTool) {
   const auto types = [](const Options& options) { return precision_of(options).str(); };
-  EXPECT_EQ(types(options_of_yaml("mixed_precision: bf16\n")), "bf16, reduced in fp32");
-  EXPECT_EQ(types(options_of_yaml("bf16: true\n")), "bf16, reduced in fp32");
-  EXPECT_EQ(types(options_of_yaml("bf16: {enabled: true}\ncommunication_data_type: bfp16\n")), "bf16, reduced in bf16");
-  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: true, loss_scale: 0, hysteresis: 2}\n")), "fp16, reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("mixed_precision: bf16\n")), "bf16, gradients reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("bf16: true\n")), "bf16, gradients reduced in fp32");
+  EXPECT_EQ(types(options_of_yaml("bf16: {enabled: true}\ncommunication_data_type: bfp16\n")),
+            "bf16, gradients reduced in bf16");
+  EXPECT_EQ(types(options_of_yaml("fp16: {enabled: true, loss_scale: 0, hysteresis: 2}\n")),
+            "fp16, gradients reduced in fp32");
   EXPECT_EQ(types(options_of_yaml("fp16: {enabled: false}\nmixed_precision: 'no'\n")), "");
-  EXPECT_EQ(types(parsed({"train", "--fp16"}).options), "fp16, reduced in fp32");
+  EXPECT_EQ(types(parsed({"train", "--fp16"}).options), "fp16, gradients reduced in fp32");
   EXPECT_EQ(types(parsed({"train", "--mixed_precision", "fp32"}).options), "");
 }
 

@@ -295,7 +295,7 @@ TEST(Setup, Refusals) {
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--gemm_choice", "measured", "--reproducible"}));
               }),
-              HasSubstr("timing chose"));
+              HasSubstr("timing chooses"));
   EXPECT_THAT(refused([] { check_options(options_of({"--attention", "cudnn"})); }), HasSubstr("bf16 or fp16"));
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--attention", "cudnn", "--bf16", "--packing"}));
@@ -309,11 +309,11 @@ TEST(Setup, Refusals) {
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--attention", "measured", "--reproducible"}));
               }),
-              HasSubstr("timing chose"));
+              HasSubstr("timing chooses"));
   EXPECT_THAT(refused([] {
                 check_options(options_of({"--gemm_choice_file", "x"}));
               }),
-              HasSubstr("keeps what was measured"));
+              HasSubstr("is for --gemm_choice measured"));
   EXPECT_THAT(refused([] { check_options(options_of({"--eval_steps", "5"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] { check_options(options_of({"--baseline", "bigram"})); }), HasSubstr("validation data"));
   EXPECT_THAT(refused([] {

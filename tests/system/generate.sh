@@ -85,7 +85,7 @@ refuse 3 'model.safetensors' 2 generate --model empty --prompt abc
 refuse 2 'both name a model' 2 generate "${m[@]}" --checkpoint out/checkpoint-2 --prompt abc
 refuse 3 'no checkpoint in empty' 2 generate --checkpoint empty --prompt abc
 refuse 4 'a rank needs' 2 generate "${m[@]}" --prompt abc --device_memory 64KiB
-refuse 2 'no model is named' 2 eval --dataset "$golden/text/tokens.txt"
+refuse 2 'no model is given' 2 eval --dataset "$golden/text/tokens.txt"
 refuse 2 'no data to evaluate on' 2 eval "${m[@]}"
 refuse 3 'nowhere.txt' 2 eval "${m[@]}" --dataset nowhere.txt
 refuse 2 '33' 2 eval "${m[@]}" --dataset "$golden/text/tokens.txt" --max_length 33

@@ -56,7 +56,7 @@ cp beside.bin plain.bin
 packed=("${common[@]}" --packing --save_steps 2)
 for data in "text:short.jsonl some.txt" beside:beside.bin ended:plain.bin; do
   "$mpirun" -n 2 "$tessera" train "${packed[@]}" --dataset ${data#*:} --output_dir "packed-${data%%:*}" > log 2>&1 || fail "packed training on $data"
-  expect '^data      train: .* tokens in 301 documents, packed into [0-9]+ samples of 16, [0-9.]+% full, [0-9]+ of them cut'
+  expect '^data      train: .* tokens in 301 documents, packed into [0-9]+ samples of 16, [0-9.]+% full, [0-9]+ of them split'
   cmp <(losses packed-text) <(losses "packed-${data%%:*}") || fail "packed losses of $data"
 done
 "$tessera" train "${common[@]}" --dataset plain.bin --output_dir apart > log 2>&1 || fail "training on the same, not packed"
@@ -88,7 +88,7 @@ refuse 2 'needs --out' tokenize --model model --dataset long.txt
 refuse 2 'ends in \.bin' tokenize --model model --dataset long.txt --out x.txt
 refuse 2 'no tokenizer to use' tokenize --model bare --dataset long.txt --out x.bin
 refuse 2 'no token nonesuch' tokenize --model model --dataset long.txt --out x.bin --eos_token nonesuch
-refuse 2 'does not say what ends a document' tokenize --tokenizer "$tokenizers/gpt2.tokenizer.json" --dataset long.txt --out x.bin
+refuse 2 'does not name the token that ends a document' tokenize --tokenizer "$tokenizers/gpt2.tokenizer.json" --dataset long.txt --out x.bin
 refuse 3 'holds tokens already' tokenize --model model --dataset t1.bin --out x.bin
 refuse 2 'no tokenizer.json at bare' train "${common[@]}" --tokenizer bare --dataset short.jsonl
 sed -i 's/"type":"NFC"/"type":"NFKC"/; s/"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false/"Digits"/' model/tokenizer.json

@@ -1,4 +1,4 @@
-// `tessera checkpoint`: the words it takes, and `verify PATH ...`.
+// `tessera checkpoint verify PATH ...`, and the choice of the subcommand.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -30,7 +30,7 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
     const io::LocatedPath located = locate(world, path);
     if (located.kind != io::PathKind::checkpoint)
       throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", which has no checksums", {},
-                  "Name a checkpoint, or a directory with some");
+                  "Name a checkpoint, or a directory with checkpoints");
     const io::VerifyReport report = io::verify_checkpoint(world, located.path, threads_of(call.options()));
     num_damaged += report.num_damaged;
     if (report.num_damaged > 0) damaged += (damaged.empty() ? "" : ", ") + located.path;
@@ -41,7 +41,7 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
                    {"damage", report.damage}});
     if (json) continue;
     for (const std::string& line : report.damage) log::info("damage    " + line);
-    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.num_damaged == 0 ? "whole" : "DAMAGED",
+    log::info(strfmt("verify    %s | %s | %s", located.path.c_str(), report.num_damaged == 0 ? "undamaged" : "DAMAGED",
                      speed(report.bytes, report.seconds).c_str()));
   }
   if (json) log::info((all.size() == 1 ? all.front() : all).dump(2, ' ', false, Json::error_handler_t::replace));
@@ -55,7 +55,6 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
 
 }  // namespace
 
-/// Rank 0 looks; all are told.
 io::LocatedPath locate(World& world, const std::string& path) {
   std::string found;
   world.run_and_agree([&] {
@@ -72,7 +71,8 @@ int checkpoint_command(const Call& call, World& world) {
   const std::string word = operands.empty() ? "" : operands[0];
   const std::vector<std::string> paths(operands.begin() + (operands.empty() ? 0 : 1), operands.end());
   if (word != "verify" && word != "diff")
-    throw Error(ExitCode::usage, word.empty() ? "checkpoint needs a word" : "checkpoint does not know \"" + word + "\"",
+    throw Error(ExitCode::usage,
+                word.empty() ? "checkpoint needs a subcommand" : "checkpoint does not know \"" + word + "\"",
                 "command line", "tessera checkpoint verify PATH ... | diff A B");
   if (word == "diff") return diff_command(call, world, paths);
   if (paths.empty())

@@ -1,5 +1,5 @@
 #pragma once
-// What the words of `tessera checkpoint` share.
+// Shared by the subcommands of `tessera checkpoint`.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tessera::jobs {
 
-/// Collective: rank 0 looks, all are told. Throws Error (data) as io::recognise does, on every rank alike.
+/// Collective: io::recognize on rank 0, its result or Error on every rank.
 [[nodiscard]] io::LocatedPath locate(World& world, const std::string& path);
 
 /// `checkpoint diff A B`: exit code 0 if equal, 3 if not.

@@ -18,7 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One side of a comparison.
 struct Operand {
   io::LocatedPath located;
   io::Manifest manifest;  // of a checkpoint
@@ -40,8 +39,8 @@ void open(World& world, const std::string& path, Operand& side) {
   world.run_and_agree([&] { side.stored = io::catalog_safetensors(side.located.path); });
 }
 
-/// Indices of tensors of both sides under the name they are compared by: where one side is no checkpoint, the other's
-/// model alone, by parameter names.
+/// The tensors of both operands by the name they are compared under. If one of them is a model, only the model of the
+/// other is compared, by parameter names.
 struct Pairs {
   std::vector<std::pair<std::string, std::pair<const io::TensorEntry*, const io::TensorEntry*>>> both;
   std::vector<std::string> only_a, only_b;
@@ -75,7 +74,7 @@ bool comparable(const io::TensorEntry& a, const io::TensorEntry& b) {
   return a.shape == b.shape && io::is_numeric(a) && io::is_numeric(b);
 }
 
-/// Collective: each rank the same number of elements, then the parts joined on rank 0 and told to all.
+/// Collective: each rank compares the same number of elements; rank 0 joins the results and broadcasts them.
 std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, const Operand& b, const Pairs& pairs) {
   std::int64_t total = 0;
   for (const auto& [name, pair] : pairs.both) total += comparable(*pair.first, *pair.second) ? pair.first->numel() : 0;
@@ -117,7 +116,7 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
   return differences;
 }
 
-/// What of two manifests differs besides tensors; run_metadata does not count.
+/// Differences of two manifests other than tensors and run metadata.
 std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   std::vector<std::string> lines;
   if (!a.is_checkpoint() || !b.is_checkpoint()) return lines;
@@ -144,44 +143,44 @@ std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   return lines;
 }
 
-/// What is to be said, for either form of output.
-struct Verdict {
+/// The result, for either form of output.
+struct Differences {
   std::vector<std::string> lines;
   Json json = Json::object();
-  std::int64_t different = 0;  // tensors that both have
+  std::int64_t different = 0;  // tensors of both
 };
 
-void judge(const std::string& name, const io::TensorEntry& x, const io::TensorEntry& y, const io::TensorDifference& d,
-           Verdict& verdict) {
-  // Values decide: bf16 widened to fp32 is equal to what it was.
+void add_difference(const std::string& name, const io::TensorEntry& x, const io::TensorEntry& y,
+                    const io::TensorDifference& d, Differences& result) {
+  // Values are compared: a bf16 tensor equals its fp32 conversion.
   const bool same_form = x.shape == y.shape && std::string(x.type) == y.type, compared = comparable(x, y);
   if (compared && d.elements == 0) return;
-  ++verdict.different;
+  ++result.different;
   std::string line = name + ":";
   if (!same_form)
     line += std::string(" ") + x.type + " " + io::shape_text(x.shape) + ", " + y.type + " " + io::shape_text(y.shape);
   if (compared) {
     line += strfmt(" %lld of %lld elements differ, by at most %.6g (relative %.3g)", static_cast<long long>(d.elements),
                    static_cast<long long>(x.numel()), d.max_absolute, d.max_relative);
-    if (d.unlike > 0) line += strfmt("; %lld are not finite on one side", static_cast<long long>(d.unlike));
+    if (d.unlike > 0) line += strfmt("; %lld are finite in only one of them", static_cast<long long>(d.unlike));
   } else if (same_form) {
     line += std::string(" ") + x.type + " cannot be compared";
   }
-  verdict.lines.push_back(line);
-  verdict.json["tensors"].push_back({{"name", name},
-                                     {"elements", d.elements},
-                                     {"of", x.numel()},
-                                     {"max_absolute", d.max_absolute},
-                                     {"max_relative", d.max_relative},
-                                     {"not_finite", d.unlike}});
+  result.lines.push_back(line);
+  result.json["tensors"].push_back({{"name", name},
+                                    {"elements", d.elements},
+                                    {"of", x.numel()},
+                                    {"max_absolute", d.max_absolute},
+                                    {"max_relative", d.max_relative},
+                                    {"not_finite", d.unlike}});
 }
 
 std::optional<std::regex> pattern(const Options& options) {
   try {
     return options.has("grep") ? std::optional<std::regex>(options.text("grep")) : std::nullopt;
   } catch (const std::regex_error&) {
-    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression",
-                         "Write it as ECMAScript has them");
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is not a regular expression",
+                         "Write it in ECMAScript syntax");
   }
 }
 
@@ -198,21 +197,22 @@ int diff_command(const Call& call, World& world, const std::vector<std::string>&
   const Pairs pairs = pair_up(a, b, grep);
   const std::vector<io::TensorDifference> differences = compare_all(world, a, b, pairs);
 
-  Verdict verdict{.lines = other_differences(a, b)};
-  verdict.json = {{"a", a.located.path},    {"b", b.located.path},    {"other", verdict.lines},
-                  {"only_a", pairs.only_a}, {"only_b", pairs.only_b}, {"tensors", Json::array()}};
-  for (const std::string& name : pairs.only_a) verdict.lines.push_back(name + ": only in A");
-  for (const std::string& name : pairs.only_b) verdict.lines.push_back(name + ": only in B");
+  Differences result{.lines = other_differences(a, b)};
+  result.json = {{"a", a.located.path},    {"b", b.located.path},    {"other", result.lines},
+                 {"only_a", pairs.only_a}, {"only_b", pairs.only_b}, {"tensors", Json::array()}};
+  for (const std::string& name : pairs.only_a) result.lines.push_back(name + ": only in A");
+  for (const std::string& name : pairs.only_b) result.lines.push_back(name + ": only in B");
   for (std::size_t i = 0; i < pairs.both.size(); ++i)
-    judge(pairs.both[i].first, *pairs.both[i].second.first, *pairs.both[i].second.second, differences[i], verdict);
-  const bool equal = verdict.lines.empty();
-  verdict.json["equal"] = equal;
+    add_difference(pairs.both[i].first, *pairs.both[i].second.first, *pairs.both[i].second.second, differences[i],
+                   result);
+  const bool equal = result.lines.empty();
+  result.json["equal"] = equal;
   if (call.options().flag("json")) {
-    log::info(verdict.json.dump(2, ' ', false, Json::error_handler_t::replace));
+    log::info(result.json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    for (const std::string& line : verdict.lines) log::info("differs   " + line);
+    for (const std::string& line : result.lines) log::info("differs   " + line);
     log::info(equal ? strfmt("equal     %zu tensors, every element", pairs.both.size())
-                    : strfmt("different %lld of %zu tensors that both have", static_cast<long long>(verdict.different),
+                    : strfmt("different %lld of the %zu tensors in both", static_cast<long long>(result.different),
                              pairs.both.size()));
   }
   return static_cast<int>(equal ? ExitCode::ok : ExitCode::data);

@@ -9,11 +9,11 @@ int config_command(const Call& call) {
   const std::vector<std::string>& operands = call.invocation.operands;
   if (operands.empty() || (operands[0] != "show" && operands[0] != "check")) {
     throw Error(ExitCode::usage,
-                operands.empty() ? "config needs a word" : "config does not know \"" + operands[0] + "\"",
+                operands.empty() ? "config needs a subcommand" : "config does not know \"" + operands[0] + "\"",
                 "command line", "tessera config show|check [CONFIG ...]");
   }
   if (operands[0] == "check") {
-    log::info("good: every key is known and every value is of its type");
+    log::info("valid: every key is known and every value has its type");
   } else if (options.flag("json")) {
     log::info(options.json());
   } else {

@@ -1,5 +1,5 @@
-// `tessera convert`: a checkpoint into a model directory of Hugging Face's form, or back. Names and
-// words; the bytes are io/convert's.
+// `tessera convert`: a checkpoint to a model directory in Hugging Face's format, or back. Options, names and messages;
+// io/convert moves the bytes.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,12 +21,12 @@ namespace tessera::jobs {
 namespace {
 
 constexpr const char* model_group = "/model/";
-constexpr const char* prefix_key = "tensor_prefix";  // in a manifest's may_differ
+constexpr const char* prefix_key = "tensor_prefix";  // in a manifest's run metadata
 
 struct ConvertRequest {
   std::string in, out;
   bool from_native = true, to_native = false;
-  std::optional<DType> dtype;  // none: what is stored
+  std::optional<DType> dtype;  // none: as stored
   std::uint64_t state_file_bytes = 0;
   io::ConvertTarget target;
 };
@@ -43,11 +43,11 @@ std::string required(const Options& options, const char* name, const char* examp
   return options.text(name);
 }
 
-/// What the options say, and what the input is; all refusals that need no reading.
+/// The request by the options and the kind of input. Throws what can be refused before the data are read.
 ConvertRequest read_request(const Options& options, World& world) {
   ConvertRequest request;
   request.in = without_slash(required(options, "in", "a checkpoint or a model directory"));
-  request.out = without_slash(required(options, "out", "a directory that is not there yet"));
+  request.out = without_slash(required(options, "out", "a directory that does not exist yet"));
   request.to_native = required(options, "to", "hf or native") == "native";
   request.target.directory = request.out;
   request.target.replace = options.flag("force");
@@ -67,8 +67,7 @@ ConvertRequest read_request(const Options& options, World& world) {
                   "Convert a directory: a checkpoint, or a model with its config.json");
     const std::string is = located.kind == io::PathKind::checkpoint ? "native" : "hf";
     if (from != "auto" && from != is)
-      throw options.refuse("from", request.in + " is " + io::name_of(located.kind),
-                           "Say --from " + is + ", or leave it to auto");
+      throw options.refuse("from", request.in + " is " + io::name_of(located.kind), "Use --from " + is + ", or auto");
     found = is + "\n" + located.path;
   });
   found = world.broadcast(found);
@@ -76,27 +75,26 @@ ConvertRequest read_request(const Options& options, World& world) {
   request.in = found.substr(found.find('\n') + 1);
   if (request.from_native && request.to_native)
     throw Error(ExitCode::usage,
-                request.in + " is a checkpoint already: any number of ranks, stage and mesh reads it as it is",
+                request.in + " is a checkpoint already, which any number of ranks, ZeRO stage and mesh can read",
                 "--to: command line", "Convert it --to hf");
   if (request.to_native && request.dtype && *request.dtype != DType::f32)
-    throw options.refuse("dtype", "a checkpoint holds its master weights in fp32",
-                         "Leave --dtype out; give it when converting --to hf");
+    throw options.refuse("dtype", "a checkpoint holds its master weights in fp32", "Drop --dtype, or convert --to hf");
   if (request.target.max_file_bytes == 0)
-    throw options.refuse("max_shard_size", "a shard of no bytes", "Give it 5GB, say");
+    throw options.refuse("max_shard_size", "--max_shard_size is 0", "Use 5GB, for example");
   world.run_and_agree([&] {
     if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
   });
   return request;
 }
 
-std::string time_words(double seconds) {
+std::string time_text(double seconds) {
   const auto s = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
   return strfmt("%02lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-std::string speed_words(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
+std::string speed_text(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
 
-/// A line every few seconds, while it lasts.
+/// Prints a progress line every few seconds.
 io::ConvertOptions stream_options(const Options& options) {
   io::ConvertOptions stream;
   stream.threads = static_cast<int>(options.optional_integer("threads").value_or(2));
@@ -108,7 +106,7 @@ io::ConvertOptions stream_options(const Options& options) {
     log::info(strfmt(
         "convert   %4.1f%% | %s of %s | %s | %s left", 100 * static_cast<double>(p.done) / static_cast<double>(p.total),
         human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
-        speed_words(rate, 1).c_str(), time_words(static_cast<double>(p.total - p.done) / rate).c_str()));
+        speed_text(rate, 1).c_str(), time_text(static_cast<double>(p.total - p.done) / rate).c_str()));
   };
   return stream;
 }
@@ -130,8 +128,7 @@ Shape shape_of(const io::TensorEntry& t) {
   return shape;
 }
 
-/// Every tensor whose name begins with `prefix`, under the rest of its name behind `new_prefix`;
-/// floats as `dtype` if there is one.
+/// Every tensor whose name begins with `prefix`, which `new_prefix` replaces; floats as `dtype` if that is given.
 std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const std::string& prefix,
                                        const std::string& new_prefix, std::optional<DType> dtype) {
   std::vector<io::ConvertTensor> tensors;
@@ -140,7 +137,7 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
     if (!t.name.starts_with(prefix)) continue;
     if (!t.known)
       throw Error(ExitCode::data,
-                  strfmt("tensor %s is %s, which cannot be written", io::quote_name(t.name).c_str(), t.type));
+                  strfmt("tensor %s is %s, which cannot be converted", io::quote_name(t.name).c_str(), t.type));
     tensors.push_back({new_prefix + t.name.substr(prefix.size()),
                        dtype && is_float(t.dtype) ? *dtype : t.dtype,
                        shape_of(t),
@@ -149,15 +146,14 @@ std::vector<io::ConvertTensor> renamed(const io::TensorCatalog& stored, const st
   return tensors;
 }
 
-/// What every tensor of the model that became this checkpoint was called besides its canonical name
-/// ("transformer."); "" elsewhere.
+/// The prefix of all tensor names in the model that this checkpoint was converted from ("transformer."); else "".
 std::string tensor_prefix(const io::Manifest& manifest) {
   const auto json = nlohmann::json::parse(manifest.run_metadata);
   const auto prefix = json.find(prefix_key);
   return prefix != json.end() && prefix->is_string() ? prefix->get<std::string>() : "";
 }
 
-/// The same, found in the model: one prefix before every parameter, or "".
+/// The prefix that all parameters of a model share before their canonical names, or "".
 std::string common_prefix(const io::TensorCatalog& stored, const std::vector<io::ConvertTensor>& tensors) {
   std::optional<std::string> prefix;
   for (const io::ConvertTensor& t : tensors) {
@@ -180,7 +176,7 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
                                     request.target, stream);
 }
 
-/// The directory's small files, on rank 0; config.json on every rank.
+/// Reads the auxiliary files on rank 0; returns config.json on every rank.
 std::string read_attachments(World& world, ConvertRequest& request) {
   std::string config;
   world.run_and_agree([&] {
@@ -204,7 +200,7 @@ io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::Conv
   return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
 }
 
-/// Tensors that must be copies of parameters: compared to the last element, a share on each rank.
+/// Collective: compares every element of tied tensors that are stored twice.
 void check_copies(World& world, const io::TensorCatalog& stored, const std::vector<TiedCopy>& copies) {
   for (const TiedCopy& copy : copies) {
     const auto &a = stored.tensors[static_cast<std::size_t>(copy.tensor)],
@@ -219,9 +215,9 @@ void check_copies(World& world, const io::TensorCatalog& stored, const std::vect
     differ = world.sum(differ);
     if (differ > 0)
       throw Error(ExitCode::data,
-                  strfmt("E114 tensor %s must be equal to %s, and %lld elements differ", io::quote_name(a.name).c_str(),
+                  strfmt("E114 tensor %s must equal %s, but %lld elements differ", io::quote_name(a.name).c_str(),
                          io::quote_name(b.name).c_str(), static_cast<long long>(differ)),
-                  {}, "Its config.json says that the two are tied (tie_word_embeddings)");
+                  {}, "config.json ties the two (tie_word_embeddings): correct it, or the tensor");
   }
 }
 
@@ -238,7 +234,7 @@ io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::
   return io::convert_to_checkpoint(world, stored, mapped.tensors, request.target, stream);
 }
 
-/// The most memory this process has had, program and libraries included.
+/// Peak resident memory of this process, program and libraries included.
 std::int64_t peak_bytes() {
   struct rusage used {};
   (void)::getrusage(RUSAGE_SELF, &used);
@@ -258,11 +254,11 @@ int convert_command(const Call& call, World& world) {
   const auto peak = static_cast<double>(world.max(peak_bytes()));
   if (request.target.verify)
     log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(),
-                     report.verify_seconds, speed_words(bytes, report.verify_seconds).c_str()));
-  if (!report.backup.empty()) log::info("moved     what was there is now " + report.backup);
+                     report.verify_seconds, speed_text(bytes, report.verify_seconds).c_str()));
+  if (!report.backup.empty()) log::info("moved     the previous output is now " + report.backup);
   log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
                    static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",
-                   human_bytes(bytes).c_str(), report.seconds, speed_words(bytes, report.seconds).c_str(),
+                   human_bytes(bytes).c_str(), report.seconds, speed_text(bytes, report.seconds).c_str(),
                    human_bytes(peak).c_str(), request.out.c_str()));
   return static_cast<int>(ExitCode::ok);
 }

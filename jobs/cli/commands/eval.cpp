@@ -1,4 +1,4 @@
-// `tessera eval`: loss, perplexity and token accuracy of a model on a data set.
+// `tessera eval`: loss, perplexity and token accuracy of a model on a dataset.
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ double tokens_per_second(const train::EvalReport& report) {
   return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12);
 }
 
-/// A line now and then, from rank 0.
+/// Prints a progress line every ten seconds.
 class ProgressLines {
  public:
   explicit ProgressLines(std::int64_t tokens_of_sample) : length_(tokens_of_sample) {}

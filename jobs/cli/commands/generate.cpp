@@ -1,9 +1,10 @@
-// `tessera generate`: prompts continued by a model, as text while it comes or as a JSON line each.
+// `tessera generate`: continues prompts; prints the text as it is generated, or one JSON line for each prompt.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/inference.hpp"
+#include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/prompt_tokenizer.hpp"
 #include "jobs/cli/session/prompts.hpp"
 #include "jobs/cli/session/resources.hpp"
@@ -14,15 +15,6 @@ namespace tessera::jobs {
 namespace {
 
 constexpr std::int64_t default_new_tokens = 128;
-
-/// Text without what would steer a terminal.
-std::string harmless(std::string text) {
-  for (char& c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) c = '?';
-  }
-  return text;
-}
 
 class GenerateRun {
  public:
@@ -56,14 +48,15 @@ class GenerateRun {
       check_prompt(i);
       longest = std::max(longest, request_.prompts.back().size());
     }
-    const std::int64_t room = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
-    request_.max_new_tokens = options_.optional_integer("max_new_tokens").value_or(std::min(default_new_tokens, room));
-    if (request_.max_new_tokens > room) {
+    const std::int64_t max_new = model_.max_tokens - static_cast<std::int64_t>(longest) + 1;
+    request_.max_new_tokens =
+        options_.optional_integer("max_new_tokens").value_or(std::min(default_new_tokens, max_new));
+    if (request_.max_new_tokens > max_new) {
       throw options_.refuse(
           "max_new_tokens",
-          strfmt("%lld new tokens behind a prompt of %zu are more than the model's %lld positions",
+          strfmt("%lld new tokens after a prompt of %zu are more than the model's %lld positions",
                  static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
-          strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(room)));
+          strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(max_new)));
     }
     request_.stop = prompt_tokenizer_->stop_ids();
     request_.sampling = {.temperature = options_.real("temperature"),
@@ -73,11 +66,11 @@ class GenerateRun {
                          .seed = static_cast<std::uint64_t>(options_.integer("seed"))};
     for (const char* name : {"top_k", "top_p"}) {
       if (request_.sampling.temperature == 0 && options_.given(name))
-        log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the likeliest token");
+        log::warn(24, std::string("--") + name + " has no effect: temperature 0 takes the most likely token");
     }
     if (prompts_.size() == 1 && !json()) request_.on_token = [this](std::size_t, std::int32_t id) { stream(id); };
     request_.on_completion = [this](std::size_t prompt, const infer::Completion& completion) {
-      say(prompt, completion);
+      print_completion(prompt, completion);
     };
   }
 
@@ -89,12 +82,12 @@ class GenerateRun {
     const auto largest = *std::max_element(ids.begin(), ids.end());
     if (largest >= model_.vocab)
       throw Error(ExitCode::data,
-                  strfmt("%s holds token id %d, but the model's vocabulary ends at %lld", which.c_str(), largest,
-                         static_cast<long long>(model_.vocab - 1)),
+                  strfmt("%s has token id %d, but the last id of the model's vocabulary is %lld", which.c_str(),
+                         largest, static_cast<long long>(model_.vocab - 1)),
                   "--prompt, --prompt_file", "Use the model's own tokenizer.json");
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
       throw Error(ExitCode::usage,
-                  strfmt("%s has %zu tokens, the model %lld positions", which.c_str(), ids.size(),
+                  strfmt("%s has %zu tokens, the model has %lld positions", which.c_str(), ids.size(),
                          static_cast<long long>(model_.max_tokens)),
                   "--prompt, --prompt_file", "Give a shorter prompt");
   }
@@ -113,13 +106,13 @@ class GenerateRun {
                   prompt_tokenizer_->describe().c_str());
   }
 
-  /// The only prompt's next token, on the rank that makes it: rank 0.
+  /// Prints the next token of a single prompt; called on rank 0, which generates it.
   void stream(std::int32_t id) {
     if (!stream_) {
-      std::fputs(("\n" + harmless(prompts_[0])).c_str(), stdout);
+      std::fputs(("\n" + printable_text(prompts_[0])).c_str(), stdout);
       stream_.emplace(*prompt_tokenizer_, request_.prompts[0]);
     }
-    std::fputs(harmless(stream_->push(id)).c_str(), stdout);
+    std::fputs(printable_text(stream_->push(id)).c_str(), stdout);
     std::fflush(stdout);
   }
 
@@ -130,7 +123,7 @@ class GenerateRun {
     return text + decoder.finish();
   }
 
-  void say(std::size_t prompt, const infer::Completion& completion) const {
+  void print_completion(std::size_t prompt, const infer::Completion& completion) const {
     if (json()) {
       const nlohmann::ordered_json line = {{"index", prompt},
                                            {"prompt", prompts_[prompt]},
@@ -143,7 +136,7 @@ class GenerateRun {
       std::puts("");  // the text has been streamed
     } else {
       std::printf("\n--- prompt %zu of %zu\n%s\n", prompt + 1, prompts_.size(),
-                  harmless(prompts_[prompt] + text_of(prompt, completion)).c_str());
+                  printable_text(prompts_[prompt] + text_of(prompt, completion)).c_str());
     }
     std::fflush(stdout);
   }

@@ -1,5 +1,5 @@
-// `tessera inspect`: what is in a checkpoint, a model directory, or a file. One process; reads no
-// element unless --stats asks for it.
+// `tessera inspect`: the contents of a checkpoint, a model directory or a file. One process; reads elements only with
+// --stats.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -29,9 +29,9 @@ struct InspectRequest {
   std::optional<std::regex> grep;
 };
 
-/// What is known of one path, for either form of output.
+/// The findings about one path, for either form of output.
 struct Findings {
-  std::vector<std::pair<std::string, std::string>> lines;  // title, words
+  std::vector<std::pair<std::string, std::string>> lines;  // title, text
   Json json = Json::object();
   io::TensorCatalog stored;
 };
@@ -41,8 +41,8 @@ std::optional<std::regex> pattern_of(const Options& options) {
   try {
     return std::regex(options.text("grep"));
   } catch (const std::regex_error&) {
-    throw options.refuse("grep", "\"" + options.text("grep") + "\" is no regular expression",
-                         "Write it as ECMAScript has them");
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is not a regular expression",
+                         "Write it in ECMAScript syntax");
   }
 }
 
@@ -59,13 +59,13 @@ std::string text_of(const Json& object, const char* between = " | ") {
   return text.empty() ? "-" : text;
 }
 
-/// What of a manifest's `may_differ` says where the ranks were, and the rest.
+/// Splits a manifest's run metadata into the placement of the ranks and the rest.
 std::pair<Json, Json> split_run_metadata(const Json& run_metadata) {
   std::pair<Json, Json> parts{Json::object(), Json::object()};
   for (const auto& [key, value] : run_metadata.items()) {
-    const bool place = key == "world" || key == "nodes" || key == "transport" || key == "strategy" || key == "mesh" ||
-                       key == "threads_per_rank";
-    (place ? parts.first : parts.second)[key] = value;
+    const bool placement = key == "world" || key == "nodes" || key == "transport" || key == "strategy" ||
+                           key == "mesh" || key == "threads_per_rank";
+    (placement ? parts.first : parts.second)[key] = value;
   }
   return parts;
 }
@@ -76,7 +76,7 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   io::Manifest manifest;
   try {
     manifest = io::read_manifest(directory);
-  } catch (const Error& error) {  // of a whole manifest the rest can be told
+  } catch (const Error& error) {  // a complete manifest can be shown all the same
     problem = error.line();
     std::string text;
     try {
@@ -87,18 +87,18 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   const Json training = Json::parse(manifest.training), run_metadata = Json::parse(manifest.run_metadata);
   std::uint64_t bytes = 0;
   for (const auto& f : manifest.files) bytes += f.bytes;
-  const auto [place, rest] = split_run_metadata(run_metadata);
+  const auto [placement, rest] = split_run_metadata(run_metadata);
   std::string auxiliary_files;
   for (const auto& a : manifest.auxiliary_files) auxiliary_files += (auxiliary_files.empty() ? "" : ", ") + a.name;
   findings.lines = {
       {"step", std::to_string(manifest.step)},
-      {"holds", manifest.optimizer ? "model and optimizer state" : "the model alone"},
+      {"contains", manifest.optimizer ? "model and optimizer state" : "the model alone"},
       {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
-      {"whole", problem.empty() ? "yes, as far as sizes tell (checkpoint verify reads every byte)" : "NO: " + problem},
-      {"saved on", text_of(place)},
+      {"complete", problem.empty() ? "yes, by file sizes (checkpoint verify reads every byte)" : "NO: " + problem},
+      {"saved on", text_of(placement)},
       {"saved by", text_of(rest)},
       {"training", text_of(training)},
-      {"with it", auxiliary_files.empty() ? "-" : auxiliary_files}};
+      {"also", auxiliary_files.empty() ? "-" : auxiliary_files}};
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
   findings.json["whole"] = problem.empty();
@@ -118,7 +118,7 @@ void describe_safetensors(const std::string& path, Findings& findings) {
     const io::SafetensorsFile opened(file.path);
     for (const auto& [key, value] : opened.metadata()) {
       const std::string entry = io::quote_name(key) + ": " + io::quote_name(value);
-      if (std::ranges::find(metadata, entry) == metadata.end()) metadata.push_back(entry);  // shards say the same
+      if (std::ranges::find(metadata, entry) == metadata.end()) metadata.push_back(entry);  // shards repeat it
     }
     if (findings.stored.files.size() == 1) findings.json["metadata"] = opened.metadata();
   }
@@ -164,7 +164,7 @@ std::string text_of(const io::TensorStats& s) {
   return strfmt("  min %-12.6g max %-12.6g mean %-12.6g", s.least, s.most, s.mean()) + odd;
 }
 
-/// The table of tensors and what they are together.
+/// Lists the tensors and their totals.
 void list_tensors(const InspectRequest& request, Findings& findings) {
   io::BlockCache cache(findings.stored.files, 4);
   std::size_t width = 4;

@@ -133,15 +133,16 @@ void print_device(const plan::RunPlan& plan, bool has_gpu) {
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu) {
   const models::Model& model = *plan.spec.model;
-  log::info(strfmt("model     %s %s | %s parameters, %s in matrix products | T %lld", model.family.c_str(),
-                   config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
+  log::info(strfmt("model     %s %s | %s parameters, %s in matmuls | T %lld", model.family.c_str(), config.path.c_str(),
+                   human_count(static_cast<double>(model.num_params())).c_str(),
                    human_count(static_cast<double>(model.num_matmul_params())).c_str(),
                    static_cast<long long>(plan.spec.tokens)));
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
-  if (!precision.str().empty()) log::info("precision " + precision.str() + " | masters and optimizer state fp32");
+  if (!precision.str().empty())
+    log::info("precision " + precision.str() + " | master weights and optimizer state fp32");
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",
@@ -151,9 +152,9 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                        .c_str()
                  : ""));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
-  const auto vector = static_cast<double>(model.num_params()) * sizeof(float);
-  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * vector).c_str(),
-                   human_bytes(vector).c_str()));
+  const auto weights = static_cast<double>(model.num_params()) * sizeof(float);
+  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * weights).c_str(),
+                   human_bytes(weights).c_str()));
 }
 
 }  // namespace
@@ -165,7 +166,8 @@ int print_plan(const PlanOf& of) {
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
   spec.index_bytes = of.index_bytes;
   if (of.world != nullptr) spec.device = of.world->device();
-  else if (options.text("backend") == "cuda") spec.device = {Device::Kind::cuda, 0};  // which one says nothing of sizes
+  else if (options.text("backend") == "cuda")
+    spec.device = {Device::Kind::cuda, 0};  // the index does not matter for sizes
   const plan::RunPlan chosen = plan::make_plan(spec);
   const std::uint64_t memory = options.has("device_memory") ? options.bytes("device_memory") : 0;
   const bool fits = memory == 0 || plan::memory_needed(chosen) <= memory;
@@ -193,10 +195,10 @@ int print_plan(const PlanOf& of) {
     print_table(rows);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
       log::info(
-          "packed    and, as the data will show, 16 bytes a document (or piece of T of one) and 8 a sample in "
-          "\"buffers\"");
+          "packed    \"buffers\" will also have 16 bytes for each document (or part of T tokens of one) and 8 for each "
+          "sample");
     if (memory > 0) {
-      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that does: %s",
+      log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
                        human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
                        human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no",
                        largest > 0 ? std::to_string(largest).c_str() : "none"));
@@ -223,8 +225,8 @@ int plan_command(const Call& call) {
   Topology topology;
   const bool on_device = options.text("backend") == "cuda";
   if (on_device && !cuda_built)
-    throw options.refuse("backend", "this program was built without CUDA, and does not know what its kernels take",
-                         "Build it where nvcc is (docs/cuda.md)");
+    throw options.refuse("backend", "this program was built without CUDA, so it cannot plan for a GPU",
+                         "Build it with nvcc (docs/cuda.md)");
   choose_attention(options, on_device ? Device{Device::Kind::cuda, 0} : host_device);
   topology.staged = on_device && options.text("comm") == "mpi";
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;

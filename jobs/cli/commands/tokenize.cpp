@@ -12,13 +12,13 @@ namespace tessera::jobs {
 
 namespace {
 
-/// The first documents of the file as it was written: each token's id and spelling.
+/// Prints the first documents of the written file: each token's id and spelling.
 void preview(const std::string& path, std::int64_t documents, const io::TextTokenizer& tokenizer,
              std::optional<std::int32_t> eos) {
-  constexpr std::int64_t most_read = 1 << 16;
-  constexpr std::int64_t most_shown = 40;
+  constexpr std::int64_t max_read = 1 << 16;
+  constexpr std::int64_t max_shown = 40;
   const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(most_read, data.tokens->size())));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(max_read, data.tokens->size())));
   data.tokens->read(0, static_cast<std::int64_t>(ids.size()), ids.data());
   std::size_t at = 0;
   for (std::int64_t n = 1; n <= documents && at < ids.size(); ++n) {
@@ -26,11 +26,11 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
     std::int64_t count = 0;
     for (bool inside = true; inside && at < ids.size(); ++at) {
       inside = ids[at] != eos;
-      if (++count <= most_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
+      if (++count <= max_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
     }
     log::info(strfmt("document %lld, %lld tokens%s:", static_cast<long long>(n), static_cast<long long>(count),
-                     at == ids.size() && data.tokens->size() > most_read ? " or more" : "") +
-              line + (count > most_shown ? " …" : ""));
+                     at == ids.size() && data.tokens->size() > max_read ? " or more" : "") +
+              line + (count > max_shown ? " …" : ""));
   }
 }
 
@@ -44,12 +44,10 @@ int tokenize_command(const Call& call, World& world) {
                   "tessera tokenize --model DIR --dataset FILE ... --out FILE.bin");
   const std::string path = options.text("out");
   if (path.size() < 5 || path.substr(path.size() - 4) != ".bin")
-    throw options.refuse("out", "a token file's name ends in .bin: that is how data sets tell it",
-                         "Give --out NAME.bin");
+    throw options.refuse("out", "the name of a token file ends in .bin", "Give --out NAME.bin");
   const std::shared_ptr<const io::TextTokenizer> tokenizer = load_tokenizer(options, world, options.text("model"));
   if (tokenizer == nullptr)
-    throw Error(ExitCode::usage, "there is no tokenizer to use",
-                options.has("model") ? options.text("model") : "--model",
+    throw Error(ExitCode::usage, "no tokenizer was found", options.has("model") ? options.text("model") : "--model",
                 "Give --model DIR with a tokenizer.json, or --tokenizer PATH");
   std::unique_ptr<io::Corpus> corpus;
   std::optional<std::int32_t> eos;
@@ -65,8 +63,7 @@ int tokenize_command(const Call& call, World& world) {
       world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (report.repaired > 0)
-    log::warn(40, strfmt("bytes that are no UTF-8 in %lld places: they count as U+FFFD",
-                         static_cast<long long>(report.repaired)));
+    log::warn(40, strfmt("%lld invalid UTF-8 sequences: each becomes U+FFFD", static_cast<long long>(report.repaired)));
   const auto bytes = static_cast<double>(report.bytes);
   log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
             strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),

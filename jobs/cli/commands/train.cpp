@@ -22,17 +22,19 @@ namespace tessera::jobs {
 void TrainRun::prepare() {
   check_options(options_);
   check_gpu_choices(options_, world_);
-  (void)TimeLimit(options_, call_.started);  // throws now, and not after the run's directory is made
+  (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
   model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
-    log::warn(10, "dropout is not built: " + model_.dropout + " in the model's config.json; training at 0");
+    log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
   threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
-      trainer_options(options_, model_, world_, 1);  // strategy, batch and T are refused here; steps come with the data
+      trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
-    throw options_.refuse("baseline", "a bigram table of this vocabulary is too large",
-                          "Use it with at most 4096 tokens");
+    throw options_.refuse(
+        "baseline",
+        strfmt("a bigram table for a vocabulary of %lld is too large", static_cast<long long>(model_.vocab)),
+        "Use it with a vocabulary of at most 4096");
   }
   if (!options_.flag("from_scratch")) {
     world_.run_and_agree([&] {
@@ -49,7 +51,7 @@ void TrainRun::prepare() {
   trainer_options_.run.index_bytes = data_.index_bytes();
   for (const std::int32_t id : prompt_ids()) {
     if (id >= model_.vocab)
-      throw options_.refuse("sample_prompt", strfmt("the prompt holds token id %d, beyond the model's vocabulary", id),
+      throw options_.refuse("sample_prompt", strfmt("the prompt has token id %d, beyond the model's vocabulary", id),
                             "Choose another prompt");
   }
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
@@ -69,10 +71,10 @@ void TrainRun::prepare() {
   }
   trainer_options_.lr = lr_schedule(options_, length_.total_steps);
   sampler_ = std::make_unique<io::Sampler>(length_.samples, options_.flag("dataset_shuffle"), data_seed(options_));
-  // What decides about the mathematics has to be the same everywhere: two hosts may read two files.
+  // Whatever decides the results must be the same on every rank; hosts may read different files.
   world_.require_equal("options", options_.json());
   std::string build = std::string(program_version()) + " " + program_commit();
-  // Asked now for bf16 on the host, so that what it warns of (W030) comes before the first step.
+  // Chooses the bf16 kernel now, so that its warning (W030) comes before the first step.
   const bool multiplies_bf16 = precision_of(options_).compute == DType::bf16 && world_.device() == host_device;
   const std::string bf16 = multiplies_bf16 ? ", bf16 by " + kernels::bf16_gemm().name : "";
   if (trainer_options_.run.strategy.policy.reproducible)
@@ -96,11 +98,11 @@ void TrainRun::start() {
   warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
   data_.move_index(trainer_->slot_memory(plan::index_name));
   if (!resume()) read_parameters();
-  const std::int64_t rehearsed = length_.next(0, trainer_options_.run.batch.global_batch);
+  const std::int64_t samples = length_.next(0, trainer_options_.run.batch.global_batch);
   kernel_choices_ =
-      choose_gpu_kernels({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), rehearsed}});
+      choose_gpu_kernels({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), samples}});
   if (options_.flag("werror") && world_.max(log::warnings()) > 0) {
-    throw options_.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+    throw options_.refuse("werror", "a warning was printed", "Fix what it names, or drop --werror");
   }
   output_ = std::make_unique<RunDirectory>(
       world_, options_, ContinuedRun{run_directory_, progress_.step, progress_.step >= length_.total_steps});
@@ -125,8 +127,7 @@ void TrainRun::lock() {
     if (world_.rank() != 0) return;
     io::make_directories(options_.text("output_dir"));
     lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
-    if (!lock_->held())
-      log::warn(25, "the file system of --output_dir has no locks: nothing keeps a second run from writing there");
+    if (!lock_->held()) log::warn(25, "the file system of --output_dir has no locks: a second run can write there too");
   });
 }
 
@@ -145,9 +146,9 @@ bool TrainRun::resume() {
       changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
-      // Damage makes `auto` look further back; anything else, and a checkpoint that was named, is for people to decide.
+      // `auto` skips damaged checkpoints. Any other error, or one in a checkpoint given by PATH, ends the run.
       if (error.code() != ExitCode::data || candidate.directory.empty() || i + 1 == candidates_.size()) throw;
-      if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is passed over: " + error.line());
+      if (world_.rank() == 0) log::warn(26, candidate.checkpoint + " is skipped: " + error.line());
       continue;
     }
     if (!changes_.empty()) {
@@ -253,8 +254,7 @@ int TrainRun::run() {
   if (options_.flag("dry_run"))
     return print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
   check_memory();
-  // A checkpoint that is named and not there is refused before anything is made; what is under --output_dir is asked
-  // when nobody else writes there.
+  // A PATH that does not exist is refused before the lock makes --output_dir; `auto` searches it under the lock.
   if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
   lock();
   if (resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
@@ -265,7 +265,7 @@ int TrainRun::run() {
     if (!loop()) return stopped_early();
     finish();
   } catch (const Error& error) {
-    // Divergence and what `run_and_agree` agreed on come on every rank; a late or dead peer does not.
+    // Every rank throws the same error, so rank 0 writes STATUS; only a late or dead peer is met by single ranks.
     if (error.code() == ExitCode::communication || world_.rank() == 0) output_->fail();
     throw;
   } catch (...) {

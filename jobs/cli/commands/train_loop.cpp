@@ -50,14 +50,14 @@ train::StepReport TrainRun::one_step() {
   try {
     report = trainer_->step(*data_.train, *sampler_, progress_.samples, count);
   } catch (const Error& error) {
-    if (error.code() == ExitCode::diverged) throw;  // agreed by all ranks before the update
+    if (error.code() == ExitCode::diverged) throw;  // all ranks throw it, before the update
     output_->fail();
     world_.abort(error);
   }
   progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(),
                trainer_->loss_scale()};
   interval_.add(report);
-  if (!report.skipped) {  // else the loss may be no number
+  if (!report.skipped) {  // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
     tokens_ += report.tokens;
   }
@@ -190,10 +190,10 @@ void TrainRun::memory_line() {
                pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
   const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),
                other_max = static_cast<double>(world_.max(other));
-  log::info(
-      strfmt("memory    PSS %s on the largest rank, %s in all | arena %s | other %s (PSS - arena - baseline at start)",
-             human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
-             human_bytes(other_max).c_str()));
+  log::info(strfmt(
+      "memory    PSS %s on the largest rank, %s over all ranks | arena %s | other %s (PSS - arena - PSS at the start)",
+      human_bytes(pss_max).c_str(), human_bytes(pss_sum).c_str(), human_bytes(arena_max).c_str(),
+      human_bytes(other_max).c_str()));
 }
 
 void TrainRun::print_baseline(const train::EvalReport& last) {

@@ -1,5 +1,3 @@
-// Bigram counts, and the smoothing that suits them.
-
 #include "jobs/cli/session/bigram.hpp"
 
 #include <algorithm>
@@ -37,16 +35,16 @@ struct Counts {
 /// The pairs whose second token is in [first, last) of the stream, first ≥ 1.
 Counts count(const io::TokenStream& stream, std::int64_t first, std::int64_t last, std::int64_t vocab) {
   Counts counts(vocab);
-  constexpr std::int64_t piece = 1 << 16;
-  std::vector<std::int32_t> ids(piece + 1);
-  for (std::int64_t at = first; at < last; at += piece) {
-    const std::int64_t n = std::min(piece, last - at);
+  constexpr std::int64_t chunk = 1 << 16;
+  std::vector<std::int32_t> ids(chunk + 1);
+  for (std::int64_t at = first; at < last; at += chunk) {
+    const std::int64_t n = std::min(chunk, last - at);
     stream.read(at - 1, n + 1, ids.data());
     for (std::int64_t i = 0; i <= n; ++i) {
       const std::int32_t id = ids[static_cast<std::size_t>(i)];
       if (id < 0 || id >= vocab)
         throw Error(ExitCode::data,
-                    strfmt("token id %d at %lld is not below the vocabulary of %lld", id,
+                    strfmt("token id %d at position %lld is beyond the vocabulary of %lld", id,
                            static_cast<long long>(at - 1 + i), static_cast<long long>(vocab)),
                     {}, "Give the model a larger vocab_size");
     }
@@ -84,10 +82,11 @@ double loss_of(const Counts& fit, const Counts& held, double k, double lambda) {
 
 BigramResult bigram_loss(const io::TokenStream& train, const io::TokenStream& validation, std::int64_t vocab) {
   if (vocab < 1 || vocab > largest_vocab)
-    throw Error(ExitCode::usage, strfmt("a bigram table of %lld² counts", static_cast<long long>(vocab)), {},
-                strfmt("It is for vocabularies of at most %lld", static_cast<long long>(largest_vocab)));
+    throw Error(
+        ExitCode::usage, strfmt("a bigram table for a vocabulary of %lld is too large", static_cast<long long>(vocab)),
+        {}, strfmt("Use --baseline bigram with a vocabulary of at most %lld", static_cast<long long>(largest_vocab)));
   if (train.size() < 20 || validation.size() < 2)
-    throw Error(ExitCode::data, "too few tokens for a bigram model", {},
+    throw Error(ExitCode::data, "too few tokens for --baseline bigram", {},
                 "Give at least 20 for training and 2 for validation");
   const std::int64_t held_out = train.size() - train.size() / 10;
   Counts fit = count(train, 1, held_out, vocab);

@@ -1,4 +1,4 @@
-// Opening a run's data: files, split, counts, and whether the model can read the ids.
+// Opens a run's data: files, validation split, sample counts; checks ids against the vocabulary.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ namespace {
 void check_ids(const io::Dataset& data, const models::Model& model, const char* option) {
   if (data.largest_id < model.vocab) return;
   throw Error(ExitCode::data,
-              strfmt("the data holds token id %d, but the model's vocabulary ends at %lld", data.largest_id,
+              strfmt("the data has token id %d, but the last id of the model's vocabulary is %lld", data.largest_id,
                      static_cast<long long>(model.vocab - 1)),
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
@@ -43,40 +43,39 @@ bool reads_text(const Options& options) {
   return options.has("sample_prompt");
 }
 
-/// The files of an option, text as a token file where there is a tokenizer.
+/// The option's files, where text is replaced by a token file if there is a tokenizer.
 std::vector<std::string> prepare_files(const Options& options, World& world, const char* option, RunData& data) {
   const TokenizedData made = tokenized(options, world, data.tokenizer.get(), options.list(option));
   if (!made.line.empty()) data.tokenized.push_back(made.line);
   return made.paths;
 }
 
-/// What an option's files hold.
 struct OpenedFiles {
   std::shared_ptr<const io::TokenStream> tokens;
   std::vector<std::int64_t> ends;  // of documents, for --packing; else empty
 };
 
-/// The token that ends documents in .bin files that say nothing about them themselves.
+/// The id that ends documents in .bin files that have no index of documents.
 std::int32_t separator(const Options& options, const std::string& model_directory) {
   const std::string to_do = "Give --eos_token TOKEN with a tokenizer, or files that tessera tokenize has written";
   if (options.text("eos_token") == "none")
     throw options.refuse("eos_token", "--packing needs to know where the documents of a .bin file end", to_do);
   if (const auto tokenizer = read_tokenizer(options, model_directory)) return document_end(options, *tokenizer).value();
   if (options.given("eos_token"))
-    throw options.refuse("eos_token", "there is no tokenizer to look the token up in", to_do);
+    throw options.refuse("eos_token", "--eos_token needs a tokenizer to look the token up", to_do);
   const io::DocumentIds ids =
       model_directory.empty()
           ? io::DocumentIds{}
           : io::read_document_ids(model_directory, [](std::string_view) { return std::optional<std::int32_t>(); });
   if (ids.eos.empty())
-    throw Error(
-        ExitCode::usage,
-        "--packing needs to know where the documents of a .bin file end, and no eos_token_id is beside the model",
-        "--packing", to_do);
+    throw Error(ExitCode::usage,
+                "--packing needs to know where the documents of a .bin file end, and the model's directory names no "
+                "eos_token_id",
+                "--packing", to_do);
   return ids.eos.front();
 }
 
-/// The stream of `paths`; `files` are those of the option, whose tokens they hold.
+/// Opens `paths`, checks their ids. `files` receives the files that the option names, for the log.
 OpenedFiles open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
                          const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
   io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
@@ -94,35 +93,34 @@ OpenedFiles open_checked(const Options& options, const std::vector<std::string>&
   return opened;
 }
 
-/// `documents` as samples, which `data` keeps.
-std::shared_ptr<const io::TokenStream> pack(const Options& options, const OpenedFiles& whole,
+/// Packs `documents` into samples; `data` keeps the stream.
+std::shared_ptr<const io::TokenStream> pack(const Options& options, const OpenedFiles& opened,
                                             const io::Documents& documents, std::int64_t tokens, RunData& data) {
-  return data.packed.emplace_back(std::make_shared<io::PackedStream>(whole.tokens, documents, tokens,
+  return data.packed.emplace_back(std::make_shared<io::PackedStream>(opened.tokens, documents, tokens,
                                                                      io::packing_of(options.text("packing_strategy"))));
 }
 
-/// The documents of the stream as samples, if they are to be packed; else the stream.
-std::shared_ptr<const io::TokenStream> packed(const Options& options, const OpenedFiles& whole, std::int64_t tokens,
+/// The packed stream with --packing, else the stream itself.
+std::shared_ptr<const io::TokenStream> packed(const Options& options, const OpenedFiles& opened, std::int64_t tokens,
                                               RunData& data) {
-  return options.flag("packing") ? pack(options, whole, {0, whole.ends}, tokens, data) : whole.tokens;
+  return options.flag("packing") ? pack(options, opened, {0, opened.ends}, tokens, data) : opened.tokens;
 }
 
-/// Holds out the share of the tokens that --split_dataset_ratio says, from the end; of packed data
-/// whole documents, as many as fit.
-void split(const Options& options, const OpenedFiles& whole, std::int64_t tokens, RunData& data) {
-  const std::int64_t size = whole.tokens->size();
+/// Holds out the last --split_dataset_ratio of the tokens for validation; of packed data the last complete documents.
+void split(const Options& options, const OpenedFiles& opened, std::int64_t tokens, RunData& data) {
+  const std::int64_t size = opened.tokens->size();
   const auto held_out =
       static_cast<std::int64_t>(std::floor(options.real("split_dataset_ratio") * static_cast<double>(size)));
   if (!options.flag("packing")) {
-    data.validation = io::slice(whole.tokens, size - held_out, held_out);
-    data.train = io::slice(whole.tokens, 0, size - held_out);
+    data.validation = io::slice(opened.tokens, size - held_out, held_out);
+    data.train = io::slice(opened.tokens, 0, size - held_out);
     return;
   }
-  const std::span<const std::int64_t> ends(whole.ends);
+  const std::span<const std::int64_t> ends(opened.ends);
   const auto kept =
       static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), size - held_out) - ends.begin() + 1);
-  data.train = pack(options, whole, {0, ends.first(kept)}, tokens, data);
-  data.validation = pack(options, whole, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
+  data.train = pack(options, opened, {0, ends.first(kept)}, tokens, data);
+  data.validation = pack(options, opened, {ends[kept - 1], ends.subspan(kept)}, tokens, data);
 }
 
 void agree_on_samples(World& world, const RunData& data) {
@@ -141,33 +139,33 @@ std::size_t RunData::index_bytes() const {
   return bytes;
 }
 
-void RunData::move_index(std::span<std::byte> room) const {
+void RunData::move_index(std::span<std::byte> memory) const {
   for (const auto& stream : packed) {
     const std::size_t bytes = stream->index_bytes();
-    stream->move_index(room.first(bytes));
-    room = room.subspan(bytes);
+    stream->move_index(memory.first(bytes));
+    memory = memory.subspan(bytes);
   }
 }
 
 RunData open_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                   const std::string& model_directory) {
   if (!options.has("dataset"))
-    throw Error(ExitCode::usage, "no training data is named", "--dataset", "Give --dataset FILE ...");
+    throw Error(ExitCode::usage, "no training data is given", "--dataset", "Give --dataset FILE ...");
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> train_paths = prepare_files(options, world, "dataset", data);
   const std::vector<std::string> val_paths = prepare_files(options, world, "val_dataset", data);
   world.run_and_agree([&] {
-    const OpenedFiles whole = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
+    const OpenedFiles opened = open_checked(options, train_paths, model, "dataset", model_directory, data.train_files);
     if (!val_paths.empty()) {
       data.validation =
           packed(options, open_checked(options, val_paths, model, "val_dataset", model_directory, data.val_files),
                  tokens, data);
-      data.train = packed(options, whole, tokens, data);
+      data.train = packed(options, opened, tokens, data);
     } else if (options.real("split_dataset_ratio") > 0) {
-      split(options, whole, tokens, data);
+      split(options, opened, tokens, data);
     } else {
-      data.train = packed(options, whole, tokens, data);
+      data.train = packed(options, opened, tokens, data);
     }
     data.train_count = require_samples(*data.train, tokens, "training data", "--dataset");
     if (data.validation != nullptr) {
@@ -182,7 +180,7 @@ RunData open_data(const Options& options, World& world, const models::Model& mod
 RunData open_eval_data(const Options& options, World& world, const models::Model& model, std::int64_t tokens,
                        const std::string& model_directory) {
   if (!options.has("dataset"))
-    throw Error(ExitCode::usage, "no data to evaluate on is named", "--dataset", "Give --dataset FILE ...");
+    throw Error(ExitCode::usage, "no data to evaluate on is given", "--dataset", "Give --dataset FILE ...");
   RunData data;
   if (reads_text(options)) data.tokenizer = load_tokenizer(options, world, model_directory);
   const std::vector<std::string> paths = prepare_files(options, world, "dataset", data);

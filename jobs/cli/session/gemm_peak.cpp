@@ -19,16 +19,16 @@ namespace tessera::jobs {
 
 namespace {
 
-/// Random numbers in [-1, 1) of T, to a device.
+/// Fills device memory with random numbers in [-1, 1).
 template <class T>
 void fill_random(Device device, std::byte* to, std::int64_t numel, std::uint64_t seed) {
-  std::vector<T> window(host_staging_bytes / sizeof(T));
-  for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(window.size())) {
-    const auto count = std::min(static_cast<std::int64_t>(window.size()), numel - first);
+  std::vector<T> staging(host_staging_bytes / sizeof(T));
+  for (std::int64_t first = 0; first < numel; first += static_cast<std::int64_t>(staging.size())) {
+    const auto count = std::min(static_cast<std::int64_t>(staging.size()), numel - first);
     for (std::int64_t i = 0; i < count; ++i)
-      window[static_cast<std::size_t>(i)] =
+      staging[static_cast<std::size_t>(i)] =
           T(static_cast<float>(2 * uniform(seed, static_cast<std::uint64_t>(first + i)) - 1));
-    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), window.data(),
+    copy_now(device, to + static_cast<std::size_t>(first) * sizeof(T), staging.data(),
              static_cast<std::size_t>(count) * sizeof(T));
   }
 }
@@ -71,7 +71,7 @@ double measure_device_gemm_on_all_ranks(World& world, DType dtype, std::int64_t 
   const auto bytes = static_cast<std::size_t>(edge * edge) * size_of(dtype);
   const auto slot = [&](const char* name) { return ArenaSlot{.name = name, .bytes = bytes, .memory = Memory::device}; };
   std::optional<Arena> arena;
-  Stream stream("limit", Stream::Mode::immediate, device, Priority::normal);
+  Stream stream("gemm peak", Stream::Mode::immediate, device, Priority::normal);
   const auto multiply = [&] {
     const auto matrix = [&](const char* name) { return TensorView(arena->data(name), dtype, {edge, edge}, device); };
     kernels::gemm({.a = matrix("a"), .b = matrix("b"), .c = matrix("c")}, stream.view());

@@ -12,14 +12,14 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr std::size_t most_bytes = 16u << 20;  // a line for each product: thousands of them
+constexpr std::size_t max_file_bytes = 16u << 20;  // one line for each GEMM, of which there are thousands
 
 using kernels::DeviceAttention;
 
 bool wants_library(const Options& options) { return options.text("attention") == "cudnn"; }
 bool times_attention(const Options& options) { return options.text("attention") == "measured"; }
 
-/// Why cuDNN cannot compute on this rank's device; "": it can.
+/// Why cuDNN cannot compute on this rank's GPU; "" if it can.
 std::string library_missing(const World& world) {
   try {
     kernels::require_cudnn_attention(world.device());
@@ -27,7 +27,7 @@ std::string library_missing(const World& world) {
   return {};
 }
 
-/// Seconds of a rehearsed step on the slowest rank, the better of two; the first makes the kernels.
+/// Seconds of a warm-up step on the slowest rank: the faster of two, after one that builds the kernels.
 double warm_up_seconds(const WarmUpRun& run, DeviceAttention who) {
   kernels::set_device_attention(who);
   run.trainer->warm_up(run.step);
@@ -41,11 +41,11 @@ double warm_up_seconds(const WarmUpRun& run, DeviceAttention who) {
   return 1e-9 * static_cast<double>(best);
 }
 
-/// Has attention computed by whose kernels make the faster step, and says why.
+/// Times a step with either kind of kernel and uses the faster one; returns which and why.
 std::string measure_attention(const WarmUpRun& run) {
   if (kernels::device_attention() == DeviceAttention::own) {  // since check_gpu_choices
     const std::string reason = library_missing(*run.world);
-    return "our own kernels (" + (reason.empty() ? "other ranks have no cuDNN" : reason) + ")";
+    return "Tessera's kernels (" + (reason.empty() ? "other ranks have no cuDNN" : reason) + ")";
   }
   const std::int64_t calls = kernels::cudnn_attention_calls();
   const double theirs = warm_up_seconds(run, DeviceAttention::cudnn_or_own);
@@ -53,30 +53,29 @@ std::string measure_attention(const WarmUpRun& run) {
   const bool is_taken = run.world->max(kernels::cudnn_attention_calls() - calls) > 0;
   const bool is_refused = run.world->max(refusal.empty() ? 0 : 1) > 0;
   const double own = warm_up_seconds(run, DeviceAttention::own);
-  if (is_refused) return "our own kernels (" + (refusal.empty() ? "cuDNN refused on another rank" : refusal) + ")";
-  if (!is_taken) return "our own kernels (cuDNN takes none of this model's attention)";
+  if (is_refused) return "Tessera's kernels (" + (refusal.empty() ? "cuDNN refused it on another rank" : refusal) + ")";
+  if (!is_taken) return "Tessera's kernels (cuDNN cannot compute this model's attention)";
   if (theirs < own) kernels::set_device_attention(DeviceAttention::cudnn);
-  return strfmt("%s (a rehearsed step takes %.2f ms by ours, %.2f ms by cuDNN's)",
-                theirs < own ? "cuDNN" : "our own kernels", 1e3 * own, 1e3 * theirs);
+  return strfmt("%s (a warm-up step takes %.2f ms with Tessera's kernels, %.2f ms with cuDNN's)",
+                theirs < own ? "cuDNN" : "Tessera's kernels", 1e3 * own, 1e3 * theirs);
 }
 
-/// Has the trainer choose, and says how.
+/// Lets the trainer choose the algorithms; returns how.
 std::string choose_gemms(const WarmUpRun& run) {
   World& world = *run.world;
   const std::string file = run.options->text("gemm_choice_file");
   train::GemmChoiceArgs args{.warmup = run.step, .kept = {}, .from = file};
   world.run_and_agree([&] {
     if (world.rank() == 0 && !file.empty() && std::filesystem::exists(file))
-      args.kept = io::read_text(file, most_bytes);
+      args.kept = io::read_text(file, max_file_bytes);
   });
   args.kept = world.broadcast(args.kept);
   const train::GemmChoices choices = run.trainer->choose_gemms(args);
-  if (file.empty())
-    return strfmt("the fastest algorithm for each, for this run alone: %zu measured now", choices.timed);
+  if (file.empty()) return strfmt("the fastest algorithm of each: %zu measured, for this run alone", choices.timed);
   world.run_and_agree([&] {
     if (world.rank() == 0 && choices.timed > 0) io::write_text(file, choices.text);
   });
-  return strfmt("the fastest algorithm for each: %zu kept in %s, %zu measured now and added", choices.kept,
+  return strfmt("the fastest algorithm of each: %zu read from %s, %zu measured and added to it", choices.kept,
                 file.c_str(), choices.timed);
 }
 
@@ -84,10 +83,10 @@ std::string choose_gemms(const WarmUpRun& run) {
 
 void choose_attention(const Options& options, Device device) {
   if (wants_library(options) && device == host_device)
-    throw options.refuse("attention", "cuDNN computes on GPUs, and this is a run on the CPU",
+    throw options.refuse("attention", "--attention cudnn needs a GPU, and this run computes on the CPU",
                          "Drop it, or use --backend cuda");
   if (times_attention(options) && device == host_device)
-    throw options.refuse("attention", "attention is measured on GPUs, and this is a run on the CPU",
+    throw options.refuse("attention", "--attention measured needs a GPU, and this run computes on the CPU",
                          "Drop it, or use --backend cuda");
   const bool may_be_library = wants_library(options) || times_attention(options);
   kernels::set_device_attention(may_be_library ? DeviceAttention::cudnn : DeviceAttention::own);
@@ -95,7 +94,7 @@ void choose_attention(const Options& options, Device device) {
 
 void check_gpu_choices(const Options& options, World& world) {
   if (options.text("gemm_choice") == "measured" && world.device() == host_device)
-    throw options.refuse("gemm_choice", "products are measured on GPUs, and this run computes on the CPU",
+    throw options.refuse("gemm_choice", "--gemm_choice measured needs a GPU, and this run computes on the CPU",
                          "Drop it, or use --backend cuda");
   choose_attention(options, world.device());
   if (wants_library(options)) world.run_and_agree([&] { kernels::require_cudnn_attention(world.device()); });
@@ -105,20 +104,20 @@ void check_gpu_choices(const Options& options, World& world) {
 
 std::string choose_gpu_kernels(const WarmUpRun& run) {
   if (run.world->device() == host_device) return {};
-  const bool halves = run.trainer->plan().spec.model->dtype != DType::f32;  // bench step has a side that is not
-  const bool cudnn = wants_library(*run.options) && halves;
-  std::string attention = cudnn ? "cuDNN" : "our own kernels", products = "the library's first algorithm for each";
+  const bool is_16_bit = run.trainer->plan().spec.model->dtype != DType::f32;  // bench step measures fp32 too
+  const bool cudnn = wants_library(*run.options) && is_16_bit;
+  std::string attention = cudnn ? "cuDNN" : "Tessera's kernels", gemms = "the library's first algorithm of each";
   if (times_attention(*run.options)) attention = measure_attention(run);
   const std::int64_t calls = kernels::cudnn_attention_calls();
-  if (run.options->text("gemm_choice") == "measured") products = choose_gemms(run);
+  if (run.options->text("gemm_choice") == "measured") gemms = choose_gemms(run);
   else if (cudnn) run.trainer->warm_up(run.step);
   if (cudnn &&
-      run.world->max(kernels::cudnn_attention_calls() - calls) == 0)  // of all: a rank without rows calls nothing
+      run.world->max(kernels::cudnn_attention_calls() - calls) == 0)  // on all ranks: one without samples makes no call
     throw run.options->refuse(
         "attention",
-        "cuDNN takes none of this model's attention: heads are not of 64 or 128, or sequences too long for its scratch",
+        "cuDNN cannot compute this model's attention: its head size is not 64 or 128, or sequences are too long",
         "Use --attention own");
-  return "attention by " + attention + " | products by " + products;
+  return "attention by " + attention + " | GEMMs by " + gemms;
 }
 
 }  // namespace tessera::jobs

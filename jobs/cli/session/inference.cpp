@@ -16,7 +16,8 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
   spec.purpose = purpose;
   spec.model = &model;
   spec.strategy = strategy_of(options, world, topology.ranks_per_node);
-  spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype = DType::f32;  // whatever bench trains in
+  spec.strategy.policy.param_dtype = spec.strategy.policy.reduce_dtype =
+      DType::f32;  // also where bench trains in another
   spec.topology = topology;
   const std::int64_t rows =
       std::min(options.optional_integer("per_device_eval_batch_size").value_or(default_rows), most);
@@ -43,7 +44,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
 }
 
 const char* where_parameters_are(const plan::RunPlan& plan) {
-  if (plan.layout.num_shards() == 1) return "whole on every rank";
+  if (plan.layout.num_shards() == 1) return "unsharded";
   if (plan.main().params_in_place) return "read in place";
   return plan.main().params_resident ? "gathered once" : "gathered for every pass";
 }
@@ -59,7 +60,7 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   auto run = std::make_unique<infer::Inference>(world, infer::InferenceOptions{.run = spec});
   read_weights(options, world, config, model, *run);
   if (options.flag("werror") && world.max(log::warnings()) > 0)
-    throw options.refuse("werror", "a warning was printed", "Mend what it says, or drop --werror");
+    throw options.refuse("werror", "a warning was printed", "Fix what it names, or drop --werror");
   return run;
 }
 

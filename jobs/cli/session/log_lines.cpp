@@ -1,10 +1,10 @@
-// Formatting of a run's lines.
 #include "jobs/cli/session/log_lines.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "io/data/packing.hpp"
+#include "io/tokenizer/utf8.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
@@ -33,10 +33,11 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
                human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
                static_cast<long long>(c.samples), static_cast<long long>(length),
                100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
-    if (c.cut > 0) text += strfmt(", %lld of them cut", static_cast<long long>(c.cut));
-    return text + (c.dropped > 0 ? strfmt(", %lld of one token dropped", static_cast<long long>(c.dropped)) : "");
+    if (c.cut > 0) text += strfmt(", %lld of them split", static_cast<long long>(c.cut));
+    return text +
+           (c.dropped > 0 ? strfmt(", %lld documents of one token dropped", static_cast<long long>(c.dropped)) : "");
   }
-  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens dropped (tail)",
+  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens left over",
                        human_count(static_cast<double>(tokens.size())).c_str(), static_cast<long long>(count.samples),
                        static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));
 }
@@ -57,7 +58,7 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
   lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(start.measured.total())).c_str()));
 }
 
-/// The plan's; of packed documents what they cost on average, which the plan cannot know.
+/// The plan's figure; for packed documents their average, which the plan cannot know.
 double flops_of_a_step(const StartUp& start) {
   const io::PackedStream* packed = start.data->train->packed();
   if (packed == nullptr) return start.plan->costs.flops_per_step;
@@ -99,7 +100,8 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          name_of(plan.spec.topology.transport), plan.spec.strategy.policy.forward_prefetch,
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
-  if (!precision.str().empty()) lines.push_back("precision " + precision.str() + " | masters and optimizer state fp32");
+  if (!precision.str().empty())
+    lines.push_back("precision " + precision.str() + " | master weights and optimizer state fp32");
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
     lines.push_back(strfmt("compute   rank 0 on %s (GPU %d of its host) | ", device_name(plan.spec.device).c_str(),
@@ -111,7 +113,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   else
     lines.push_back(strfmt(
         "compute   cpu (%s) | %d thread%s per rank, rank 0 on core%s %s%s | GEMM peak %.1f GFLOP/s over all ranks",
-        cuda_built ? "no GPU in use" : "cuda is not built in", start.threads.threads,
+        cuda_built ? "no GPU in use" : "built without CUDA", start.threads.threads,
         start.threads.threads == 1 ? "" : "s", start.threads.cpus.size() == 1 ? "" : "s",
         cpu_list(start.threads.cpus).c_str(),
         start.threads.share + 1e-6 < static_cast<double>(start.threads.cpus.size()) ? ", shared with other ranks" : "",
@@ -129,7 +131,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
       lines.push_back("config    " + key.where + " " + key.key + ": " + key.outcome), ++shown;
   }
   if (start.external_keys->size() > shown) {
-    lines.push_back(strfmt("config    %zu more keys of other tools: tessera config show lists them",
+    lines.push_back(strfmt("config    %zu more keys of other tools; tessera config show lists them",
                            start.external_keys->size() - shown));
   }
   lines.push_back("output    " + start.output);
@@ -176,30 +178,6 @@ std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalRe
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
 }
 
-namespace {
-
-/// Length of the well-formed UTF-8 character at `at`, 0 if there is none.
-std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto next = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
-  const unsigned first = byte(at);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) return next(at + 1) ? 2 : 0;
-  if (first >= 0xE0 && first < 0xF0) {
-    const bool good = next(at + 1) && next(at + 2) && !(first == 0xE0 && byte(at + 1) < 0xA0) &&
-                      !(first == 0xED && byte(at + 1) >= 0xA0);
-    return good ? 3 : 0;
-  }
-  if (first >= 0xF0 && first < 0xF5) {
-    const bool good = next(at + 1) && next(at + 2) && next(at + 3) && !(first == 0xF0 && byte(at + 1) < 0x90) &&
-                      !(first == 0xF4 && byte(at + 1) >= 0x90);
-    return good ? 4 : 0;
-  }
-  return 0;
-}
-
-}  // namespace
-
 std::string printable(const std::vector<std::int32_t>& ids) {
   std::string bytes;
   for (const std::int32_t id : ids) bytes += id >= 0 && id < 256 ? static_cast<char>(id) : '?';
@@ -208,13 +186,14 @@ std::string printable(const std::vector<std::int32_t>& ids) {
 
 std::string printable_text(const std::string& bytes) {
   std::string out;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t length = utf8_length(bytes, at);
-    const auto c = static_cast<unsigned char>(bytes[at]);
-    const bool control = length == 1 && (c < 0x20 || c == 0x7F) && c != '\n' && c != '\t';
-    if (length == 0 || control) out += '?';
-    else out.append(bytes, at, length);
-    at += std::max<std::size_t>(length, 1);
+  for (std::string_view rest = bytes; !rest.empty();) {
+    const io::utf8::Step step = io::utf8::step(rest);
+    const auto length = static_cast<std::size_t>(step.valid ? step.length : 1);
+    const auto first = static_cast<unsigned char>(rest[0]);
+    const bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
+    if (!step.valid || control) out += '?';
+    else out += rest.substr(0, length);
+    rest.remove_prefix(length);
   }
   return out;
 }

@@ -11,7 +11,7 @@ DType dtype_of_word(const std::string& word) {
   return word == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// "bf16", "fp16" or "no": what the highest layer of configuration that speaks of it says, in any of three options.
+/// "bf16", "fp16" or "no", from the highest configuration layer that gives one of the three options.
 std::string compute_word(const Options& options) {
   std::string word = "no";
   const char* from = nullptr;
@@ -35,11 +35,12 @@ std::string compute_word(const Options& options) {
 }  // namespace
 
 std::string Precision::str() const {
-  return compute == DType::f32 ? std::string() : strfmt("%s, reduced in %s", name_of(compute), name_of(reduce));
+  return compute == DType::f32 ? std::string()
+                               : strfmt("%s, gradients reduced in %s", name_of(compute), name_of(reduce));
 }
 
 Precision precision_of(const Options& options) {
-  if ((options.commands & for_runs) == 0) return {};  // a run's file may say more than generate and eval take
+  if ((options.commands & for_runs) == 0) return {};  // generate and eval ignore the dtypes of a training run's file
   const Precision precision{dtype_of_word(compute_word(options)), dtype_of_word(options.text("reduce_dtype"))};
   if (precision.reduce != DType::f32 && precision.reduce != precision.compute)
     throw options.refuse(
@@ -53,7 +54,7 @@ std::optional<train::LossScaleOptions> loss_scale_of(const Options& options) {
   if (precision_of(options).compute != DType::f16) {
     for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
       if (options.given(name) && options.value(name).source.precedence == precedence::command_line)
-        throw options.refuse(name, strfmt("--%s is for --mixed_precision fp16, which needs its losses scaled", name),
+        throw options.refuse(name, strfmt("--%s scales losses, which --mixed_precision fp16 alone needs", name),
                              "Drop it");
     return std::nullopt;
   }

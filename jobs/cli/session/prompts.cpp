@@ -11,11 +11,12 @@ namespace {
 
 std::string parse_prompt(const std::string& line, const std::string& where) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw Error(ExitCode::data, "the line is no JSON object", where, "Write {\"prompt\": \"…\"}");
+  if (!json.is_object())
+    throw Error(ExitCode::data, "the line is not a JSON object", where, "Write {\"prompt\": \"…\"}");
   for (const char* key : {"prompt", "text"}) {
     if (!json.contains(key)) continue;
     if (!json[key].is_string())
-      throw Error(ExitCode::data, std::string("\"") + key + "\" is no string", where, "Write {\"prompt\": \"…\"}");
+      throw Error(ExitCode::data, std::string("\"") + key + "\" is not a string", where, "Write {\"prompt\": \"…\"}");
     return json[key].get<std::string>();
   }
   throw Error(ExitCode::data, "the line has neither \"prompt\" nor \"text\"", where, "Write {\"prompt\": \"…\"}");
@@ -31,8 +32,7 @@ void read_prompt_file(const std::string& path, std::vector<std::string>& prompts
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     prompts.push_back(path.ends_with(".jsonl") ? parse_prompt(line, path + ":" + std::to_string(number)) : line);
   }
-  if (prompts.size() == before)
-    throw Error(ExitCode::data, "the file holds no prompt", path, "Write one prompt a line");
+  if (prompts.size() == before) throw Error(ExitCode::data, "the file has no prompt", path, "Write one prompt a line");
 }
 
 }  // namespace

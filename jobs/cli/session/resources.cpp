@@ -7,26 +7,30 @@
 
 namespace tessera::jobs {
 
-ThreadAllocation set_rank_threads(const Options& options, World& world) {
-  const ThreadAllocation share =
-      allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
-  kernels::set_threads(share.threads);
+void warn_about_threads(const ThreadAllocation& share) {
   if (share.overcommitted)
     log::warn(
         21,
-        "ranks share cores: more threads than cores in the affinity masks; start fewer ranks, bind them to cores of "
-        "their own, or lower --threads");
+        "ranks share cores: they have more threads than cores in their affinity masks; start fewer ranks, bind each to "
+        "its own cores, or lower --threads");
   if (blas_is_serial() && share.threads > 1)
     log::warn(
         22,
         "the serial build of OpenBLAS is loaded (" + blas_library() +
-            "): it takes one call at a time, so the threads of a rank wait for each other; install the pthread build");
+            "): it runs one call at a time, so the threads of a rank wait for each other; install the pthread build");
+}
+
+ThreadAllocation set_rank_threads(const Options& options, World& world) {
+  const ThreadAllocation share =
+      allocate_threads(world, static_cast<int>(options.optional_integer("threads").value_or(0)));
+  kernels::set_threads(share.threads);
+  warn_about_threads(share);
   for (const std::string& text : options.without_effect) log::warn(24, text);
   return share;
 }
 
 std::uint64_t require_fit(const Options& options, World& world, const plan::RunPlan& plan, const std::string& to_do) {
-  // Ranks that share a GPU come over staged MPI; each is taken to have an equal part of it.
+  // With staged MPI ranks may share a GPU; each counts with an equal share of its memory.
   const auto sharing = static_cast<std::uint64_t>(plan.spec.topology.staged ? world.node_size() : 1);
   const std::uint64_t mine = options.has("device_memory") ? options.bytes("device_memory")
                              : plan.spec.device != host_device
@@ -36,7 +40,7 @@ std::uint64_t require_fit(const Options& options, World& world, const plan::RunP
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
-              strfmt("a rank needs %s, but may take %s", human_bytes(static_cast<double>(needed)).c_str(),
+              strfmt("a rank needs %s, but may use %s", human_bytes(static_cast<double>(needed)).c_str(),
                      human_bytes(static_cast<double>(limit)).c_str()),
               options.has("device_memory")      ? "--device_memory: " + options.value("device_memory").source.text
               : plan.spec.device != host_device ? "memory of the GPU / the ranks that share it"

@@ -10,8 +10,10 @@
 
 namespace tessera::jobs {
 
-/// Collective. Sets this rank's number of threads by --threads. Warns if ranks share cores (W021), if OpenBLAS is the
-/// serial build (W022), and of options without effect (W024).
+/// Warns if ranks share cores (W021), and if OpenBLAS is the serial build but a rank has several threads (W022).
+void warn_about_threads(const ThreadAllocation& share);
+
+/// Collective. Sets this rank's number of threads by --threads; warns about them, and of options without effect (W024).
 ThreadAllocation set_rank_threads(const Options& options, World& world);
 
 /// Collective. Returns the memory that a rank may use; throws Error (does_not_fit) if the plan needs more.

@@ -76,7 +76,7 @@ std::string data_differences(const Json& then, const DataIdentity& now) {
   return list;
 }
 
-/// The scale that an fp16 run had reached, if it was one.
+/// The loss scale of an fp16 run.
 std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std::string& directory) {
   if (!json.contains("loss_scale")) return std::nullopt;
   const Json& kept = json.at("loss_scale");
@@ -84,16 +84,16 @@ std::optional<train::LossScaleState> read_loss_scale(const Json& json, const std
     if (!kept.is_object() || !kept.contains(key)) return absent;
     return kept.at(key).is_number_integer() ? kept.at(key).get<std::int64_t>() : -1;
   };
-  // Checkpoints of before it was kept have no "overflows_at_least".
+  // Older checkpoints have no "overflows_at_least".
   const train::LossScaleState state{
       kept.is_object() && kept.contains("scale") && kept.at("scale").is_number() ? kept.at("scale").get<double>() : 0,
       count("good_steps", -1), count("overflows_at_least", 0)};
   int exponent = 0;
   if (!(state.scale > 0) || !std::isfinite(state.scale) || std::frexp(state.scale, &exponent) != 0.5)
-    throw Error(ExitCode::data, directory + " has a loss scale that is no power of two (\"training\".loss_scale)", {},
-                "Start a new run from it with --model");
+    throw Error(ExitCode::data, directory + " has a loss scale that is not a power of two (\"training\".loss_scale)",
+                {}, "Start a new run from it with --model");
   if (state.good_steps < 0 || state.at_least < 0)
-    throw Error(ExitCode::data, directory + " has a loss scale with a count that is none (\"training\".loss_scale)", {},
+    throw Error(ExitCode::data, directory + " has a malformed count in its loss scale (\"training\".loss_scale)", {},
                 "Start a new run from it with --model");
   return state;
 }
@@ -106,14 +106,15 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
   const auto number = [&](const char* key) {
     if (!json.is_object() || !json.contains(key) || !json.at(key).is_number_integer() ||
         json.at(key).get<std::int64_t>() < 0)
-      throw Error(ExitCode::data, directory + " does not say where training was (\"training\"." + key + ")", {},
-                  "It holds a model alone: start a new run from it with --model");
+      throw Error(ExitCode::data, directory + " does not say how far training was (\"training\"." + key + ")", {},
+                  "It has a model alone: start a new run from it with --model");
     return json.at(key).get<std::int64_t>();
   };
   Progress progress{number("global_step"), number("samples"), number("tokens"), 0, std::nullopt};
   if (json.contains("skipped_steps")) progress.skipped = number("skipped_steps");
   if (progress.skipped > progress.step)
-    throw Error(ExitCode::data, directory + " says that it skipped more steps than it did", {}, "It is damaged");
+    throw Error(ExitCode::data, directory + " has more skipped steps than steps", {},
+                "It is damaged: resume from another checkpoint");
   progress.loss_scale = read_loss_scale(json, directory);
   if (ignore_data) {
     progress.samples = 0;
@@ -121,8 +122,8 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
   }
   if (!json.contains("data") || !json.at("data").is_object()) (void)number("data");
   if (const std::string list = data_differences(json.at("data"), data); !list.empty())
-    throw Error(ExitCode::usage, "the checkpoint was made in the middle of other data: " + list, directory,
-                "Give the same data and options, or --ignore_data_skip true to start these data from their beginning");
+    throw Error(ExitCode::usage, "the checkpoint is from the middle of a run on other data: " + list, directory,
+                "Give the same data and options, or --ignore_data_skip true to start from the beginning of this data");
   return progress;
 }
 
@@ -210,12 +211,12 @@ std::vector<Candidate> automatic_candidates(const std::string& base, bool versio
         continue;
       }
       if (broken++ < 3) problems += "; " + c.problem;
-      log::warn(26, c.path + " is not whole and is passed over: " + c.problem);
+      log::warn(26, c.path + " is incomplete and is skipped: " + c.problem);
     }
   if (candidates.empty() && broken > 0)
     throw Error(ExitCode::data,
-                strfmt("%d checkpoint%s there and none is whole", broken, broken == 1 ? " is" : "s are") + problems,
-                base, "Mend or remove them, or start afresh with --resume_from_checkpoint none");
+                strfmt("no complete checkpoint, but %d incomplete one%s", broken, broken == 1 ? "" : "s") + problems,
+                base, "Repair or remove them, or start from the beginning with --resume_from_checkpoint none");
   return candidates;
 }
 
@@ -229,7 +230,7 @@ std::vector<Candidate> named_checkpoint(const std::string& path) {
   std::vector<Candidate> found = automatic_candidates(plain, /*versions=*/true);
   if (found.empty())
     throw Error(ExitCode::data, "there is no checkpoint", plain,
-                "Name a checkpoint-<step> directory, or a run directory that holds some");
+                "Name a checkpoint-<step> directory, or a run directory that has one");
   return {{found.front().checkpoint, {}}};
 }
 

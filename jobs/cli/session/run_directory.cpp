@@ -81,7 +81,7 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   const bool continues = !run.directory.empty();
   path_ = continues ? run.directory : base.string();
   if (!continues && options.flag("add_version")) {
-    // Two runs may start at once: the one that makes the directory has it.
+    // Two runs may start at once: the directory belongs to the one that creates it.
     for (int attempt = 0;; ++attempt) {
       const fs::path mine = base / strfmt("v%d-%s", next_version(base), timestamp().c_str());
       if (fs::create_directory(mine, error)) {
@@ -93,9 +93,9 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   }
   if (!continues && !io::list_checkpoints(path_).empty())
     throw Error(ExitCode::usage,
-                "the output directory holds checkpoints of an earlier run, and this one would mix its own with them",
+                "the output directory has checkpoints of an earlier run, which would mix with those of this one",
                 path_ + "; --output_dir: " + options.value("output_dir").source.text,
-                "Go on with --resume_from_checkpoint auto, remove them, or choose another --output_dir");
+                "Continue that run with --resume_from_checkpoint auto, remove them, or choose another --output_dir");
   const std::string log = file("logging.jsonl");
   try {
     io::write_text(file("STATUS"), "running\n");
@@ -133,7 +133,7 @@ void RunDirectory::status(const std::string& word) {
 void RunDirectory::fail() noexcept {
   try {
     status("failed");
-  } catch (...) {  // the error that led here is the one to report
+  } catch (...) {  // report the error that led here
   }
 }
 

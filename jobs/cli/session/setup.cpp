@@ -26,40 +26,37 @@ std::string option_sources(const Options& options, std::initializer_list<const c
 }  // namespace
 
 void check_options(const Options& options) {
-  (void)loss_scale_of(options);  // types and scale
+  (void)loss_scale_of(options);  // checks dtypes and loss scale
   if (options.flag("reproducible") && options.given("reduce_gradients") && options.text("reduce_gradients") == "last") {
-    throw Error(ExitCode::usage, "--reproducible reduces each micro-batch, but --reduce_gradients is last",
+    throw Error(ExitCode::usage,
+                "--reproducible reduces gradients after each micro-batch, but --reduce_gradients is last",
                 option_sources(options, {"reproducible", "reduce_gradients"}), "Drop one of the two");
   }
   if (options.given("val_dataset") && options.given("split_dataset_ratio") && options.real("split_dataset_ratio") > 0) {
-    throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both say what to validate on",
+    throw Error(ExitCode::usage, "--val_dataset and --split_dataset_ratio both choose the validation data",
                 option_sources(options, {"val_dataset", "split_dataset_ratio"}), "Keep one of the two");
   }
   if (options.flag("reproducible") && options.text("comm") == "nccl")
-    throw Error(ExitCode::usage, "--reproducible adds in one documented order, and NCCL in its own",
+    throw Error(ExitCode::usage, "--reproducible needs the documented order of additions, and NCCL has its own",
                 option_sources(options, {"reproducible", "comm"}), "Use --comm mpi, or drop --reproducible");
   if (options.text("attention") == "cudnn" && options.flag("packing"))
-    throw Error(ExitCode::usage,
-                "packed documents are our own kernels' work: cuDNN's would compute attention between them",
+    throw Error(ExitCode::usage, "--attention cudnn does not keep packed documents apart",
                 option_sources(options, {"attention", "packing"}), "Drop one of the two");
   if (options.text("attention") == "cudnn" && precision_of(options).compute == DType::f32)
-    throw options.refuse("attention", "cuDNN's attention computes in bf16 or fp16",
-                         "Add --bf16, or use --attention own");
+    throw options.refuse("attention", "--attention cudnn needs bf16 or fp16", "Add --bf16, or use --attention own");
   for (const char* name : {"gemm_choice", "attention"})
     if (options.text(name) == "measured" && options.flag("reproducible"))
       throw Error(
           ExitCode::usage,
-          strfmt("--%s measured adds in an order that timing chose, and --reproducible in a documented one", name),
+          strfmt("--reproducible needs a fixed order of additions, and with --%s measured timing chooses it", name),
           option_sources(options, {name, "reproducible"}), "Drop one of the two");
   if (options.has("gemm_choice_file") && options.text("gemm_choice") != "measured")
     throw options.refuse(
         "gemm_choice_file",
-        "--gemm_choice_file keeps what was measured, and --gemm_choice is " + options.text("gemm_choice"),
+        "--gemm_choice_file is for --gemm_choice measured, and --gemm_choice is " + options.text("gemm_choice"),
         "Add --gemm_choice measured");
   if (options.text("comm") == "nccl" && options.text("backend") == "cpu")
-    throw options.refuse("comm",
-                         "--comm nccl moves the memory of devices, and --backend is " + options.text("backend") +
-                             ", which computes on the CPU",
+    throw options.refuse("comm", "--comm nccl needs GPUs, and --backend is " + options.text("backend"),
                          "Use --comm auto, node or mpi");
   const bool validates = options.has("val_dataset") || options.real("split_dataset_ratio") > 0;
   for (const char* name : {"eval_steps", "eval_on_start", "baseline"}) {
@@ -70,11 +67,12 @@ void check_options(const Options& options) {
     }
   }
   if (options.flag("packing") && options.text("baseline") == "bigram") {
-    throw Error(ExitCode::usage, "--baseline bigram counts pairs across documents, which --packing keeps apart",
+    throw Error(ExitCode::usage,
+                "--baseline bigram counts pairs of tokens across the documents that --packing keeps apart",
                 option_sources(options, {"packing", "baseline"}), "Drop one of the two");
   }
   if (options.given("packing_strategy") && !options.flag("packing"))
-    throw options.refuse("packing_strategy", "--packing_strategy without --packing packs nothing",
+    throw options.refuse("packing_strategy", "--packing_strategy has no effect without --packing",
                          "Add --packing true");
   if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
@@ -106,7 +104,7 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
     const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     const bool trains = (options.commands & for_inference) == 0;
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
-    if (!trains) {  // windows hold parameters alone, whatever the lengths
+    if (!trains) {  // shared windows have parameters alone, so lengths do not matter
       spec = {.purpose = plan::Purpose::evaluate,
               .model = &model,
               .strategy = strategy_of(options, world, topology.ranks_per_node),
@@ -119,17 +117,17 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
     for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
     return bytes * static_cast<std::uint64_t>(std::max(local, 1));
   } catch (const Error&) {
-    return 0;  // the run itself says what is wrong, once
+    return 0;  // the run itself reports the error, once
   }
 }
 
 namespace {
 
-/// The checkpoint that a path stands for: itself, or the newest of a run's directory. Throws Error (data).
+/// The checkpoint at a path, or the newest one of the run directory there. Throws Error (data).
 std::string checkpoint_at(const std::string& path) {
   const io::LocatedPath located = io::recognise(path, io::Prefer::checkpoint);
   if (located.kind == io::PathKind::checkpoint) return located.path;
-  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", no checkpoint", "--checkpoint",
+  throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", not a checkpoint", "--checkpoint",
               "Give a model with --model");
 }
 
@@ -137,7 +135,7 @@ std::string checkpoint_at(const std::string& path) {
 std::string checkpoint_config(const std::string& directory) {
   for (const io::AuxiliaryFileRecord& auxiliary_file : io::read_manifest(directory).auxiliary_files)
     if (auxiliary_file.name == "config.json") return io::read_auxiliary_file(directory, auxiliary_file);
-  throw Error(ExitCode::data, "the checkpoint holds no config.json", directory,
+  throw Error(ExitCode::data, "the checkpoint has no config.json", directory,
               "Name a checkpoint that tessera train has written");
 }
 
@@ -157,7 +155,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
                 option_sources(options, {"checkpoint", "model"}), "Keep one of the two");
   }
   if (!checkpoint && !options.has("model")) {
-    throw Error(ExitCode::usage, "no model is named", "--model",
+    throw Error(ExitCode::usage, "no model is given", "--model",
                 "Give --model DIR (with a config.json), or --model CONFIG.json");
   }
   std::filesystem::path given = options.text(checkpoint ? "checkpoint" : "model");
@@ -288,7 +286,7 @@ std::int64_t RunLength::next(std::int64_t done, std::int64_t global_batch) const
 
 void RunLength::resume(std::int64_t steps_done, std::int64_t samples_done, std::int64_t global_batch) {
   if (fixed) return;
-  // As many steps as would still come had all of it run with this batch.
+  // The steps that would be left if the whole run had this batch size.
   const std::int64_t behind =
       samples_done / samples * steps_per_epoch + (samples_done % samples + global_batch - 1) / global_batch;
   total_steps = steps_done + std::max<std::int64_t>(0, total_steps - behind);
@@ -303,7 +301,7 @@ RunLength run_length(const Options& options, std::int64_t samples, std::int64_t 
                     : static_cast<std::int64_t>(std::ceil(
                           options.real("num_train_epochs") * static_cast<double>(length.steps_per_epoch) - 1e-9));
   if (length.total_steps < 1)
-    throw options.refuse("num_train_epochs", "the run has no step", "Set max_steps or num_train_epochs above 0");
+    throw options.refuse("num_train_epochs", "the run has no steps", "Set max_steps or num_train_epochs above 0");
   return length;
 }
 

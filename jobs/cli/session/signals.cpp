@@ -1,4 +1,4 @@
-// Handlers do what is safe in one: pread, pwrite, ftruncate, raise.
+// The handler calls only what is async-signal-safe: pread, pwrite, ftruncate, raise.
 #include "jobs/cli/session/signals.hpp"
 
 #include <fcntl.h>
@@ -19,11 +19,11 @@ extern "C" void write_failed_and_raise(int number) {
   static constexpr char word[] = "failed\n";
   const int descriptor = status_descriptor.load();
   char first = 0;
-  // In place: the block is there already, so that this works on a full disk too. What is completed stays so.
+  // In place, so that it works on a full disk too. "completed" stays.
   const bool running = descriptor >= 0 && ::pread(descriptor, &first, 1, 0) == 1 && first == 'r';
   if (running && ::pwrite(descriptor, word, sizeof word - 1, 0) > 0)
     while (::ftruncate(descriptor, sizeof word - 1) != 0 && errno == EINTR) continue;
-  ::raise(number);  // SA_RESETHAND: the default now, when this handler returns
+  ::raise(number);  // the default action, by SA_RESETHAND, when this handler returns
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-// Tokenizers of options; token files in the cache.
 #include "jobs/cli/session/tokenized_data.hpp"
 
 #include <chrono>
@@ -14,7 +13,7 @@ namespace tessera::jobs {
 namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
-constexpr std::uint64_t cache_form = 2;  // goes up when the same key would mean other tokens
+constexpr std::uint64_t cache_form = 2;  // increase when the same key would mean other tokens
 }  // namespace
 
 std::string tokenizer_path(const Options& options, const std::string& model_directory) {
@@ -49,12 +48,12 @@ std::optional<std::int32_t> document_end(const Options& options, const io::TextT
   if (word == "none") return std::nullopt;
   const std::optional<std::int32_t> id = word.empty() ? tokenizer.eos_id() : tokenizer.id_of(word);
   if (!id && word.empty())
-    throw Error(ExitCode::usage, "the tokenizer's directory does not say what ends a document", "--eos_token",
-                "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
-  if (!id) throw options.refuse("eos_token", "the tokenizer has no token " + word, "Spell it as tokenizer.json does");
+    throw Error(ExitCode::usage, "the tokenizer's directory does not name the token that ends a document",
+                "--eos_token", "Give --eos_token TOKEN, spelled as in tokenizer.json, or none");
+  if (!id) throw options.refuse("eos_token", "the tokenizer has no token " + word, "Spell it as in tokenizer.json");
   if (tokenizer.token(*id).empty())
-    throw Error(ExitCode::usage, strfmt("the id %d, which is to end documents, is no token of the tokenizer", *id),
-                "eos_token_id", "Give --eos_token TOKEN, as tokenizer.json spells it, or none");
+    throw Error(ExitCode::usage, strfmt("the tokenizer has no token with id %d, which ends documents", *id),
+                "eos_token_id", "Give --eos_token TOKEN, spelled as in tokenizer.json, or none");
   return id;
 }
 
@@ -97,7 +96,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
     if (report.repaired > 0)
-      how += strfmt(", bytes that are no UTF-8 in %lld places", static_cast<long long>(report.repaired));
+      how += strfmt(", %lld invalid UTF-8 sequences replaced", static_cast<long long>(report.repaired));
   }
   return {{file}, file + " (" + how + ")"};
 }

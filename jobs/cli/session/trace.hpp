@@ -8,7 +8,7 @@
 
 namespace tessera::jobs {
 
-/// The file's text: one process per rank, one lane per stream.
+/// The file's text: one process for the rank, one lane for each stream.
 [[nodiscard]] std::string chrome_trace(const std::vector<train::TraceSpan>& spans, int rank, int world,
                                        const std::string& host, const char* transport);
 

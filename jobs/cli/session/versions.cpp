@@ -1,4 +1,4 @@
-// Versions; the only file of this floor that includes mpi.h.
+// The only file of jobs that includes mpi.h.
 #include "jobs/cli/session/versions.hpp"
 
 #include <mpi.h>
@@ -22,7 +22,7 @@ std::string mpi_version() {
   int length = 0;
   if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI of unknown version";
   std::string version(text, static_cast<std::size_t>(length));
-  // "Open MPI v4.1.4, package: …": what comes before the first comma or line end says it.
+  // "Open MPI v4.1.4, package: …": keep what is before the first comma or line end.
   version = version.substr(0, version.find_first_of(",\n"));
   const std::size_t v = version.find(" v");
   return v == std::string::npos ? version : version.erase(v + 1, 1);

@@ -1,5 +1,5 @@
 #pragma once
-// What this program is and was built with.
+// Versions of the program and of what it was built with.
 
 #include <string>
 
@@ -14,7 +14,7 @@ namespace tessera::jobs {
 [[nodiscard]] std::string mpi_thread_level();
 /// The file that OpenBLAS was loaded from; "" if it is linked statically.
 [[nodiscard]] std::string blas_library();
-/// True if that is the serial build, which takes one call at a time: several threads of a rank wait for each other.
+/// True for the serial build of OpenBLAS, which runs one call at a time.
 [[nodiscard]] bool blas_is_serial();
 /// One line: "tessera 0.1.0 (24e3a75) | Open MPI 4.1.4 | OpenBLAS … | avx512".
 [[nodiscard]] std::string version_line();
