@@ -60,11 +60,6 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
   return found;
 }
 
-void remove_tree_quietly(const std::string& path) noexcept {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
-
 void remove_leftovers(const std::string& directory) noexcept {
   std::error_code error;
   std::vector<std::string> left;
@@ -75,38 +70,6 @@ void remove_leftovers(const std::string& directory) noexcept {
         left.push_back(entry->path().string());
   }
   for (const std::string& path : left) remove_tree_quietly(path);
-}
-
-void remove_checkpoint(const std::string& path) {
-  const std::string trash = path + std::string(discarded);
-  remove_tree_quietly(trash);
-  // First it stops being a checkpoint, at once; then its bytes go.
-  if (::rename(path.c_str(), trash.c_str()) != 0) throw system_error("remove", path, errno);
-  std::error_code error;
-  fs::remove_all(trash, error);
-  if (error) throw system_error("remove", trash, error.value());
-}
-
-void publish_directory(const std::string& from, const std::string& to, const std::string& aside) {
-  struct stat there {};
-  if (::lstat(to.c_str(), &there) != 0) return commit_rename(from, to);
-  const auto exchange = [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0; };
-  if (exchange()) {
-    if (!aside.empty() && ::rename(from.c_str(), aside.c_str()) != 0) {
-      const int why = errno;
-      (void)exchange();  // as it was: whoever gives up may remove `from`
-      throw system_error("write", aside, why);
-    }
-    const std::string parent = fs::path(to).parent_path().string();
-    sync_directory(parent.empty() ? "." : parent);
-    if (aside.empty()) remove_tree_quietly(from);
-    return;
-  }
-  // Only where names cannot be exchanged at all: any other failure leaves what is there.
-  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) throw system_error("write", to, errno);
-  if (aside.empty()) remove_checkpoint(to);
-  else commit_rename(to, aside);
-  commit_rename(from, to);
 }
 
 namespace {
@@ -158,7 +121,7 @@ void Retention::apply(const std::string& directory) {
   int counted = 0;
   for (const FoundCheckpoint& c : found) {
     if (counted < limit_) counted += verified(c.path) ? 1 : 0;
-    else remove_checkpoint(c.path);
+    else remove_directory(c.path);
   }
 }
 

@@ -29,15 +29,6 @@ struct FoundCheckpoint {
 
 /// Removes what a dead run left: checkpoint-<step>.tmp and .trash. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
-/// A directory and all in it, whatever can be removed; follows no link. Nothing happens if it is not there.
-void remove_tree_quietly(const std::string& path) noexcept;
-/// Renames to NAME.trash, then removes; follows no link out of the directory. Throws Error (data).
-void remove_checkpoint(const std::string& path);
-
-/// Renames the directory `from` to `to`. Where one stands, the two change places at once, and the old one goes to
-/// `aside` ("": it is removed). Durable. Throws Error (data).
-void publish_directory(const std::string& from, const std::string& to, const std::string& aside);
-
 /// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through
 /// with every CRC, once, for as long as the files' inode, size and times stay what they were. What is damaged does not
 /// count; older than those that do, it goes.

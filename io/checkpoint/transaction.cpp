@@ -149,7 +149,7 @@ void CheckpointTransaction::publish(const std::string& manifest) {
   write_whole(manifest_path + ".tmp", manifest, Durable::now);
   commit_rename(manifest_path + ".tmp", manifest_path);
   // Atomic also where the name is taken (a damaged checkpoint that training has come to again).
-  publish_directory(temporary(), final_name, spec_.aside);
+  publish_directory(temporary(), final_name, spec_.backup);
 }
 
 }  // namespace tessera::io

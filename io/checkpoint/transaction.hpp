@@ -22,7 +22,7 @@ class CheckpointTransaction {
     bool optimizer = false;
     std::vector<StateFile> files;  // plan_state_files
     std::vector<AuxiliaryFile> auxiliary_files;
-    std::string aside = {};  // where a directory that stands there goes; "": it is removed
+    std::string backup = {};  // where a directory that stands there goes; "": it is removed
   };
   /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes
   /// their space; all ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
@@ -41,8 +41,8 @@ class CheckpointTransaction {
   void sync_layout();
 
   /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be
-  /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps aside
-  /// (Spec::aside). `training` and `run_metadata` are rank 0's. Throws Error (data) on every rank alike.
+  /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps
+  /// backup (Spec::backup). `training` and `run_metadata` are rank 0's. Throws Error (data) on every rank alike.
   void commit(const std::vector<RangeChecksum>& pieces, const std::string& training, const std::string& run_metadata);
 
  private:

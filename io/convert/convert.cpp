@@ -1,9 +1,12 @@
-// From tensors to a committed directory: plan, space, write, compare, rename.
+// From tensors to a committed directory: plan, check the space, write, verify, rename.
 #include "io/convert/convert.hpp"
 
 #include <chrono>
 #include <filesystem>
 #include <map>
+
+#include "io/checkpoint/transaction.hpp"
+#include "io/model/model_directory.hpp"
 
 namespace tessera::io {
 
@@ -14,21 +17,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// What rank 0 finds before anything is made, and the name that what stands there will get.
+/// Checks the space; returns the new name of an existing output directory, "" if there is none.
 std::string prepare(World& world, const ConvertTarget& target, std::uint64_t bytes) {
-  std::string aside;
+  std::string backup;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
     for (const auto& a : target.auxiliary_files) bytes += a.text.size();
     check_space(target.directory, bytes);
     std::error_code failed;
-    if (target.replace && fs::exists(target.directory, failed)) aside = backup_path(target.directory);
+    if (target.replace && fs::exists(target.directory, failed)) backup = backup_path(target.directory);
   });
-  return world.broadcast(aside);
+  return world.broadcast(backup);
 }
 
-/// Writes, and compares if that is wanted; fills in the times.
-void carry_out(World& world, Conversion& conversion, const ConvertTarget& target, ConvertReport& report) {
+/// Writes, and verifies if asked to; fills in the times.
+void run(World& world, Conversion& conversion, const ConvertTarget& target, ConvertReport& report) {
   const auto start = Clock::now();
   conversion.write(world);
   report.seconds = since(start);
@@ -49,20 +52,20 @@ ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
   ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()),
                        .files = static_cast<int>(files.files.size())};
   for (const PlannedFile& file : files.files) report.bytes += file.plan.file_bytes;
-  const std::string aside = prepare(world, target, report.bytes + files.index.size());
+  const std::string backup = prepare(world, target, report.bytes + files.index.size());
 
-  ModelDirectory directory(world, target.directory, files);
+  ModelDirectory directory(world, target.directory, files, ModelDirectory::Holds::model_alone);
   ConversionPlan plan;
   const std::vector<std::string> paths = directory.paths();
   for (std::size_t f = 0; f < files.files.size(); ++f)
     plan.files.push_back({paths[f], files.files[f].plan.file_bytes, files.files[f].plan.header});
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    plan.tensors.push_back({tensors[i].name, tensors[i].dtype, files.places[i].file, files.places[i].begin,
+    plan.tensors.push_back({tensors[i].name, tensors[i].dtype, files.locations[i].file, files.locations[i].begin,
                             tensors[i].shape.numel(), tensors[i].slices});
   Conversion conversion(source, std::move(plan), std::move(options));
-  carry_out(world, conversion, target, report);
-  directory.commit(target.auxiliary_files, aside);
-  report.backup = aside;
+  run(world, conversion, target, report);
+  directory.commit(target.auxiliary_files, backup);
+  report.backup = backup;
   return report;
 }
 
@@ -79,14 +82,14 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
   ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()), .files = static_cast<int>(files.size())};
   for (const StateFile& file : files)
     for (const auto& d : file.datasets) report.bytes += d.bytes + hdf5_alignment;
-  const std::string aside = prepare(world, target, report.bytes);
+  const std::string backup = prepare(world, target, report.bytes);
 
   CheckpointTransaction transaction(world, {.directory = target.directory,
                                             .step = 0,
                                             .optimizer = false,
                                             .files = files,
                                             .auxiliary_files = target.auxiliary_files,
-                                            .aside = aside});
+                                            .backup = backup});
   ConversionPlan plan;
   const std::vector<std::string> paths = transaction.paths();
   report.bytes = 0;
@@ -101,9 +104,9 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
   }
   options.checksums = true;
   Conversion conversion(source, std::move(plan), std::move(options));
-  carry_out(world, conversion, target, report);
+  run(world, conversion, target, report);
   transaction.commit(conversion.checksums(), "{}", target.run_metadata);
-  report.backup = aside;
+  report.backup = backup;
   return report;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Conversions between models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint of the
-// model alone. Which tensor becomes which is the caller's. Collective; the bytes of the output do not depend on the
-// number of ranks.
+// Converts models on disk: into safetensors as Hugging Face's tools read them, and into a checkpoint without optimizer
+// state. The caller decides which source tensor becomes which output tensor. Collective; the bytes of the output do not
+// depend on the number of ranks.
 
 #include <span>
 
@@ -15,21 +15,21 @@ struct ConvertReport {
   std::uint64_t bytes = 0;  // of the output's weights
   std::int64_t tensors = 0;
   int files = 0;
-  std::string backup;         // where what stood there before has gone; "" if nothing did
-  double seconds = 0;         // to write, until it is committed
+  std::string backup;         // what an older output directory is called now; "": there was none
+  double seconds = 0;         // of writing
   double verify_seconds = 0;  // 0: not asked for
 };
 
 struct ConvertTarget {
   std::string directory;
-  std::vector<AuxiliaryFile> auxiliary_files;  // rank 0's count
-  bool replace = false;                        // a directory that stands there steps aside
-  bool verify = false;                         // read both sides again and compare before it is committed
+  std::vector<AuxiliaryFile> auxiliary_files;  // used on rank 0
+  bool replace = false;                        // an existing directory is renamed (backup_path)
+  bool verify = false;                         // read source and output again and compare before the commit
   std::uint64_t max_file_bytes = 0;            // safetensors: of a shard; checkpoint: of a state file
-  std::string run_metadata = "{}";             // checkpoint: rank 0's
+  std::string run_metadata = "{}";             // of a checkpoint; used on rank 0
 };
 
-/// A tensor of the output and where its elements are.
+/// A tensor of the output and the source elements it is made of.
 struct ConvertTensor {
   std::string name;
   DType dtype = DType::f32;
@@ -37,12 +37,12 @@ struct ConvertTensor {
   std::vector<TensorSlice> slices;
 };
 
-/// Throws Error (data) on every rank alike: what ModelDirectory and Conversion do, and no space (E140). Then
-/// nothing is there that was not before.
+/// Throws Error (data) on every rank alike: as ModelDirectory and Conversion do; not enough space (E140). Then no new
+/// file is left.
 ConvertReport convert_to_safetensors(World& world, const TensorCatalog& source,
                                      const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
                                      ConvertOptions options);
-/// Tensors are the parameters in canonical order; their dtype is fp32. Step 0, no optimizer state.
+/// `tensors` are the parameters in canonical order, as fp32. The checkpoint is of step 0 and has no optimizer state.
 ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
                                     const std::vector<ConvertTensor>& tensors, const ConvertTarget& target,
                                     ConvertOptions options);

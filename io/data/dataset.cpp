@@ -182,8 +182,7 @@ class Slice final : public TokenStream {
 
 }  // namespace
 
-Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer) {
-  TESSERA_ASSERT(tokenizer == Tokenizer::bytes, "tokenizer %d", static_cast<int>(tokenizer));
+Dataset open_dataset(const std::vector<std::string>& paths) {
   if (paths.empty()) throw Error(ExitCode::data, "the data set names no file", {}, "Give --dataset FILE");
   auto bytes_of = std::make_unique<ByteStream>();
   auto ids_of = std::make_unique<IdStream>();

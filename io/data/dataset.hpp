@@ -22,8 +22,6 @@ class TokenStream {
   [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
 };
 
-enum class Tokenizer : unsigned char { bytes };
-
 struct DatasetFile {
   std::string path;
   std::uint64_t bytes = 0;
@@ -45,7 +43,7 @@ struct Dataset {
 /// read twice. Throws Error (data): empty, not there, Parquet or Arrow (by name and by magic), a .bin whose header lies
 /// or is truncated, a .jsonl line that is no JSON object or has no "text" (file:line), a NUL byte in a text file
 /// (binary garbage).
-[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths, Tokenizer tokenizer);
+[[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths);
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first,

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -171,6 +172,43 @@ void make_directories(const std::string& path) {
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
   if (failed) throw system_error("make the directory", path, failed.value());
+}
+
+void remove_tree_quietly(const std::string& path) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+void remove_directory(const std::string& path) {
+  const std::string trash = path + ".trash";
+  remove_tree_quietly(trash);
+  // The rename removes all of it at once; then the files go one by one.
+  if (::rename(path.c_str(), trash.c_str()) != 0) throw system_error("remove", path, errno);
+  std::error_code error;
+  std::filesystem::remove_all(trash, error);
+  if (error) throw system_error("remove", trash, error.value());
+}
+
+void publish_directory(const std::string& from, const std::string& to, const std::string& backup) {
+  struct stat there {};
+  if (::lstat(to.c_str(), &there) != 0) return commit_rename(from, to);
+  const auto exchange = [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0; };
+  if (exchange()) {
+    if (!backup.empty() && ::rename(from.c_str(), backup.c_str()) != 0) {
+      const int why = errno;
+      (void)exchange();  // back as it was: the caller may remove `from`
+      throw system_error("write", backup, why);
+    }
+    const std::string parent = std::filesystem::path(to).parent_path().string();
+    sync_directory(parent.empty() ? "." : parent);
+    if (backup.empty()) remove_tree_quietly(from);
+    return;
+  }
+  // Two renames only where the file system cannot exchange names; after any other failure everything stays as it was.
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) throw system_error("write", to, errno);
+  if (backup.empty()) remove_directory(to);
+  else commit_rename(to, backup);
+  commit_rename(from, to);
 }
 
 }  // namespace tessera::io

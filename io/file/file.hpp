@@ -80,5 +80,12 @@ void sync_directory(const std::string& path);
 void remove_quietly(const std::string& path) noexcept;
 /// The directory and its parents. Throws Error (data).
 void make_directories(const std::string& path);
+/// Removes a directory and everything in it that can be removed; follows no link; never throws.
+void remove_tree_quietly(const std::string& path) noexcept;
+/// Renames to NAME.trash, then removes that; follows no link. Throws Error (data).
+void remove_directory(const std::string& path);
+/// Renames the directory `from` to `to`, durably. If `to` exists, the two names are exchanged at once, and the old
+/// directory is renamed to `backup`, or removed if that is "". Throws Error (data).
+void publish_directory(const std::string& from, const std::string& to, const std::string& backup);
 
 }  // namespace tessera::io

@@ -15,12 +15,6 @@ std::int64_t TensorEntry::numel() const {
   return n;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 void TensorCatalog::make_index() {
   std::ranges::sort(tensors, [](const auto& a, const auto& b) {
     return std::tie(a.file, a.offset, a.name) < std::tie(b.file, b.offset, b.name);

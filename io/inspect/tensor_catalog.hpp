@@ -12,7 +12,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/manifest.hpp"
-#include "io/file/direct_file.hpp"
+#include "io/model/model_match.hpp"
 #include "io/model/safetensors.hpp"
 
 namespace tessera::io {
@@ -28,8 +28,6 @@ struct TensorEntry {
   std::uint64_t offset = 0, bytes = 0;
   [[nodiscard]] std::int64_t numel() const;
 };
-/// "[2, 3]"
-[[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
 /// A file; with the CRC of each block where it is a checkpoint's.
 struct CatalogFile {

@@ -99,7 +99,7 @@ ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::
   std::map<std::string, std::uint64_t> begin;
   for (const auto& file : result.files)
     for (const auto& entry : file.plan.entries) begin.emplace(entry.name, entry.begin);
-  for (std::size_t i = 0; i < tensors.size(); ++i) result.places.push_back({file_of[i], begin.at(tensors[i].name)});
+  for (std::size_t i = 0; i < tensors.size(); ++i) result.locations.push_back({file_of[i], begin.at(tensors[i].name)});
   return result;
 }
 

@@ -22,13 +22,13 @@ struct PlannedFile {
 
 /// The files of a model and the place of each tensor in them.
 struct ModelFiles {
-  struct Place {
+  struct TensorLocation {
     int file = 0;             // index into files
     std::uint64_t begin = 0;  // first byte of the tensor in that file
   };
   std::vector<PlannedFile> files;
-  std::string index;          // text of model.safetensors.index.json; empty where there is one file
-  std::vector<Place> places;  // in the order of the tensors given
+  std::string index;                      // text of model.safetensors.index.json; empty where there is one file
+  std::vector<TensorLocation> locations;  // in the order of the tensors given
 };
 
 /// Deals tensors to files greedily in the order given: a file is closed before the tensor that would take its data

@@ -1,60 +1,58 @@
-// The tensors of files against the parameters of a model.
+// Tensors of files to parameters, by name.
 
 #include "io/model/model_match.hpp"
 
 #include <map>
 
+#include "io/file/file.hpp"
+
 namespace tessera::io {
 
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& dims) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(dims[i]);
-  return text + "]";
-}
-
-bool same_shape(const std::vector<std::int64_t>& dims, const Shape& shape) {
+bool same_shape(std::span<const std::int64_t> dims, const Shape& shape) {
   if (dims.size() != static_cast<std::size_t>(shape.rank())) return false;
   for (int d = 0; d < shape.rank(); ++d)
     if (dims[static_cast<std::size_t>(d)] != shape[d]) return false;
   return true;
 }
 
-bool is_float(const SafetensorsEntry& e) {
-  return e.known_dtype &&
-         (e.dtype == DType::f32 || e.dtype == DType::f64 || e.dtype == DType::bf16 || e.dtype == DType::f16);
-}
-
-/// Mismatches of one kind, for a line that stays readable.
+/// What is wrong, of one kind.
 class Mismatches {
  public:
   void add(const std::string& text) {
-    if (++count_ <= most) text_ += " " + text;
+    if (++count_ <= max_listed) text_ += (count_ == 1 ? "" : ", ") + text;
   }
   [[nodiscard]] bool any() const { return count_ > 0; }
-  [[nodiscard]] std::string text(const char* head) const {
+  /// " TITLE: …;", or "" if there is nothing.
+  [[nodiscard]] std::string text(const char* title) const {
     if (count_ == 0) return {};
-    const std::string more = count_ > most ? strfmt(" and %zu more", count_ - most) : "";
-    return head + text_ + more + ";";
+    const std::string more = count_ > max_listed ? strfmt(" and %zu more", count_ - max_listed) : "";
+    return std::string(" ") + title + ": " + text_ + more + ";";
   }
 
  private:
-  static constexpr std::size_t most = 100;
+  static constexpr std::size_t max_listed = 10;
   std::string text_;
   std::size_t count_ = 0;
 };
 
 class Matcher {
  public:
-  explicit Matcher(std::span<const ParamSpec> params) : params_(params) {
-    result_.places.resize(params.size());
+  Matcher(std::span<const TensorInfo> tensors, std::span<const ParamSpec> params) : tensors_(tensors), params_(params) {
+    result_.params.resize(params.size());
     for (std::size_t i = 0; i < params.size(); ++i) index_.emplace(params[i].name, i);
   }
 
-  void tensor(const SafetensorsFile& file, const SafetensorsEntry& entry, const TensorUse& use) {
+  void add(int tensor, const TensorUse& use) {
     if (use.ignored()) return;
-    if (!use.same_as.empty()) return copy({&file, &entry, 0}, use.same_as);
+    const TensorInfo& info = tensors_[static_cast<std::size_t>(tensor)];
+    if (!use.same_as.empty()) {
+      const auto at = index_.find(use.same_as);
+      TESSERA_ASSERT(at != index_.end(), "a copy of %s", use.same_as.c_str());
+      check(info, params_[at->second].shape);
+      return result_.copies.push_back({tensor, static_cast<int>(at->second)});
+    }
     Shape expected = use.shape;
     std::int64_t first = 0;
     bool known = true;
@@ -66,40 +64,37 @@ class Matcher {
       }
       const ParamSpec& param = params_[at->second];
       if (use.parts.size() == 1) expected = param.shape;
-      TensorRange& place = result_.places[at->second];
-      if (place.entry != nullptr)
-        wrong_.add(quote_name(entry.name) + " is " + quote_name(place.entry->name) + " again;");
-      else place = {&file, &entry, first};
+      auto& range = result_.params[at->second];
+      if (range.tensor >= 0)
+        wrong_.add(quote_name(info.name) + " is " + quote_name(tensors_[static_cast<std::size_t>(range.tensor)].name) +
+                   " again");
+      else range = {tensor, first};
       first += param.numel();
     }
-    if (!known) unexpected_.add(quote_name(entry.name));
-    else check(entry, expected);
+    if (!known) unexpected_.add(quote_name(info.name));
+    else check(info, expected);
   }
 
   ModelMatch finish(const std::string& source) {
     Mismatches missing;
     for (std::size_t i = 0; i < params_.size(); ++i)
-      if (result_.places[i].entry == nullptr) missing.add(quote_name(params_[i].name));
+      if (result_.params[i].tensor < 0) missing.add(quote_name(params_[i].name));
     if (!missing.any() && !unexpected_.any() && !wrong_.any()) return std::move(result_);
-    std::string text = (missing.any() || unexpected_.any() ? "E112 " : "E113 ") + source + " does not fit config.json:";
-    text += missing.text(" missing:") + unexpected_.text(" unexpected:") + wrong_.text("");
-    while (text.back() == ';') text.pop_back();
+    std::string text =
+        (missing.any() || unexpected_.any() ? "E112 " : "E113 ") + source + " does not match its config.json:";
+    text += missing.text("missing") + unexpected_.text("unexpected") + wrong_.text("wrong");
+    text.pop_back();
     throw Error(ExitCode::data, text, {}, "Give the config.json that belongs to these weights");
   }
 
  private:
-  void copy(const TensorRange& place, const std::string& name) {
-    const auto at = index_.find(name);
-    TESSERA_ASSERT(at != index_.end(), "a copy of %s", name.c_str());
-    check(*place.entry, params_[at->second].shape);
-    result_.copies.push_back({static_cast<int>(at->second), place});
-  }
-  void check(const SafetensorsEntry& entry, const Shape& shape) {
-    if (!same_shape(entry.shape, shape))
-      wrong_.add(quote_name(entry.name) + " is " + shape_text(entry.shape) + ", not " + shape.str() + ";");
-    else if (!is_float(entry)) wrong_.add(quote_name(entry.name) + " is " + entry.type + ", no float;");
+  void check(const TensorInfo& info, const Shape& shape) {
+    if (!same_shape(info.shape, shape))
+      wrong_.add(quote_name(info.name) + " is " + shape_text(info.shape) + ", not " + shape.str());
+    else if (!info.is_float) wrong_.add(quote_name(info.name) + " is " + info.type + ", not a float type");
   }
 
+  std::span<const TensorInfo> tensors_;
   std::span<const ParamSpec> params_;
   std::map<std::string, std::size_t> index_;
   ModelMatch result_;
@@ -108,11 +103,16 @@ class Matcher {
 
 }  // namespace
 
-ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source,
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+ModelMatch match_model(std::span<const TensorInfo> tensors, const std::string& source,
                        std::span<const ParamSpec> params, const std::function<TensorUse(const std::string&)>& use) {
-  Matcher matcher(params);
-  for (const SafetensorsFile& file : files)
-    for (const SafetensorsEntry& entry : file.entries()) matcher.tensor(file, entry, use(entry.name));
+  Matcher matcher(tensors, params);
+  for (std::size_t i = 0; i < tensors.size(); ++i) matcher.add(static_cast<int>(i), use(std::string(tensors[i].name)));
   return matcher.finish(source);
 }
 

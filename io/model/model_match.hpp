@@ -1,37 +1,45 @@
 #pragma once
-// Which bytes of a model's files are which parameter: every tensor accounted for, or one error that lists what does not
-// fit.
+// Matches the tensors of a model's files with the model's parameters: every tensor is accounted for, or one error lists
+// what does not match.
 
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "io/model/safetensors.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/tensor_use.hpp"
 
 namespace tessera::io {
 
-/// Elements of a tensor, from element `first` on.
-struct TensorRange {
-  const SafetensorsFile* file = nullptr;
-  const SafetensorsEntry* entry = nullptr;
-  std::int64_t first = 0;
+/// A tensor of a file. What `name` and `shape` view must outlive the match.
+struct TensorInfo {
+  std::string_view name;
+  std::span<const std::int64_t> shape;
+  const char* type = "";  // the file's name for it
+  bool is_float = true;   // f64, f32, bf16 or f16
 };
+/// "[2, 3]"
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 
 struct ModelMatch {
-  std::vector<TensorRange> places;  // of each parameter
-  struct Copy {
-    int param = 0;
-    TensorRange place;
+  /// The elements of a tensor from `first` on: a fused tensor holds several parameters.
+  struct ElementRange {
+    int tensor = -1;
+    std::int64_t first = 0;
   };
-  std::vector<Copy> copies;  // tensors that must be equal to a parameter
+  struct Copy {
+    int tensor = 0, param = 0;
+  };
+  std::vector<ElementRange> params;  // of each parameter
+  std::vector<Copy> copies;          // tensors that must be equal to a parameter
 };
 
-/// Throws Error (data), E112 or E113: missing, unexpected, misshapen, doubled tensors, and such that are no floats; all
-/// of them in one line. `source` is the directory, for the message. The files must outlive the result.
-[[nodiscard]] ModelMatch match_model(std::span<const SafetensorsFile> files, const std::string& source,
+/// `use` says which parameters a tensor holds; `source` is the directory, for the message. Throws Error (data): one
+/// line that lists missing and unexpected tensors (E112), and tensors of another shape, doubled or not of a float type
+/// (E113), up to 10 of each kind and how many more there are.
+[[nodiscard]] ModelMatch match_model(std::span<const TensorInfo> tensors, const std::string& source,
                                      std::span<const ParamSpec> params,
                                      const std::function<TensorUse(const std::string&)>& use);
 

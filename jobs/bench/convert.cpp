@@ -8,6 +8,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
 #include "io/convert/convert.hpp"
+#include "io/model/model_files.hpp"
 #include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"

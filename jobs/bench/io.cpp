@@ -89,7 +89,7 @@ DiskRates measure_disk(World& world, const std::string& directory, std::uint64_t
     rates.load.push_back(static_cast<double>(loaded.bytes) /
                          std::chrono::duration<double>(Clock::now() - begin).count());
     world.run_and_agree([&] {
-      if (world.rank() == 0) io::remove_checkpoint(checkpoint);
+      if (world.rank() == 0) io::remove_directory(checkpoint);
     });
   }
   return rates;

@@ -114,7 +114,7 @@ class Turns {
   }
   void remove() {
     world_.run_and_agree([&] {
-      if (world_.rank() == 0) io::remove_checkpoint(checkpoint_);
+      if (world_.rank() == 0) io::remove_directory(checkpoint_);
     });
   }
 

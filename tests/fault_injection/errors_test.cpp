@@ -10,6 +10,7 @@
 #include <set>
 
 #include "io/checkpoint/directory.hpp"
+#include "io/model/model_io.hpp"
 #include "tests/fault_injection/shim.hpp"
 #include "tests/fault_injection/test_state.hpp"
 #include "tests/io/files.hpp"
@@ -180,6 +181,59 @@ TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsWhole) {
         });
         save_alone(tensors, directory, 2, 1);
       });
+}
+
+std::vector<io::ShardView> model_views(TestState& state) {
+  std::vector<io::ShardView> views;
+  for (const io::StateView& view : state.views()) views.push_back({view.unit, view.shard, view.data[0], {}});
+  return views;
+}
+
+/// Exports the model of a step on two ranks, config.json naming the step; what each rank threw, "" where it did not.
+std::vector<std::string> try_to_export(const TestTensors& tensors, const std::string& directory, int step) {
+  std::vector<std::string> said(2);
+  run_local(2, [&](World& world) {
+    TestState state(tensors, Mesh(1, 2), world.rank());
+    state.fill(step);
+    try {
+      io::write_model(world, directory, std::to_string(step), tensors.params, state.layout(), model_views(state), true,
+                      {.max_shard_bytes = 2000});
+    } catch (const Error& error) { said[static_cast<std::size_t>(world.rank())] = error.line(); }
+  });
+  return said;
+}
+
+// The directory holds the model of step 1. It keeps it, or holds all of that of step 2, or no config.json.
+TEST(Errors, AnExportLeavesACompleteModelOrNone) {
+  const TestTensors tensors = small_tensors();
+  const TempDir folder(TempDir::Place::memory);
+  const std::string directory = folder / "run";
+  (void)try_to_export(tensors, directory, 1);
+  int with_config = 0, without = 0;
+  each_call(
+      folder, "EIO", [&] { return try_to_export(tensors, directory, 2); },
+      [&](const auto& said, const std::string& call) {
+        EXPECT_EQ(said[0], said[1]);
+        EXPECT_TRUE(!said[0].empty() || may_be_ignored(call)) << "nothing was thrown";
+        EXPECT_TRUE(may_be_ignored(call) || !fs::exists(directory + "/model.tmp"));
+        if (fs::exists(directory + "/config.json")) {
+          ++with_config;
+          const int step = std::stoi(bytes_of(directory + "/config.json"));
+          EXPECT_TRUE(step == 2 || !said[0].empty());
+          run_local(1, [&](World& world) {
+            TestState state(tensors, Mesh(1, 1), 0);
+            state.fill(step);
+            const auto views = model_views(state);
+            for (const io::ShardView& view : views) view.data[0] = -1;
+            (void)io::read_model(world, directory, tensors.params, state.layout(), views,
+                                 [](const std::string& name) { return name; });
+            EXPECT_EQ(state.difference(step), "");
+          });
+        } else ++without;
+        (void)try_to_export(tensors, directory, 1);
+      });
+  EXPECT_GT(with_config, 10);
+  EXPECT_GT(without, 3);
 }
 
 }  // namespace

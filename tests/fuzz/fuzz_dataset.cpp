@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const char* ending = data[0] == 'b' ? ".bin" : data[0] == 'j' ? ".jsonl" : ".txt";
   try {
-    const auto dataset = io::open_dataset({file_of(ending, data + 1, size - 1)}, io::Tokenizer::bytes);
+    const auto dataset = io::open_dataset({file_of(ending, data + 1, size - 1)});
     std::vector<std::int32_t> ids(static_cast<std::size_t>(dataset.tokens->size()));
     dataset.tokens->read(0, dataset.tokens->size(), ids.data());
     if (ids.empty() || ids.size() > size) std::abort();

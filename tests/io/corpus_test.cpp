@@ -37,7 +37,7 @@ io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vecto
 }
 
 Ids ids_in(const std::string& path) {
-  const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
+  const io::Dataset data = io::open_dataset({path});
   Ids ids(static_cast<std::size_t>(data.tokens->size()));
   data.tokens->read(0, data.tokens->size(), ids.data());
   return ids;
@@ -85,7 +85,7 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
         EXPECT_EQ(report.repaired, 0);
         EXPECT_EQ(report.width, 2);
         const std::string written = test::bytes_of(out);
-        EXPECT_EQ(io::document_ends(io::open_dataset({out}, io::Tokenizer::bytes), [] { return -1; }), ends);
+        EXPECT_EQ(io::document_ends(io::open_dataset({out}), [] { return -1; }), ends);
         if (bytes.empty()) bytes = written;
         EXPECT_EQ(written == bytes, true) << family << " " << ranks << " " << part;
       }

@@ -38,7 +38,7 @@ bool use_safetensors(const std::string& path) {
 }
 bool use_dataset(const std::string& path) {
   return accepted([&] {
-    const auto data = io::open_dataset({path}, io::Tokenizer::bytes);
+    const auto data = io::open_dataset({path});
     std::vector<std::int32_t> ids(static_cast<std::size_t>(data.tokens->size()));
     data.tokens->read(0, data.tokens->size(), ids.data());
     for (const auto id : ids) EXPECT_TRUE(id >= 0 && id <= data.largest_id) << id;

@@ -16,7 +16,6 @@ namespace tessera {
 namespace {
 
 using io::open_dataset;
-using io::Tokenizer;
 using test::expect_error;
 using test::TempDir;
 using test::token_file_of;
@@ -33,7 +32,7 @@ std::string text_of(const io::TokenStream& stream) {
   return text;
 }
 
-io::Dataset open(const std::vector<std::string>& paths) { return open_dataset(paths, Tokenizer::bytes); }
+io::Dataset open(const std::vector<std::string>& paths) { return open_dataset(paths); }
 
 TEST(Dataset, TextFilesAreJoinedByOneNewline) {
   TempDir folder;

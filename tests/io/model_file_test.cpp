@@ -160,7 +160,7 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
       const Rank rank(mesh, world.rank());
       io::write_model(world, folder.path(), config, params, rank.layout, rank.views,
                       mesh.coordinate(world.rank(), Axis::replicate) == 0,
-                      {.max_shard_bytes = 2600, .companions = folder / "in"});
+                      {.max_shard_bytes = 2600, .auxiliary_source = folder / "in"});
     });
     EXPECT_EQ(folder.names(),
               (std::vector<std::string>{"config.json", "in", "model-00001-of-00003.safetensors",
@@ -263,10 +263,10 @@ TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
       ++errors;
       const std::lock_guard lock(mutex);
       EXPECT_EQ(error.code(), ExitCode::data);
-      EXPECT_THAT(error.line(), testing::HasSubstr("missing: \"h.0.ln.weight\" \"h.1.w\";"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("missing: \"h.0.ln.weight\", \"h.1.w\";"));
       EXPECT_THAT(error.line(), testing::HasSubstr("unexpected: \"new.one\";"));
       EXPECT_THAT(error.line(), testing::HasSubstr("\"wte.weight\" is [11, 37], not [37, 11]"));
-      EXPECT_THAT(error.line(), testing::HasSubstr("\"h.0.w\" is I32, no float"));
+      EXPECT_THAT(error.line(), testing::HasSubstr("\"h.0.w\" is I32, not a float type"));
       EXPECT_THAT(error.line(), testing::HasSubstr("\"old.h.0.bias\" is \"h.0.bias\" again"));
     }
   });
@@ -293,7 +293,8 @@ TEST(ModelFile, WhereThereIsNoModelFileTheErrorSaysWhatThereIs) {
 
 TEST(ModelFile, ReplacesOldFilesAndLeavesNoTemporaryOnes) {
   TempDir folder;
-  folder.file("model.safetensors.tmp", std::string(1 << 20, 'x'));  // of a run that was killed
+  std::filesystem::create_directory(folder / "model.tmp");  // of a run that was killed
+  folder.file("model.tmp/model.safetensors", std::string(1 << 20, 'x'));
   folder.file("model.safetensors", "old");
   folder.file("config.json", "old");
   const mode_t mask = ::umask(022);
@@ -334,9 +335,10 @@ TEST(ModelFile, AFailureOfOneRankIsAnErrorOnEveryRank) {
   EXPECT_EQ(failing_write(folder.file("a_file", "x"), -1), 3);  // not a directory
   EXPECT_EQ(failing_write("/proc/no/such/folder", -1), 3);
   std::filesystem::create_directory(folder / "busy");
-  std::filesystem::create_directory(folder / "busy/config.json");  // the second rename fails
+  std::filesystem::create_directory(folder / "busy/config.json");  // cannot be replaced by a file
   EXPECT_EQ(failing_write(folder / "busy", -1), 3);
-  EXPECT_FALSE(std::filesystem::exists(folder / "busy/config.json.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "busy/model.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "busy/model.safetensors"));
   EXPECT_EQ(failing_write(folder.path(), -1), 0);
 }
 

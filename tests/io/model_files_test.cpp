@@ -28,7 +28,7 @@ TEST(ModelFiles, OneFileWhereAllFitAndNoIndex) {
     EXPECT_EQ(files.index, "");
     for (std::size_t i = 0; i < some().size(); ++i)
       for (const auto& entry : files.files[0].plan.entries)
-        if (entry.name == some()[i].name) { EXPECT_EQ(files.places[i].begin, entry.begin); }
+        if (entry.name == some()[i].name) { EXPECT_EQ(files.locations[i].begin, entry.begin); }
   }
   EXPECT_EQ(plan_model_files({}).files.size(), 1U);
   EXPECT_EQ(plan_model_files(some(), 903).files.size(), 2U);
@@ -47,12 +47,12 @@ TEST(ModelFiles, ShardsAreGreedyInOrderAndTheIndexAgrees) {
   EXPECT_EQ(index["metadata"]["total_size"], 904);
   EXPECT_EQ(index["weight_map"].size(), 5U);
   for (std::size_t i = 0; i < some().size(); ++i) {
-    const auto& file = files.files[static_cast<std::size_t>(files.places[i].file)];
+    const auto& file = files.files[static_cast<std::size_t>(files.locations[i].file)];
     EXPECT_EQ(index["weight_map"][some()[i].name], file.name);
     const auto at = std::find_if(file.plan.entries.begin(), file.plan.entries.end(),
                                  [&](const auto& e) { return e.name == some()[i].name; });
     ASSERT_NE(at, file.plan.entries.end());
-    EXPECT_EQ(files.places[i].begin, at->begin);
+    EXPECT_EQ(files.locations[i].begin, at->begin);
   }
 }
 

@@ -165,7 +165,7 @@ TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
   const std::string text = folder.file("a.txt", "one"),
                     lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),
                     last = folder.file("c", "end");
-  const io::Dataset data = io::open_dataset({text, lines, last}, io::Tokenizer::bytes);  // one| two| | six| end
+  const io::Dataset data = io::open_dataset({text, lines, last});  // one| two| | six| end
   EXPECT_EQ(io::document_ends(data, [] { return 0; }), (Ends{4, 8, 9, 13, 16}));
   EXPECT_EQ(data.tokens->size(), 16);
 }
@@ -175,7 +175,7 @@ TEST(Documents, OfTokenFilesAreWhatTheirFileSaysOrEndInAToken) {
   const auto tokens = [&](const std::string& name) {
     return folder.file(name, test::token_file_of(20240520, 1, 4, std::string("\7\0\1\0\7\0\2\0", 8)));
   };
-  const auto data = [&] { return io::open_dataset({folder / "a.bin", folder / "b.bin"}, io::Tokenizer::bytes); };
+  const auto data = [&] { return io::open_dataset({folder / "a.bin", folder / "b.bin"}); };
   (void)tokens("a.bin"), (void)tokens("b.bin");
   EXPECT_EQ(io::document_ends(data(), [] { return 7; }), (Ends{1, 3, 4, 5, 7, 8}));
   expect_error(ExitCode::data, "holds no token 9", [&] { (void)io::document_ends(data(), [] { return 9; }); });

@@ -15,7 +15,7 @@ Golden load_golden(const std::string& shape) {
   g.directory = std::string(TESSERA_GOLDEN) + "/" + shape;
   g.expected = json::parse(io::read_text(g.directory + "/golden.json"));
   g.model = models::make(io::read_text(g.directory + "/config.json"), shape);
-  g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()}, io::Tokenizer::bytes);
+  g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()});
   return g;
 }
 

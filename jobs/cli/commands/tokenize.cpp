@@ -17,7 +17,7 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
              std::optional<std::int32_t> eos) {
   constexpr std::int64_t max_read = 1 << 16;
   constexpr std::int64_t max_shown = 40;
-  const io::Dataset data = io::open_dataset({path}, io::Tokenizer::bytes);
+  const io::Dataset data = io::open_dataset({path});
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(max_read, data.tokens->size())));
   data.tokens->read(0, static_cast<std::int64_t>(ids.size()), ids.data());
   std::size_t at = 0;

@@ -223,7 +223,7 @@ void TrainRun::finish() {
     const std::vector<io::ShardView> shards = trainer_->shards();
     io::write_model(world_, output_->path(), io::config_for_dtype(config_.text, DType::f32), model_.params,
                     trainer_->plan().layout, shards, trainer_->writes_shards(),
-                    {.max_shard_bytes = options_.bytes("max_shard_size"), .companions = config_.directory});
+                    {.max_shard_bytes = options_.bytes("max_shard_size"), .auxiliary_source = config_.directory});
   }
   world_.run_and_agree([&] {
     if (world_.rank() == 0) output_->status("completed");

@@ -78,7 +78,7 @@ std::int32_t separator(const Options& options, const std::string& model_director
 /// Opens `paths`, checks their ids. `files` receives the files that the option names, for the log.
 OpenedFiles open_checked(const Options& options, const std::vector<std::string>& paths, const models::Model& model,
                          const char* option, const std::string& model_directory, std::vector<io::DatasetFile>& files) {
-  io::Dataset data = io::open_dataset(paths, io::Tokenizer::bytes);
+  io::Dataset data = io::open_dataset(paths);
   check_ids(data, model, option);
   OpenedFiles opened;
   if (options.flag("packing"))

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/model/model_directory.hpp"
 #include "tests/io/convert/model.hpp"
 
 namespace tessera::io {
@@ -148,10 +149,10 @@ TEST(Convert, VerifyFindsWhatTheDiskChanged) {
   run_local(3, [&](World& world) {
     const TensorCatalog stored = catalog_safetensors(folder / "hf");
     const ModelFiles files = plan_model_files({{"x", DType::bf16, {2503, 1027}}});
-    ModelDirectory directory(world, folder / "out", files);
+    ModelDirectory directory(world, folder / "out", files, ModelDirectory::Holds::model_alone);
     const int from = static_cast<int>(stored.find("wte.weight") - stored.tensors.data());
     ConversionPlan plan{{{directory.paths()[0], files.files[0].plan.file_bytes, files.files[0].plan.header}},
-                        {{"x", DType::bf16, 0, files.places[0].begin, 2503 * 1027, {{from, 0, 2503 * 1027}}}}};
+                        {{"x", DType::bf16, 0, files.locations[0].begin, 2503 * 1027, {{from, 0, 2503 * 1027}}}}};
     Conversion conversion(stored, plan, {});
     conversion.write(world);
     conversion.verify(world);
@@ -180,7 +181,7 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
   expect_error(ExitCode::data, "E142", [&] { check_output(folder / "in", folder / "in/out", false); });
   expect_error(ExitCode::data, "holds the input", [&] { check_output(folder / "in/deep", folder / "in", true); });
   fs::create_directories(folder / "out.tmp/precious");
-  expect_error(ExitCode::data, "not what a conversion left",
+  expect_error(ExitCode::data, "is not an interrupted conversion's",
                [&] { check_output(folder / "in", folder / "out", false); });
   fs::remove(folder / "out.tmp/precious");
   folder.file("out.tmp/model.safetensors", "left by a dead run");
@@ -190,7 +191,7 @@ TEST(Convert, OutputsAreRefusedBeforehand) {
   EXPECT_NO_THROW(check_space(folder / "out", 1));
 }
 
-TEST(Convert, WhatStoodThereStepsAside) {
+TEST(Convert, AReplacedDirectoryIsRenamed) {
   const TempDir folder;
   test::write_model(folder / "hf", {{"x", {70}}}, DType::f32);
   to_native(1, folder / "hf", folder / "out");

@@ -6,6 +6,7 @@
 
 #include "io/file/crc32c.hpp"
 #include "io/file/text_file.hpp"
+#include "io/model/model_files.hpp"
 #include "kernels/convert.hpp"
 
 namespace tessera::test {
