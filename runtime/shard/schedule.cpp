@@ -1,4 +1,4 @@
-// The words of a schedule: names, the printed form, the hash of its collectives.
+// Names of instructions, the printed form of a schedule, and the hash of its collectives.
 
 #include "runtime/shard/schedule.hpp"
 
@@ -30,7 +30,7 @@ std::string slot_word(const Schedule& schedule, int slot) {
   return strfmt("%c%d", kind == Slot::Kind::param ? 's' : 'g', static_cast<int>(before));
 }
 
-/// "p0 = x + p0, last": what a reduced gradient x joins; "adds": a backward that keeps what is in its slots.
+/// The last column. reduce: "a0 = x + a0, last", the accumulation; backward: "adds", if it adds to its gradient slots.
 std::string detail_word(const Schedule& schedule, const Instruction& in) {
   if (in.op == Op::backward) return in.accumulates ? "adds" : "";
   if (in.op != Op::reduce) return {};

@@ -75,8 +75,8 @@ models::Cache bind_cache(const plan::RunPlan& plan, const Arena& arena, int modu
 
 template <class Name>
 Executor::BoundSchedule::TokenBuffers token_buffers(const Arena& arena, const Name& name) {
-  const auto words = [&](const char* slot) { return reinterpret_cast<std::int32_t*>(arena.data_if(name(slot))); };
-  return {words(plan::ids_name), words(plan::targets_name), words(plan::positions_name)};
+  const auto ids = [&](const char* slot) { return reinterpret_cast<std::int32_t*>(arena.data_if(name(slot))); };
+  return {ids(plan::ids_name), ids(plan::targets_name), ids(plan::positions_name)};
 }
 
 /// What only a device has: pinned buffers, scalars of the step, events of copies.
@@ -116,7 +116,7 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   program->dx = arena.data_if(plan::gradient_name);
   program->workspace = arena.data(plan::workspace_name);
   program->logits = arena.data_if(plan::logits_name);
-  program->words = token_buffers(arena, [](const char* name) { return std::string(name); });
+  program->buffers = token_buffers(arena, [](const char* name) { return std::string(name); });
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 

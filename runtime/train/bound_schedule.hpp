@@ -37,10 +37,10 @@ class Executor::BoundSchedule {
     std::int32_t *ids = nullptr, *targets = nullptr;
     std::int32_t* positions = nullptr;  // packed rows; generation on a device
   };
-  TokenBuffers words, pinned;         // read by kernels; on a device, written by the host
+  TokenBuffers buffers, pinned;       // read by kernels; on a device, written by the host
   std::int64_t tokens_per_micro = 0;  // distance between micro-batches; 0: they share the buffers
   [[nodiscard]] static TokenBuffers at(const TokenBuffers& all, std::int64_t offset) {
-    const auto from = [offset](std::int32_t* words) { return words != nullptr ? words + offset : nullptr; };
+    const auto from = [offset](std::int32_t* data) { return data != nullptr ? data + offset : nullptr; };
     return {from(all.ids), from(all.targets), from(all.positions)};
   }
   TokenBuffers current_tokens;
@@ -49,7 +49,7 @@ class Executor::BoundSchedule {
   std::byte* pinned_logits = nullptr;
   kernels::StepScalars *step = nullptr, *pinned_step = nullptr;  // training
   std::unique_ptr<Event[]> copied;                               // per micro-batch: its token buffers are on the device
-  Event took;                                                    // the logits are in pinned memory
+  Event logits_copied;                                           // the logits are in pinned memory
   int norm = -1;                                                 // its instruction; -1: none
   /// Waits of the compute stream for instructions of other streams, in list order.
   struct Wait {

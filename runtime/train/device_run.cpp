@@ -33,7 +33,7 @@ void Executor::begin_on_device(BoundSchedule& program) {
 /// done.
 void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t rows) {
   const std::int64_t first = micro * program.tokens_per_micro;
-  const auto from = BoundSchedule::at(program.pinned, first), to = BoundSchedule::at(program.words, first);
+  const auto from = BoundSchedule::at(program.pinned, first), to = BoundSchedule::at(program.buffers, first);
   const auto n = static_cast<std::size_t>(rows * program.source->tokens());
   const auto up = [&](std::int32_t* device, const std::int32_t* host, std::size_t count) {
     copy_bytes(device, host, count * sizeof(std::int32_t), copy_->view());
@@ -56,8 +56,8 @@ void Executor::load_to_device(BoundSchedule& program, int micro, std::int64_t ro
 /// Waits for the logits: the host chooses the next tokens.
 std::int64_t Executor::take_from_device(BoundSchedule& program, const TensorView& logits) {
   copy_bytes(program.pinned_logits, logits.data, logits.nbytes(), compute_.view());
-  compute_.record(program.took);
-  program.took.wait();
+  compute_.record(program.logits_copied);
+  program.logits_copied.wait();
   return program.source->take(
       {reinterpret_cast<float*>(program.pinned_logits), static_cast<std::size_t>(logits.numel())});
 }
