@@ -84,14 +84,14 @@ std::size_t Attention::kernel_bytes(BatchShape shape, DType dtype, Phase phase) 
   return phase == Phase::logits ? std::max(own, kernels::cached_attention_workspace(kernel_shape(shape), dtype)) : own;
 }
 
-kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape room, DType dtype) const {
-  const Shape shape{room.batch, kv_heads_, room.tokens, head_dim_};
+kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const {
+  const Shape shape{capacity.batch, kv_heads_, capacity.tokens, head_dim_};
   return {.keys = allocator.take(dtype, shape), .values = allocator.take(dtype, shape)};
 }
 
-std::size_t Attention::cache_bytes(BatchShape room, DType dtype) const {
+std::size_t Attention::cache_bytes(BatchShape capacity, DType dtype) const {
   ScratchAllocator allocator;
-  (void)cache(allocator, room, dtype);
+  (void)cache(allocator, capacity, dtype);
   return allocator.bytes();
 }
 
@@ -104,7 +104,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
   kernels::AttentionCache cached;
   if (args.cache.bytes) {
     ScratchAllocator allocator(args.cache.bytes);
-    cached = cache(allocator, args.cache.room, args.x.dtype);
+    cached = cache(allocator, args.cache.capacity, args.x.dtype);
     kernels::cache_append({.shape = shape, .qkv = qkv, .positions = positions, .cache = cached}, args.stream);
   }
   if (positions) {

@@ -24,7 +24,7 @@ class Attention final : public Sublayer {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override;
+  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 
  private:
@@ -47,7 +47,7 @@ class Attention final : public Sublayer {
   [[nodiscard]] ForwardScratch forward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype,
                                                Phase phase) const;
   [[nodiscard]] BackwardScratch backward_scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
-  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape room, DType dtype) const;
+  [[nodiscard]] kernels::AttentionCache cache(ScratchAllocator& allocator, BatchShape capacity, DType dtype) const;
   /// Attention of `heads` (B·T, width) into `s.out`: among the tokens of this pass, or with those of the cache.
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;

@@ -23,8 +23,8 @@ class Block final : public Module {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override {
-    return parts_.attention.cache_bytes(room, dtype);
+  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
+    return parts_.attention.cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
 

@@ -27,8 +27,8 @@ class Branch final : public Module {
     return parts_.branch.saved_bytes(shape, dtype);
   }
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const override {
-    return parts_.branch.cache_bytes(room, dtype);
+  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
+    return parts_.branch.cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override { return parts_.branch.forward_flops(shape); }
 

@@ -58,8 +58,8 @@ struct Batch {
 /// A module's KV cache during generation. Every pass is Phase::logits. Without Batch::positions it is the first pass;
 /// with them, row b continues after the positions[b][0] tokens in the cache.
 struct Cache {
-  TensorView bytes;  // cache_bytes(room) as u8; absent: no cache, every pass gets all tokens
-  BatchShape room;   // rows, and tokens per row, that it is allocated for
+  TensorView bytes;     // cache_bytes(capacity) as u8; absent: no cache, every pass gets all tokens
+  BatchShape capacity;  // rows, and tokens per row, that it is allocated for
 };
 
 struct ForwardArgs {
@@ -109,9 +109,9 @@ class Module {
   // Pure functions of the shape, for the plan. `dtype`: of activations.
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
-  /// Bytes of Cache: proportional to the rows of `room`. 0: the module treats each token by itself.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const {
-    return (void)room, (void)dtype, std::size_t{0};
+  /// Bytes of Cache: proportional to the rows of `capacity`. 0: the module treats each token by itself.
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+    return (void)capacity, (void)dtype, std::size_t{0};
   }
   /// FLOPs of forward, a multiply-add counting two, as the MFU formula has them (the causal half is not subtracted).
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;

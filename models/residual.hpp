@@ -39,8 +39,8 @@ class Residual {
 
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const;
-  [[nodiscard]] std::size_t cache_bytes(BatchShape room, DType dtype) const {
-    return sublayer_->cache_bytes(room, dtype);
+  [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+    return sublayer_->cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
 

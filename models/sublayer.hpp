@@ -44,8 +44,8 @@ class Sublayer {
   /// Phase::train: the larger of forward and backward.
   [[nodiscard]] virtual std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const = 0;
   /// See Module::cache_bytes.
-  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape room, DType dtype) const {
-    return (void)room, (void)dtype, std::size_t{0};
+  [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
+    return (void)capacity, (void)dtype, std::size_t{0};
   }
   /// See Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;

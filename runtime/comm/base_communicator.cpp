@@ -46,13 +46,13 @@ void BaseCommunicator::reduce_scatter(CollectiveLabel label, SourceBuffer full, 
   reduce(full, mine, chunk);
 }
 
-void BaseCommunicator::all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) {
-  Issue issue(*this, label, count * size_of(terms.dtype));
+void BaseCommunicator::all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) {
+  Issue issue(*this, label, count * size_of(source.dtype));
   const std::size_t members = info_.members.size();
   TESSERA_ASSERT(count % members == 0, "%zu elements over %zu members", count, members);
   const std::size_t chunk = count / members;
   float* own = sums + static_cast<std::size_t>(rank()) * chunk;
-  reduce(terms, own, chunk);
+  reduce(source, own, chunk);
   gather(reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums), chunk * sizeof(float));
 }
 

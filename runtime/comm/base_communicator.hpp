@@ -33,7 +33,7 @@ class BaseCommunicator : public Communicator {
 
   void all_gather(CollectiveLabel label, const std::byte* mine, std::byte* full, std::size_t chunk_bytes) final;
   void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) final;
-  void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) final;
+  void all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) final;
   using Communicator::all_reduce;
 
   /// Called while waiting: throws when the run has failed or the wait is longer than the timeout.

@@ -101,11 +101,11 @@ std::vector<std::string> BaseWorld::gather(const std::string& text) {
                        reinterpret_cast<std::byte*>(lengths.data()), sizeof length);
   std::vector<std::string> texts;
   for (int r = 0; r < size_; ++r) {
-    std::string piece = r == rank_ ? text : std::string();
+    std::string part = r == rank_ ? text : std::string();
     const auto count = static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]);
-    if (rank_ == 0) piece.resize(count);
-    if (r != 0 && count > 0) send_to_root(*control_, reinterpret_cast<std::byte*>(piece.data()), count, r);
-    if (rank_ == 0) texts.push_back(std::move(piece));
+    if (rank_ == 0) part.resize(count);
+    if (r != 0 && count > 0) send_to_root(*control_, reinterpret_cast<std::byte*>(part.data()), count, r);
+    if (rank_ == 0) texts.push_back(std::move(part));
   }
   return texts;
 }

@@ -88,9 +88,9 @@ class Communicator {
   /// a 16-bit `full`, and rounds sums to its type on the way.
   virtual void reduce_scatter(CollectiveLabel label, SourceBuffer full, float* mine, std::size_t chunk) = 0;
 
-  /// reduce_scatter, then all_gather; `count` is a multiple of size(). `sums` may be the memory of `terms` if that is
+  /// reduce_scatter, then all_gather; `count` is a multiple of size(). `sums` may be the memory of `source` if that is
   /// fp32.
-  virtual void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) = 0;
+  virtual void all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) = 0;
   /// In place.
   void all_reduce(CollectiveLabel label, float* data, std::size_t count) {
     all_reduce(label, SourceBuffer(data), data, count);

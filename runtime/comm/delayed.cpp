@@ -31,9 +31,9 @@ class Delayed final : public Communicator {
     inner_->reduce_scatter(label, full, mine, chunk);
   }
   using Communicator::all_reduce;
-  void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) override {
-    sleep(delay_.reduce_s, count * size_of(terms.dtype));
-    inner_->all_reduce(label, terms, sums, count);
+  void all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) override {
+    sleep(delay_.reduce_s, count * size_of(source.dtype));
+    inner_->all_reduce(label, source, sums, count);
   }
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
     sleep(delay_.norm_s, counters.size_bytes());

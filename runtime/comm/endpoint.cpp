@@ -108,7 +108,7 @@ class MessageCommunicator final : public BaseCommunicator {
     finish(*endpoint_, 0, *this);
   }
 
-  /// Receives a piece of every peer's chunk into the staging on one lane while it adds the pieces received on the
+  /// Receives a slice of every peer's chunk into the staging on one lane while it adds the slices received on the
   /// other.
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     const std::size_t own = static_cast<std::size_t>(rank()) * chunk, peers = parts_.size() - 1,
@@ -117,34 +117,34 @@ class MessageCommunicator final : public BaseCommunicator {
       parts_[0] = full.data;
       return sum_to_f32(parts_, full.dtype, mine, chunk);
     }
-    const std::size_t room = staging_.size() / peers / element;
-    const std::size_t piece = chunk <= room ? chunk : room / 2 / 16 * 16;
-    TESSERA_ASSERT(piece > 0 || chunk == 0, "staging of %zu bytes for %zu peers", staging_.size(), peers);
+    const std::size_t capacity = staging_.size() / peers / element;
+    const std::size_t slice = chunk <= capacity ? chunk : capacity / 2 / 16 * 16;
+    TESSERA_ASSERT(slice > 0 || chunk == 0, "staging of %zu bytes for %zu peers", staging_.size(), peers);
     const auto post = [&](std::size_t first, int lane) {
-      const std::size_t count = std::min(piece, chunk - first);
+      const std::size_t count = std::min(slice, chunk - first);
       for (int step = 1; step < size(); ++step) {
         const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-        endpoint_->receive(lane, from, staged(from, lane, piece * element), count * element, tag());
+        endpoint_->receive(lane, from, staged(from, lane, slice * element), count * element, tag());
         endpoint_->send(lane, to, full.from(static_cast<std::size_t>(to) * chunk + first).data, count * element, tag());
         count_sent(to, count * element);
       }
     };
     int lane = 0;
     if (chunk > 0) post(0, lane);
-    for (std::size_t first = 0; first < chunk; first += piece, lane = 1 - lane) {
-      if (first + piece < chunk) post(first + piece, 1 - lane);
+    for (std::size_t first = 0; first < chunk; first += slice, lane = 1 - lane) {
+      if (first + slice < chunk) post(first + slice, 1 - lane);
       finish(*endpoint_, lane, *this);
       for (int i = 0; i < size(); ++i)
         parts_[static_cast<std::size_t>(i)] =
-            i == rank() ? full.from(own + first).data : staged(i, lane, piece * element);
-      sum_to_f32(parts_, full.dtype, mine + first, std::min(piece, chunk - first));
+            i == rank() ? full.from(own + first).data : staged(i, lane, slice * element);
+      sum_to_f32(parts_, full.dtype, mine + first, std::min(slice, chunk - first));
     }
   }
 
-  std::byte* staged(int from, int lane, std::size_t piece_bytes) const {
+  std::byte* staged(int from, int lane, std::size_t slice_bytes) const {
     const auto slot = static_cast<std::size_t>(from < rank() ? from : from - 1) +
                       static_cast<std::size_t>(lane) * (parts_.size() - 1);
-    return staging_.data() + slot * piece_bytes;
+    return staging_.data() + slot * slice_bytes;
   }
 
   std::unique_ptr<Endpoint> endpoint_;

@@ -28,12 +28,12 @@ class Mesh {
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
-  struct Extent {
+  struct AxisSize {
     Axis axis;
     int size;
-    friend bool operator==(const Extent&, const Extent&) = default;
+    friend bool operator==(const AxisSize&, const AxisSize&) = default;
   };
-  std::vector<Extent> extents_;
+  std::vector<AxisSize> axes_;
 };
 
 }  // namespace tessera

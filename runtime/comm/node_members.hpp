@@ -16,7 +16,7 @@ struct NodeMembers {
   /// the sum over all.
   [[nodiscard]] bool subtree() const { return std::has_single_bit(static_cast<unsigned>(count)) && first % count == 0; }
   /// Operands that the node's leader sends to another node: one sum, or every member's own.
-  [[nodiscard]] int terms() const { return subtree() ? 1 : count; }
+  [[nodiscard]] int operands() const { return subtree() ? 1 : count; }
   /// Level of each of them in the reduction tree.
   [[nodiscard]] int level() const { return subtree() ? std::bit_width(static_cast<unsigned>(count)) - 1 : 0; }
 };
@@ -42,7 +42,7 @@ inline constexpr std::size_t barrier_state_bytes = 128, barrier_member_bytes = 1
 
 /// Bytes of a chunk that one round of a two-level gather or reduce-scatter moves: what fits the smallest node's
 /// scratch. A multiple of 64, the same on every member.
-[[nodiscard]] std::size_t gather_piece(const std::vector<NodeMembers>& node_members);
-[[nodiscard]] std::size_t reduce_piece(const std::vector<NodeMembers>& node_members);
+[[nodiscard]] std::size_t gather_slice(const std::vector<NodeMembers>& node_members);
+[[nodiscard]] std::size_t reduce_slice(const std::vector<NodeMembers>& node_members);
 
 }  // namespace tessera::comm

@@ -7,11 +7,12 @@
 
 namespace tessera::comm {
 
-void widen(SourceBuffer terms, float* out, std::size_t count) {
-  if (count == 0 || terms.data == out) return;
+void widen(SourceBuffer source, float* out, std::size_t count) {
+  if (count == 0 || source.data == out) return;
   const Shape n{static_cast<std::int64_t>(count)};
-  if (terms.dtype == DType::f32) std::memcpy(out, terms.data, count * sizeof(float));
-  else kernels::convert_serial({.from = {const_cast<void*>(terms.data), terms.dtype, n}, .to = {out, n}}, host_stream);
+  if (source.dtype == DType::f32) std::memcpy(out, source.data, count * sizeof(float));
+  else
+    kernels::convert_serial({.from = {const_cast<void*>(source.data), source.dtype, n}, .to = {out, n}}, host_stream);
 }
 
 void sum_to_f32(std::span<const void* const> parts, DType dtype, float* out, std::size_t count) {

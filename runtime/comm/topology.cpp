@@ -30,7 +30,7 @@ std::size_t node_index_of(const std::vector<NodeMembers>& node_members, int memb
 
 static std::size_t round_down(std::size_t bytes) { return std::max<std::size_t>(64, bytes / 64 * 64); }
 
-std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
+std::size_t gather_slice(const std::vector<NodeMembers>& node_members) {
   int members = 0, narrowest = node_members.front().count;
   for (const auto& node : node_members) {
     members += node.count;
@@ -39,15 +39,15 @@ std::size_t gather_piece(const std::vector<NodeMembers>& node_members) {
   return round_down(two_level_scratch * static_cast<std::size_t>(narrowest) / static_cast<std::size_t>(members));
 }
 
-std::size_t reduce_piece(const std::vector<NodeMembers>& node_members) {
-  // Per byte of a piece, the scratch of a node with L members holds L·L own operands, L·widest to send, and L·(operands
+std::size_t reduce_slice(const std::vector<NodeMembers>& node_members) {
+  // Per byte of a slice, the scratch of a node with L members holds L·L own operands, L·widest to send, and L·(operands
   // received from other nodes).
-  int terms = 0, widest = 0, most = 0;
+  int operands = 0, widest = 0, most = 0;
   for (const auto& node : node_members) {
-    terms += node.terms();
+    operands += node.operands();
     widest = std::max(widest, node.count);
   }
-  for (const auto& node : node_members) most = std::max(most, node.count + widest + terms - node.terms());
+  for (const auto& node : node_members) most = std::max(most, node.count + widest + operands - node.operands());
   return round_down(two_level_scratch / static_cast<std::size_t>(most));
 }
 
@@ -106,12 +106,12 @@ TrafficCount two_level(const std::vector<comm::NodeMembers>& node_members, int m
                        CollectiveKind kind) {
   const auto here = comm::node_index_of(node_members, me);
   const auto local = static_cast<std::uint64_t>(node_members[here].count);
-  std::uint64_t members = 0, terms = 0;
+  std::uint64_t members = 0, operands = 0;
   for (const auto& node : node_members) {
     members += static_cast<std::uint64_t>(node.count);
-    terms += static_cast<std::uint64_t>(node.terms());
+    operands += static_cast<std::uint64_t>(node.operands());
   }
-  const auto own_terms = static_cast<std::uint64_t>(node_members[here].terms());
+  const auto own_operands = static_cast<std::uint64_t>(node_members[here].operands());
   const bool leader = node_members[here].first == me;
   TrafficCount count;
   count.within_node = (local - 1) * chunk;
@@ -119,8 +119,8 @@ TrafficCount two_level(const std::vector<comm::NodeMembers>& node_members, int m
     if (leader) count.across_nodes = local * chunk * (node_members.size() - 1);
     else count.within_node += (members - local) * chunk;
   } else {
-    if (leader) count.across_nodes = own_terms * (members - local) * chunk;
-    else count.within_node += (members - local + terms - own_terms) * chunk;
+    if (leader) count.across_nodes = own_operands * (members - local) * chunk;
+    else count.within_node += (members - local + operands - own_operands) * chunk;
   }
   return count;
 }
@@ -163,8 +163,8 @@ TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, 
   const auto members = mesh.members(rank, axis);
   const auto node_members = split_by_node(members, std::max(1, topology.ranks_per_node));
   const bool two_level = shared(topology) && node_members.size() > 1 && node_members.size() < members.size();
-  const std::uint64_t sums = numel * sizeof(float), terms = two_level ? sums : numel * size_of(dtype);
-  TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, terms);
+  const std::uint64_t sums = numel * sizeof(float), input = two_level ? sums : numel * size_of(dtype);
+  TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, input);
   if (kind == CollectiveKind::reduce_scatter) return count;
   TrafficCount whole =
       traffic(topology, mesh, axis, rank, kind, sums);  // less the difference of the narrower reduce_scatter
@@ -214,15 +214,15 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
     Topology host = topology;
     host.staged = false;
     const auto size = static_cast<int>(members.size());
-    // The host transport moves these pieces.
-    return staged_bytes(size, staged_piece(size)) +
-           staging_bytes(host, mesh, axis, rank, members.size() * staged_piece(size));
+    // The host transport moves these slices.
+    return staged_bytes(size, staged_slice(size)) +
+           staging_bytes(host, mesh, axis, rank, members.size() * staged_slice(size));
   }
   if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
-  // One piece of every peer's chunk, or two pieces, so that one arrives while the other is added.
-  constexpr std::size_t budget = std::size_t{8} << 20, least_piece = 4096;
+  // One slice of every peer's chunk, or two slices, so that one arrives while the other is added.
+  constexpr std::size_t budget = std::size_t{8} << 20, least_slice = 4096;
   const std::size_t peers = members.size() - 1, whole = (peers * (bytes / members.size()) + 63) / 64 * 64;
-  return std::min(whole, std::max(budget, 2 * peers * least_piece));
+  return std::min(whole, std::max(budget, 2 * peers * least_slice));
 }
 
 namespace {

@@ -35,7 +35,7 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 ///              all_gather in place.
 ///   node, members on several nodes (two-level): only the node's leader sends to other nodes. all_gather: L·c to each
 ///              other node, (S-L)c in all. reduce_scatter: one sum for each of the S-L chunks owned elsewhere, or L
-///              terms where the node's members are no subtree of the counter tree. Within the node every rank reads
+///              operands where the node's members are no subtree of the counter tree. Within the node every rank reads
 ///              (L-1)c, and the others hand to the leader what it sends and read what it received.
 ///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node.
 [[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);

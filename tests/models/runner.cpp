@@ -132,7 +132,7 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
        .saved = phase == Phase::train ? saved_[module]->bytes() : TensorView{},
        .workspace = workspace.bytes(),
        .batch = &batch,
-       .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), room_}});
+       .cache = caches_.empty() ? models::Cache{} : models::Cache{caches_[module]->bytes(), capacity_}});
 }
 
 void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy,
@@ -217,11 +217,12 @@ double Runner::evaluate(BatchShape shape, const std::vector<std::int32_t>& ids,
   return sums.loss.value() / static_cast<double>(sums.tokens);
 }
 
-void Runner::open_cache(BatchShape room) {
-  room_ = room;
+void Runner::open_cache(BatchShape capacity) {
+  capacity_ = capacity;
   caches_.clear();
   for (const auto& module : model_.modules) {
-    caches_.push_back(buffers_.emplace_back(std::make_unique<Guarded>(module->cache_bytes(room, model_.dtype))).get());
+    caches_.push_back(
+        buffers_.emplace_back(std::make_unique<Guarded>(module->cache_bytes(capacity, model_.dtype))).get());
     caches_.back()->poison();
   }
 }

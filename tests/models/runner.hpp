@@ -61,7 +61,7 @@ class Runner {
                   const std::vector<std::int32_t>& targets);
   std::vector<double> logits(models::BatchShape shape, const std::vector<std::int32_t>& ids);
   /// Generation: allocates the KV cache, filled with NaN; then passes that extend it (positions empty: the first pass).
-  void open_cache(models::BatchShape room);
+  void open_cache(models::BatchShape capacity);
   std::vector<double> cached_logits(models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                     const std::vector<std::int32_t>& positions,
                                     const std::vector<std::int32_t>& lengths);
@@ -92,7 +92,7 @@ class Runner {
   std::vector<Guarded*> saved_, boundaries_;
   Guarded* workspace_[3] = {};    // by phase
   std::vector<Guarded*> caches_;  // by module
-  models::BatchShape room_;
+  models::BatchShape capacity_;
   Guarded *gradient_a_ = nullptr, *gradient_b_ = nullptr;
 };
 

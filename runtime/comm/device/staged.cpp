@@ -1,4 +1,4 @@
-// A pipeline: while a piece is exchanged on the host, the next one is copied down and the previous one up.
+// A pipeline: while a slice is exchanged on the host, the next one is copied down and the previous one up.
 #include "runtime/comm/device/staged.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class Staged final : public Communicator {
         options_(options),
         copier_(options.device),
         members_(static_cast<std::size_t>(inner_->size())),
-        piece_(options.piece_bytes > 0 ? options.piece_bytes : staged_piece(inner_->size())) {}
+        slice_(options.slice_bytes > 0 ? options.slice_bytes : staged_slice(inner_->size())) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -31,7 +31,7 @@ class Staged final : public Communicator {
   void run_on(StreamView stream) override { copier_.run_on(stream); }
 
   void set_staging(std::span<std::byte> staging) override {
-    const std::size_t own = staged_bytes(size(), piece_);
+    const std::size_t own = staged_bytes(size(), slice_);
     TESSERA_ASSERT(staging.size() >= own, "%zu bytes of staging, %zu needed", staging.size(), own);
     for (std::size_t turn = 0; turn < 2; ++turn) slots_[turn] = staging.subspan(turn * own / 2, own / 2);
     inner_->set_staging(staging.subspan(own));
@@ -47,8 +47,8 @@ class Staged final : public Communicator {
     const auto own = [&](std::size_t turn, std::size_t width) {
       return slots_[turn].data() + static_cast<std::size_t>(rank()) * width;
     };
-    pieces(
-        chunk, piece_,
+    slices(
+        chunk, slice_,
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           return RowCopy{own(turn, width), width, mine + first, width, width, 1};
         },
@@ -63,14 +63,14 @@ class Staged final : public Communicator {
     const std::size_t element = size_of(full.dtype);
     const auto* const from = static_cast<const std::byte*>(full.data);
     auto* const to = reinterpret_cast<std::byte*>(mine);
-    pieces(
-        chunk, piece_ / sizeof(float),
+    slices(
+        chunk, slice_ / sizeof(float),
         [&](std::size_t turn, std::size_t first, std::size_t width) {
           return RowCopy{slots_[turn].data(), width * element, from + first * element,
                          chunk * element,     width * element, members_};
         },
         [&](std::size_t turn, std::size_t first, std::size_t width) {
-          std::byte* const sum = slots_[turn].data() + members_ * piece_;
+          std::byte* const sum = slots_[turn].data() + members_ * slice_;
           inner_->reduce_scatter(label, SourceBuffer(slots_[turn].data(), full.dtype), reinterpret_cast<float*>(sum),
                                  width);
           return RowCopy{to + first * sizeof(float), width * sizeof(float), sum,
@@ -79,11 +79,11 @@ class Staged final : public Communicator {
   }
 
   using Communicator::all_reduce;
-  void all_reduce(CollectiveLabel label, SourceBuffer terms, float* sums, std::size_t count) override {
+  void all_reduce(CollectiveLabel label, SourceBuffer source, float* sums, std::size_t count) override {
     TESSERA_ASSERT(count % members_ == 0, "%zu elements over %zu members", count, members_);
     const std::size_t chunk = count / members_;
     float* const own = sums + static_cast<std::size_t>(rank()) * chunk;
-    reduce_scatter(label, terms, own, chunk);
+    reduce_scatter(label, source, own, chunk);
     all_gather(label, reinterpret_cast<const std::byte*>(own), reinterpret_cast<std::byte*>(sums),
                chunk * sizeof(float));
   }
@@ -107,7 +107,7 @@ class Staged final : public Communicator {
   /// Runs the pipeline over `count` elements, `step` at a time: down(turn, first, width) tells what to copy to the
   /// host, exchange(…) what to copy back.
   template <class Down, class Exchange>
-  void pieces(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
+  void slices(std::size_t count, std::size_t step, const Down& down, const Exchange& exchange) {
     TESSERA_ASSERT(!slots_[0].empty(), "set_staging() comes before the first collective");
     copier_.begin();
     const auto width = [&](std::size_t first) { return std::min(step, count - first); };
@@ -122,9 +122,9 @@ class Staged final : public Communicator {
 
   template <class Exchange>
   void through_host(std::span<std::byte> device, const Exchange& exchange) {
-    const std::size_t room = slots_[0].size() / sizeof(std::int64_t) * sizeof(std::int64_t);
-    for (std::size_t first = 0; first < device.size(); first += room) {
-      const auto part = device.subspan(first, std::min(room, device.size() - first));
+    const std::size_t capacity = slots_[0].size() / sizeof(std::int64_t) * sizeof(std::int64_t);
+    for (std::size_t first = 0; first < device.size(); first += capacity) {
+      const auto part = device.subspan(first, std::min(capacity, device.size() - first));
       copier_.begin();
       copier_.down(0, {slots_[0].data(), part.size(), part.data(), part.size(), part.size(), 1});
       copier_.wait_down(0);
@@ -136,19 +136,19 @@ class Staged final : public Communicator {
   std::unique_ptr<Communicator> inner_;
   StagedOptions options_;
   HostDeviceCopier copier_;
-  std::size_t members_, piece_;
+  std::size_t members_, slice_;
   std::span<std::byte> slots_[2];
 };
 
 }  // namespace
 
-std::size_t staged_piece(int size) {
+std::size_t staged_slice(int size) {
   constexpr std::size_t budget = std::size_t{8} << 20, least = 4096;
   return std::max(least, budget / static_cast<std::size_t>(size) / 512 * 512);
 }
 
-std::size_t staged_bytes(int size, std::size_t piece_bytes) {
-  return 2 * (static_cast<std::size_t>(size) + 1) * piece_bytes;
+std::size_t staged_bytes(int size, std::size_t slice_bytes) {
+  return 2 * (static_cast<std::size_t>(size) + 1) * slice_bytes;
 }
 
 std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner, const StagedOptions& options) {

@@ -21,7 +21,7 @@ constexpr auto glance = std::chrono::milliseconds(20);
 /// Ring buffer of collectives in flight, oldest first: one thread pushes, another pops. Does not allocate.
 class UnderWay {
  public:
-  static constexpr std::size_t room = 256;
+  static constexpr std::size_t capacity = 256;
 
   explicit UnderWay(Device device) {
     for (Entry& entry : ring_) entry.event = cuda::make_event(device, cuda::EventKind::order);
@@ -33,9 +33,9 @@ class UnderWay {
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
 
-  [[nodiscard]] bool full() const { return issued_.load() - ended_.load() == room; }
+  [[nodiscard]] bool full() const { return issued_.load() - ended_.load() == capacity; }
   void put(const char* operation, std::uint64_t sequence, StreamView stream) {
-    Entry& entry = ring_[issued_.load() % room];
+    Entry& entry = ring_[issued_.load() % capacity];
     entry.operation = operation;
     entry.sequence = sequence;
     cuda::record(entry.event, stream.handle);
@@ -62,8 +62,8 @@ class UnderWay {
     const char* operation = "";
     std::uint64_t sequence = 0;
   };
-  [[nodiscard]] const Entry& oldest() const { return ring_[ended_.load() % room]; }
-  std::array<Entry, room> ring_{};
+  [[nodiscard]] const Entry& oldest() const { return ring_[ended_.load() % capacity]; }
+  std::array<Entry, capacity> ring_{};
   std::atomic<std::uint64_t> issued_{0}, ended_{0};
 };
 

@@ -43,30 +43,30 @@ class NodeCommunicator final : public BaseCommunicator {
   using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
     Issue issue(*this, label, counters.size_bytes());
-    const std::size_t room = group_.scratch_bytes() / sizeof(std::int64_t);
-    for (std::size_t first = 0; first < counters.size(); first += room) {
-      const auto piece = counters.subspan(first, std::min(room, counters.size() - first));
-      std::memcpy(group_.scratch(rank()), piece.data(), piece.size_bytes());
+    const std::size_t capacity = group_.scratch_bytes() / sizeof(std::int64_t);
+    for (std::size_t first = 0; first < counters.size(); first += capacity) {
+      const auto slice = counters.subspan(first, std::min(capacity, counters.size() - first));
+      std::memcpy(group_.scratch(rank()), slice.data(), slice.size_bytes());
       group_.barrier(*this, 2 * first);
       for (int peer = 0; peer < size(); ++peer) {
         const auto* theirs = reinterpret_cast<const std::int64_t*>(group_.scratch(peer));
-        for (std::size_t k = 0; k < piece.size() && peer != rank(); ++k) piece[k] += theirs[k];
+        for (std::size_t k = 0; k < slice.size() && peer != rank(); ++k) slice[k] += theirs[k];
       }
-      count_within((parts_.size() - 1) * piece.size_bytes());
+      count_within((parts_.size() - 1) * slice.size_bytes());
       group_.barrier(*this, 2 * first + 1);
     }
   }
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
     Issue issue(*this, label, bytes.size());
-    const std::size_t room = group_.scratch_bytes();
-    for (std::size_t first = 0; first < bytes.size(); first += room) {
-      const auto piece = bytes.subspan(first, std::min(room, bytes.size() - first));
-      if (rank() == root) std::memcpy(group_.scratch(root), piece.data(), piece.size());
+    const std::size_t capacity = group_.scratch_bytes();
+    for (std::size_t first = 0; first < bytes.size(); first += capacity) {
+      const auto slice = bytes.subspan(first, std::min(capacity, bytes.size() - first));
+      if (rank() == root) std::memcpy(group_.scratch(root), slice.data(), slice.size());
       group_.barrier(*this, 2 * first);
       if (rank() != root) {
-        std::memcpy(piece.data(), group_.scratch(root), piece.size());
-        count_within(piece.size());
+        std::memcpy(slice.data(), group_.scratch(root), slice.size());
+        count_within(slice.size());
       }
       group_.barrier(*this, 2 * first + 1);
     }
@@ -123,14 +123,14 @@ class NodeCommunicator final : public BaseCommunicator {
   }
 
   void gather_by_scratch(std::byte* full, std::size_t chunk) {
-    const std::size_t room = group_.scratch_bytes();
-    for (std::size_t first = 0; first < chunk; first += room) {
-      const std::size_t piece = std::min(room, chunk - first);
-      std::memcpy(group_.scratch(rank()), full + static_cast<std::size_t>(rank()) * chunk + first, piece);
+    const std::size_t capacity = group_.scratch_bytes();
+    for (std::size_t first = 0; first < chunk; first += capacity) {
+      const std::size_t slice = std::min(capacity, chunk - first);
+      std::memcpy(group_.scratch(rank()), full + static_cast<std::size_t>(rank()) * chunk + first, slice);
       group_.barrier(*this, 2 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
         if (peer != rank())
-          std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), piece);
+          std::memcpy(full + static_cast<std::size_t>(peer) * chunk + first, group_.scratch(peer), slice);
       group_.barrier(*this, 3 + 2 * first);
     }
   }
@@ -156,16 +156,17 @@ class NodeCommunicator final : public BaseCommunicator {
   }
 
   void reduce_by_scratch(SourceBuffer full, float* mine, std::size_t chunk) {
-    const std::size_t element = size_of(full.dtype), room = group_.scratch_bytes() / element / parts_.size() / 16 * 16;
-    for (std::size_t first = 0; first < chunk; first += room) {
-      const std::size_t piece = std::min(room, chunk - first);
+    const std::size_t element = size_of(full.dtype),
+                      capacity = group_.scratch_bytes() / element / parts_.size() / 16 * 16;
+    for (std::size_t first = 0; first < chunk; first += capacity) {
+      const std::size_t slice = std::min(capacity, chunk - first);
       for (std::size_t to = 0; to < parts_.size(); ++to)
-        std::memcpy(group_.scratch(rank()) + to * piece * element, full.from(to * chunk + first).data, piece * element);
+        std::memcpy(group_.scratch(rank()) + to * slice * element, full.from(to * chunk + first).data, slice * element);
       group_.barrier(*this, 102 + 2 * first);
       for (int peer = 0; peer < size(); ++peer)
         parts_[static_cast<std::size_t>(peer)] =
-            group_.scratch(peer) + static_cast<std::size_t>(rank()) * piece * element;
-      sum_to_f32(parts_, full.dtype, mine + first, piece);
+            group_.scratch(peer) + static_cast<std::size_t>(rank()) * slice * element;
+      sum_to_f32(parts_, full.dtype, mine + first, slice);
       group_.barrier(*this, 103 + 2 * first);
     }
   }

@@ -1,5 +1,5 @@
 // Two-level collectives: the ranks of a node share scratch, and the first of them, the leader, exchanges with the
-// leaders of other nodes. Data moves in pieces that fit the scratch. A node whose members are a subtree of the
+// leaders of other nodes. Data moves in slices that fit the scratch. A node whose members are a subtree of the
 // reduction tree sends their sum, any other node sends each member's data, so that the bits equal those of the other
 // transports. The scratch holds fp32: 16-bit inputs are widened on the way in.
 #include <algorithm>
@@ -26,17 +26,17 @@ class TwoLevelCommunicator final : public BaseCommunicator {
         nodes_(node_members_.size()),
         local_(at(here().count)),
         me_(at(group_.rank())),
-        gather_piece_(gather_piece(node_members_)),
-        reduce_piece_(reduce_piece(node_members_) / sizeof(float)) {
+        gather_slice_(gather_slice(node_members_)),
+        reduce_slice_(reduce_slice(node_members_) / sizeof(float)) {
     parts_.reserve(members_);
-    terms_.reserve(members_);
+    operands_.reserve(members_);
     widest_ = 0;
     for (const auto& group : node_members_) {
       widest_ = std::max(widest_, at(group.count));
       equal_levels_ = equal_levels_ && group.level() == node_members_.front().level();
     }
     equal_levels_ = equal_levels_ && std::all_of(node_members_.begin(), node_members_.end(),
-                                                 [](const NodeMembers& r) { return r.terms() == 1; });
+                                                 [](const NodeMembers& r) { return r.operands() == 1; });
   }
 
   bool shares_memory() const override { return false; }
@@ -47,25 +47,25 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   using BaseCommunicator::all_reduce;
   void all_reduce(CollectiveLabel label, std::span<std::int64_t> counters) override {
     Issue issue(*this, label, counters.size_bytes());
-    // A slot for each member here and one for each node; `room` counters fit each on the widest node.
-    const std::size_t room = two_level_scratch / (widest_ + nodes_) / sizeof(std::int64_t);
-    for (std::size_t first = 0; first < counters.size(); first += room)
-      add_counters(counters.subspan(first, std::min(room, counters.size() - first)), room);
+    // A slot for each member here and one for each node; `capacity` counters fit each on the widest node.
+    const std::size_t capacity = two_level_scratch / (widest_ + nodes_) / sizeof(std::int64_t);
+    for (std::size_t first = 0; first < counters.size(); first += capacity)
+      add_counters(counters.subspan(first, std::min(capacity, counters.size() - first)), capacity);
   }
 
   void broadcast(CollectiveLabel label, std::span<std::byte> bytes, int root) override {
     Issue issue(*this, label, bytes.size());
     const std::size_t root_node = node_index_of(node_members_, root);
     for (std::size_t first = 0; first < bytes.size(); first += two_level_scratch) {
-      const auto piece = bytes.subspan(first, std::min(two_level_scratch, bytes.size() - first));
-      const auto scratch = group_.scratch().first(piece.size());
-      if (rank() == root) std::memcpy(scratch.data(), piece.data(), piece.size());
+      const auto slice = bytes.subspan(first, std::min(two_level_scratch, bytes.size() - first));
+      const auto scratch = group_.scratch().first(slice.size());
+      if (rank() == root) std::memcpy(scratch.data(), slice.data(), slice.size());
       group_.barrier(*this, 3 * first);
       if (leaders_) comm::broadcast(*leaders_, *this, scratch, static_cast<int>(root_node), tag(), &node_members_);
       group_.barrier(*this, 3 * first + 1);
       if (rank() != root) {
-        std::memcpy(piece.data(), scratch.data(), piece.size());
-        if (!leaders_ || node() == root_node) count_within(piece.size());
+        std::memcpy(slice.data(), scratch.data(), slice.size());
+        if (!leaders_ || node() == root_node) count_within(slice.size());
       }
       group_.barrier(*this, 3 * first + 2);
     }
@@ -87,81 +87,81 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     phase_ = 0;
-    for (std::size_t first = 0; first < chunk; first += gather_piece_) {
-      const std::size_t piece = std::min(gather_piece_, chunk - first);
-      // Scratch: one piece of every member, in member order.
-      std::memcpy(scratch(at(rank()) * piece), mine + first, piece);
+    for (std::size_t first = 0; first < chunk; first += gather_slice_) {
+      const std::size_t slice = std::min(gather_slice_, chunk - first);
+      // Scratch: one slice of every member, in member order.
+      std::memcpy(scratch(at(rank()) * slice), mine + first, slice);
       barrier();
-      if (leaders_) exchange(piece);
+      if (leaders_) exchange(slice);
       barrier();
       for (std::size_t i = 0; i < members_; ++i) {
         std::byte* to = full + i * chunk + first;
-        if (i != at(rank())) std::memcpy(to, scratch(i * piece), piece);
-        else if (to != mine + first) std::memcpy(to, mine + first, piece);
+        if (i != at(rank())) std::memcpy(to, scratch(i * slice), slice);
+        else if (to != mine + first) std::memcpy(to, mine + first, slice);
       }
-      count_within((local_ - 1) * piece + (leaders_ ? 0 : (members_ - local_) * piece));
+      count_within((local_ - 1) * slice + (leaders_ ? 0 : (members_ - local_) * slice));
       barrier();
     }
   }
 
-  void exchange(std::size_t piece) {
+  void exchange(std::size_t slice) {
     for (std::size_t step = 1; step < nodes_; ++step) {
       const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-      leaders_->receive(0, static_cast<int>(from), scratch(at(node_members_[from].first) * piece),
-                        at(node_members_[from].count) * piece, tag());
-      leaders_->send(0, static_cast<int>(to), scratch(at(here().first) * piece), local_ * piece, tag());
-      count_across(local_ * piece);
+      leaders_->receive(0, static_cast<int>(from), scratch(at(node_members_[from].first) * slice),
+                        at(node_members_[from].count) * slice, tag());
+      leaders_->send(0, static_cast<int>(to), scratch(at(here().first) * slice), local_ * slice, tag());
+      count_across(local_ * slice);
     }
     finish(*leaders_, 0, *this);
   }
 
   /// Scratch regions: home (local operands of this node's chunks), out (local operands of another node's chunks), in
-  /// (received from other nodes), each as [operand][destination][piece].
+  /// (received from other nodes), each as [operand][destination][slice].
   void reduce(SourceBuffer full, float* mine, std::size_t chunk) override {
     phase_ = 0;
-    // Their offsets do not depend on the size of the piece: the last piece is shorter, and is written while a peer
+    // Their offsets do not depend on the size of the slice: the last slice is shorter, and is written while a peer
     // still adds the one before.
-    const std::size_t home = 0, out = local_ * local_ * reduce_piece_, in = out + local_ * widest_ * reduce_piece_;
-    for (std::size_t first = 0; first < chunk; first += reduce_piece_) {
-      const std::size_t piece = std::min(reduce_piece_, chunk - first);
+    const std::size_t home = 0, out = local_ * local_ * reduce_slice_, in = out + local_ * widest_ * reduce_slice_;
+    for (std::size_t first = 0; first < chunk; first += reduce_slice_) {
+      const std::size_t slice = std::min(reduce_slice_, chunk - first);
       for (std::size_t step = 1; step < nodes_; ++step) {
         const std::size_t to = (node() + step) % nodes_, from = (node() + nodes_ - step) % nodes_;
-        lay_out(full, chunk, first, piece, node_members_[to], out);
+        lay_out(full, chunk, first, slice, node_members_[to], out);
         barrier();
         if (here().subtree() && local_ > 1) {
-          add_slice(out, at(node_members_[to].count) * piece);
+          sum_share(out, at(node_members_[to].count) * slice);
           barrier();
         }
         if (leaders_) {
-          const std::size_t sent = at(here().terms() * node_members_[to].count) * piece * sizeof(float);
-          leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * piece),
-                            at(node_members_[from].terms()) * local_ * piece * sizeof(float), tag());
+          const std::size_t sent = at(here().operands() * node_members_[to].count) * slice * sizeof(float);
+          leaders_->receive(0, static_cast<int>(from), floats(in + received_before(from) * local_ * slice),
+                            at(node_members_[from].operands()) * local_ * slice * sizeof(float), tag());
           leaders_->send(0, static_cast<int>(to), floats(out), sent, tag());
           count_across(sent);
           finish(*leaders_, 0, *this);
         } else {
-          count_within(at(node_members_[to].count) * piece * sizeof(float));
+          count_within(at(node_members_[to].count) * slice * sizeof(float));
         }
-        if (step + 1 == nodes_) lay_out(full, chunk, first, piece, here(), home);
+        if (step + 1 == nodes_) lay_out(full, chunk, first, slice, here(), home);
         barrier();
       }
-      combine(home, in, piece, mine + first);
-      // The next piece is first written to `out`, which no rank reads now; `home` and `in` are written after its first
+      combine(home, in, slice, mine + first);
+      // The next slice is first written to `out`, which no rank reads now; `home` and `in` are written after its first
       // barrier.
     }
     if (chunk > 0) barrier();  // the scratch is free for the next collective
   }
 
   /// Copies this rank's operands for the members of `group` to the scratch.
-  void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t piece, const NodeMembers& group,
+  void lay_out(SourceBuffer full, std::size_t chunk, std::size_t first, std::size_t slice, const NodeMembers& group,
                std::size_t offset) {
-    float* to = floats(offset + me_ * at(group.count) * piece);
+    float* to = floats(offset + me_ * at(group.count) * slice);
     for (std::size_t d = 0; d < at(group.count); ++d)
-      widen(full.from((at(group.first) + d) * chunk + first), to + d * piece, piece);
+      widen(full.from((at(group.first) + d) * chunk + first), to + d * slice, slice);
   }
 
   /// Sums the local operands at `offset`, `count` floats each, into the first one; each rank of the node sums a slice.
-  void add_slice(std::size_t offset, std::size_t count) {
+  void sum_share(std::size_t offset, std::size_t count) {
     const std::size_t begin = count * me_ / local_, end = count * (me_ + 1) / local_;
     parts_.clear();
     for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(offset + i * count + begin));
@@ -170,65 +170,65 @@ class TwoLevelCommunicator final : public BaseCommunicator {
 
   /// Operands received from nodes before `other`, this node left out.
   [[nodiscard]] std::size_t received_before(std::size_t other) const {
-    std::size_t terms = 0;
+    std::size_t operands = 0;
     for (std::size_t n = 0; n < other; ++n)
-      if (n != node()) terms += at(node_members_[n].terms());
-    return terms;
+      if (n != node()) operands += at(node_members_[n].operands());
+    return operands;
   }
 
   /// Sums the operands of this rank's chunk in member order, as the binary counter does.
-  void combine(std::size_t home, std::size_t in, std::size_t piece, float* result) {
-    terms_.clear();
-    for (std::size_t n = 0, term = 0; n < nodes_; ++n) {
+  void combine(std::size_t home, std::size_t in, std::size_t slice, float* result) {
+    operands_.clear();
+    for (std::size_t n = 0, operand = 0; n < nodes_; ++n) {
       if (n == node()) {
         parts_.clear();
-        for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(home + (i * local_ + me_) * piece));
+        for (std::size_t i = 0; i < local_; ++i) parts_.push_back(floats(home + (i * local_ + me_) * slice));
         if (here().subtree()) {
           float* sum = const_cast<float*>(parts_.front());
-          if (local_ > 1) kernels::sum_tree({.parts = parts_, .out = sum, .count = piece}, host_stream);
-          push({sum, here().level()}, piece);
+          if (local_ > 1) kernels::sum_tree({.parts = parts_, .out = sum, .count = slice}, host_stream);
+          push({sum, here().level()}, slice);
         } else {
-          for (const float* part : parts_) push({const_cast<float*>(part), 0}, piece);
+          for (const float* part : parts_) push({const_cast<float*>(part), 0}, slice);
         }
-        count_within((local_ - 1) * piece * sizeof(float));
+        count_within((local_ - 1) * slice * sizeof(float));
       } else {
-        for (int t = 0; t < node_members_[n].terms(); ++t)
-          push({floats(in + (term++ * local_ + me_) * piece), node_members_[n].level()}, piece);
-        if (!leaders_) count_within(at(node_members_[n].terms()) * piece * sizeof(float));
+        for (int t = 0; t < node_members_[n].operands(); ++t)
+          push({floats(in + (operand++ * local_ + me_) * slice), node_members_[n].level()}, slice);
+        if (!leaders_) count_within(at(node_members_[n].operands()) * slice * sizeof(float));
       }
     }
-    while (!equal_levels_ && terms_.size() > 1) {  // the remaining subtrees, from the smallest to the largest
-      const Term last = terms_.back();
-      terms_.pop_back();
-      add(terms_.back().data, last.data, piece);
+    while (!equal_levels_ && operands_.size() > 1) {  // the remaining subtrees, from the smallest to the largest
+      const Operand last = operands_.back();
+      operands_.pop_back();
+      add(operands_.back().data, last.data, slice);
     }
     parts_.clear();
-    for (const Term& term : terms_) parts_.push_back(term.data);
-    kernels::sum_tree({.parts = parts_, .out = result, .count = piece}, host_stream);
+    for (const Operand& operand : operands_) parts_.push_back(operand.data);
+    kernels::sum_tree({.parts = parts_, .out = result, .count = slice}, host_stream);
   }
 
-  struct Term {
+  struct Operand {
     float* data;
     int level;
   };
-  void push(Term term, std::size_t count) {
+  void push(Operand operand, std::size_t count) {
     // If all nodes are subtrees of one size, their sums are the leaves of one tree and are added in one pass at the
     // end.
-    while (!equal_levels_ && !terms_.empty() && terms_.back().level == term.level) {
-      add(terms_.back().data, term.data, count);
-      term = {terms_.back().data, term.level + 1};
-      terms_.pop_back();
+    while (!equal_levels_ && !operands_.empty() && operands_.back().level == operand.level) {
+      add(operands_.back().data, operand.data, count);
+      operand = {operands_.back().data, operand.level + 1};
+      operands_.pop_back();
     }
-    terms_.push_back(term);
+    operands_.push_back(operand);
   }
   static void add(float* to, const float* what, std::size_t count) {
     const float* both[] = {to, what};
     kernels::sum_tree({.parts = both, .out = to, .count = count}, host_stream);
   }
 
-  void add_counters(std::span<std::int64_t> counters, std::size_t room) {
+  void add_counters(std::span<std::int64_t> counters, std::size_t capacity) {
     const auto slot = [&](std::size_t i) {
-      return reinterpret_cast<std::int64_t*>(scratch(i * room * sizeof(std::int64_t)));
+      return reinterpret_cast<std::int64_t*>(scratch(i * capacity * sizeof(std::int64_t)));
     };
     const auto add_from = [&](std::int64_t* to, const std::int64_t* from) {
       for (std::size_t k = 0; k < counters.size(); ++k) to[k] += from[k];
@@ -260,11 +260,11 @@ class TwoLevelCommunicator final : public BaseCommunicator {
   std::unique_ptr<Endpoint> leaders_;
   const std::vector<NodeMembers>& node_members_;
   std::size_t members_, nodes_, local_, me_, widest_ = 0;
-  std::size_t gather_piece_, reduce_piece_;
+  std::size_t gather_slice_, reduce_slice_;
   bool equal_levels_ = true;
   std::uint64_t phase_ = 0;
   std::vector<const float*> parts_;
-  std::vector<Term> terms_;
+  std::vector<Operand> operands_;
 };
 
 }  // namespace

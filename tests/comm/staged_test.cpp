@@ -1,4 +1,4 @@
-// Staged collectives with the host as the device: bitwise equal to the inner communicator, for all pieces, turns and
+// Staged collectives with the host as the device: bitwise equal to the inner communicator, for all slices, turns and
 // pitches.
 #include <gtest/gtest.h>
 
@@ -31,17 +31,17 @@ Floats values(int rank, std::size_t count) {
 /// Two communicators of one group, plain and staged, and the same calls on both.
 class Pair {
  public:
-  Pair(World& world, std::size_t piece, Gather gather, std::size_t largest)
+  Pair(World& world, std::size_t slice, Gather gather, std::size_t largest)
       : world_(world),
         mesh_(1, world.size()),
         plain_(world.communicator(mesh_, Axis::shard)),
         staged_(staged(world.communicator(mesh_, Axis::shard),
-                       {.device = host_device, .piece_bytes = piece, .gather = gather})),
+                       {.device = host_device, .slice_bytes = slice, .gather = gather})),
         n_(static_cast<std::size_t>(world.size())),
         me_(static_cast<std::size_t>(world.rank())) {
     const std::size_t inner = staging_bytes(world.topology(), mesh_, Axis::shard, world.rank(), largest * n_ * 4);
     plain_staging_.resize(inner);
-    staged_staging_.resize(staged_bytes(world.size(), piece) + inner);
+    staged_staging_.resize(staged_bytes(world.size(), slice) + inner);
     plain_->set_staging(plain_staging_);
     staged_->set_staging(staged_staging_);
   }
@@ -123,8 +123,8 @@ TEST_P(Staged, gives_the_bits_of_the_inner_communicator) {
   run_local(
       c.ranks,
       [&](World& world) {
-        constexpr std::size_t piece = 512, floats = piece / 4;  // small pieces: many turns, a short last one
-        Pair pair(world, piece, c.gather, 10 * floats);
+        constexpr std::size_t slice = 512, floats = slice / 4;  // small slices: many turns, a short last one
+        Pair pair(world, slice, c.gather, 10 * floats);
         for (const std::size_t chunk :
              {std::size_t{0}, std::size_t{1}, floats - 1, floats, floats + 1, 2 * floats, 9 * floats + 77})
           pair.run(chunk);
@@ -142,9 +142,9 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Staged,
 
 TEST(StagedRoom, grows_with_the_members_and_holds_them) {
   for (const int size : {1, 2, 3, 128, 5000}) {
-    EXPECT_EQ(staged_piece(size) % 512, 0u);
-    EXPECT_GE(staged_piece(size), 4096u);
-    EXPECT_LE(static_cast<std::size_t>(size) * staged_piece(size),
+    EXPECT_EQ(staged_slice(size) % 512, 0u);
+    EXPECT_GE(staged_slice(size), 4096u);
+    EXPECT_LE(static_cast<std::size_t>(size) * staged_slice(size),
               std::max(std::size_t{8} << 20, static_cast<std::size_t>(size) * 4096));
     EXPECT_EQ(staged_bytes(size, 4096), 2u * (static_cast<std::size_t>(size) + 1) * 4096);
   }
@@ -154,7 +154,7 @@ TEST(StagedRoom, is_part_of_what_the_plan_sets_aside) {
   const Topology plain{Transport::mpi, 4}, device{Transport::mpi, 4, false, true}, ring{Transport::nccl, 4};
   const Mesh mesh(1, 4);
   EXPECT_EQ(staging_bytes(device, mesh, Axis::shard, 0, 1 << 20),
-            staged_bytes(4, staged_piece(4)) + staging_bytes(plain, mesh, Axis::shard, 0, 4 * staged_piece(4)));
+            staged_bytes(4, staged_slice(4)) + staging_bytes(plain, mesh, Axis::shard, 0, 4 * staged_slice(4)));
   EXPECT_EQ(staging_bytes(device, Mesh(4, 1), Axis::shard, 0, 1 << 20), 0u);
   EXPECT_EQ(staging_bytes(ring, mesh, Axis::shard, 0, 1 << 20), 0u);
   EXPECT_FALSE((Topology{Transport::node, 4, false, true}).in_place(mesh, Axis::shard));

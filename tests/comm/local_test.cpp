@@ -46,7 +46,7 @@ TEST(LocalWorld, SmallCollectives) {
   for (const int ranks : {1, 2, 5}) run_local(ranks, [](World& world) { test::check_world(world); });
 }
 
-TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
+TEST(LocalWorld, SlicesLargerThanStagingAndScratch) {
   // 1.5 M floats a chunk: beyond the 8 MiB of staging, and many rounds of scratch on two levels.
   const auto large = [](World& world) {
     const Mesh mesh(1, world.size());
@@ -73,13 +73,13 @@ TEST(LocalWorld, PiecesLargerThanStagingAndScratch) {
   run_local(2, large);
 }
 
-TEST(LocalWorld, AShortLastPieceLeavesTheOneBeforeAlone) {
-  // Two pieces of a two-level reduce, the second shorter: a fast rank writes it to the scratch while a slow one adds
+TEST(LocalWorld, AShortLastSliceLeavesThePreviousOneAlone) {
+  // Two slices of a two-level reduce, the second shorter: a fast rank writes it to the scratch while a slow one adds
   // the first.
   const auto rounds = [](World& world) {
     const Mesh mesh(1, world.size());
     auto comm = world.communicator(mesh, Axis::shard);
-    const std::size_t piece = comm::reduce_piece({{0, 2}, {2, 1}}) / sizeof(float), chunk = piece + piece * 5 / 8;
+    const std::size_t slice = comm::reduce_slice({{0, 2}, {2, 1}}) / sizeof(float), chunk = slice + slice * 5 / 8;
     const auto n = static_cast<std::size_t>(world.size());
     std::vector<float> full(chunk * n), mine(chunk);
     for (std::size_t k = 0; k < full.size(); ++k) full[k] = static_cast<float>(k % 1000);
