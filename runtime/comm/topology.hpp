@@ -53,7 +53,7 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 /// uplink with
 ///   ring (nccl)          K·(S-1)c: one edge of each ring leaves the node and carries (S-1)/S of the buffer. NCCL's
 ///                        channels spread it over the node's ranks and cards; their sum is the same.
-///   two-level (node)     K·(S-L)c
+///   two-level (node)     K·(S-L)c, where the node's members are a subtree
 ///   mpi                  K·L·(S-L)c
 /// A reduce_scatter loads it alike, an all_reduce twice. One rank does not show this: the ring neighbour of most ranks
 /// is on their own node.
@@ -70,14 +70,15 @@ struct AxisLoad {
 /// Memory that the communicator of `axis` allocates for itself when it is made, as charged to `rank`.
 ///   node, local  shared scratch, exactly.
 ///   mpi          0.
-///   nccl         device memory, an estimate: NCCL decides at run time. channels × neighbours × (receive + send
-///   buffer):
-///     - 24 channels: what NCCL takes on the NVLink of A100 and H100 (log "Channel 00/24"); fewer over PCIe;
-///     - neighbours in rings and in trees within a node: two, one if the group is a pair;
-///     - receive buffer: Simple 4 MiB (NCCL_BUFFSIZE) + LL128 120·640·8·8 B + LL 8·512·8·16 B = 9.19 MiB (src/init.cc,
-///       2.28), allocated as 10 MiB; send buffer: 2 MiB on the same node, 10 MiB to another node (its network proxy
-///       sends from a buffer of its own). Both allocations are seen in github.com/NVIDIA/nccl/issues/1685.
-///     NVLS buffers and the CUDA context are not included. NCCL_MAX_NCHANNELS and NCCL_BUFFSIZE lower it.
+///   nccl         device memory, an estimate, since NCCL decides at run time:
+///                channels × neighbours × (receive buffer + send buffer).
+///     - 24 channels: what NCCL takes over the NVSwitch of A100 (github.com/NVIDIA/nccl-tests/issues/100); fewer over
+///       PCIe.
+///     - Neighbours in rings, and in trees within a node: two; one if the group is a pair.
+///     - Receive buffer: Simple 4 MiB (NCCL_BUFFSIZE) + LL128 120·640·8·8 B + LL 8·512·8·16 B = 9.19 MiB (src/init.cc,
+///       2.28), allocated as 10 MiB. Send buffer: 2 MiB on the same node, 10 MiB to another node, whose network proxy
+///       sends from a buffer of its own. github.com/NVIDIA/nccl/issues/1685 shows both sizes of allocations.
+///     - Not included: NVLS buffers, the CUDA context. NCCL_MAX_NCHANNELS and NCCL_BUFFSIZE lower it.
 [[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, Axis, int rank);
 
 }  // namespace tessera
