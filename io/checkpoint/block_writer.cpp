@@ -33,7 +33,7 @@ class BlockWriter::DeviceCopy {
  public:
   DeviceCopy(Device device, std::size_t units)
       : there_(units), stream_("snapshot", Stream::Mode::immediate, device, Priority::normal) {
-    synchronize(device);  // the updates before
+    synchronize(device);  // updates that were enqueued before
   }
   ~DeviceCopy() {
     try {

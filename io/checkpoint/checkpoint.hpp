@@ -1,6 +1,6 @@
 #pragma once
-// Checkpoint: a sharded training state on disk, written and read by slices: any world, stage or
-// mesh reads what any other wrote.
+// Saves and loads sharded training states. A checkpoint does not depend on the number of ranks, the ZeRO stage or the
+// mesh: any of them loads what any other saved.
 
 #include <memory>
 #include <span>
@@ -18,38 +18,38 @@ struct SaveRequest {
   std::int64_t step = 0;
   std::span<const ParamSpec> params;
   const shard::ShardLayout* layout = nullptr;
-  std::vector<StateView> shards;  // this rank's; moments null: the model alone is saved
-  int replica = 0, replicas = 1;  // this rank's place among those that hold the same shards
+  std::vector<StateView> shards;  // this rank's; without moments (null), the model alone is saved
+  int replica = 0, replicas = 1;  // this rank's index among those that hold the same shards
   bool compare_replicas =
-      true;  // the same on every rank: refuse to save where replicas differ; reads all of the state once more
+      true;  // refuse to save if replicas differ; reads the whole state once more; the same on every rank
   std::uint64_t file_bytes = default_file_bytes;
   std::vector<AuxiliaryFile> auxiliary_files;
-  std::string training = "{}", run_metadata = "{}";  // JSON objects; rank 0's count
-  std::span<std::byte> snapshot;                     // empty: memory must stay as it is until commit
-  int threads = 2;                                   // that write, on this rank
+  std::string training = "{}", run_metadata = "{}";  // JSON objects; used on rank 0
+  std::span<std::byte> snapshot;                     // empty: memory must not change until commit
+  int threads = 2;                                   // of this rank, for writing
   static constexpr std::uint64_t default_file_bytes = std::uint64_t{32} << 30;
 };
 
 struct SaveReport {
   std::uint64_t bytes = 0;   // of all data sets
-  double seconds = 0;        // from the beginning to the commit
-  std::uint64_t copied = 0;  // by this rank to the snapshot, since training came to them before the disk
-  double cpu_seconds = 0;    // of this rank's threads that wrote: checksums and system calls
+  double seconds = 0;        // from construction to the end of commit
+  std::uint64_t copied = 0;  // by this rank to the snapshot
+  double cpu_seconds = 0;    // CPU time of this rank's writing threads
 };
 
-/// A save in progress. Construct (collective), let training go on if there is a snapshot, commit (collective).
+/// A save in progress: construct (collective), continue training if there is a snapshot, commit (collective).
 class CheckpointSave {
  public:
-  /// Collective; on return the writing has begun. If replicas are compared and differ, throws Error
-  /// (internal: silent corruption).
+  /// Collective; on return the threads are writing. Throws Error (internal) if replicas are compared and differ: data
+  /// are corrupt.
   CheckpointSave(World& world, const SaveRequest& request);
   ~CheckpointSave();
-  /// The unit's memory may change when this returns.
+  /// When it returns, the unit's memory may change.
   void before_update(int unit);
-  /// This rank's part is on stable storage, or has failed.
+  /// This rank's data are durable, or writing them has failed.
   [[nodiscard]] bool finished() const;
-  /// Collective: waits for everybody, then commits. Throws Error (data) on every rank alike; the directory is then not
-  /// there.
+  /// Collective: waits for all ranks, then commits. Throws Error (data) on every rank alike; then there is no new
+  /// checkpoint.
   SaveReport commit();
 
  private:
@@ -66,18 +66,18 @@ struct LoadReport {
 /// An existing checkpoint, its manifest checked.
 class CheckpointReader {
  public:
-  /// Collective. Rank 0 checks the manifest, the sizes, the blocks that hold headers, the auxiliary files, and that
-  /// HDF5 sees what the manifest says. Throws Error (data) on every rank alike: what is wrong, where.
+  /// Collective. Rank 0 checks the manifest, the sizes, the blocks with headers, the auxiliary files, and that HDF5
+  /// finds the data sets that the manifest lists. Throws Error (data) on every rank alike.
   CheckpointReader(World& world, std::string directory);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] std::vector<std::string> paths() const;
-  /// Collective. The text of an auxiliary file ("config.json"), checked; "" if there is none of that name.
+  /// Collective. The text of an auxiliary file ("config.json"), checked; "" if it does not exist.
   [[nodiscard]] std::string auxiliary_file(const std::string& name) const;
-  /// Collective. Fills the shards, moments where the views have them; padding becomes zero. Every block is checked
-  /// before it is used. Throws Error (data) on every rank alike: damage (E123), shapes that are not the model's (E113),
-  /// tensors missing or unexpected (E112), no moments.
+  /// Collective. Fills the shards, with moments if the views have them; padding becomes zero. Throws Error (data) on
+  /// every rank alike: damage (E123), other shapes than the model's (E113), missing or unexpected tensors (E112), no
+  /// moments.
   LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                   std::span<const StateView> shards, int threads = 3) const;
 
@@ -87,13 +87,13 @@ class CheckpointReader {
   Manifest manifest_;
 };
 
-/// Reads and checks DIRECTORY/manifest.json alone, and that every file has the size it says. No World. Throws Error
-/// (data).
+/// Reads and checks DIRECTORY/manifest.json and the sizes of all files. One process. Throws Error (data).
 [[nodiscard]] Manifest read_manifest(const std::string& directory);
-/// The blocks with headers or gaps, by their CRC, and then by HDF5 against the manifest. No World. Throws Error (data).
+/// Checks the CRC of the blocks with headers or gaps, then compares what HDF5 finds with the manifest. One process.
+/// Throws Error (data).
 void check_headers(const std::string& directory, const Manifest& manifest);
 
-/// An auxiliary file's text, checked (E123). No World. Throws Error (data).
+/// An auxiliary file's text, checked (E123). One process. Throws Error (data).
 [[nodiscard]] std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFileRecord& auxiliary_file);
 
 }  // namespace tessera::io

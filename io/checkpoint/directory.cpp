@@ -74,7 +74,7 @@ void remove_leftovers(const std::string& directory) noexcept {
 
 namespace {
 
-/// What changes when somebody writes to a file.
+/// Changes when any of the files is written to.
 std::string identity(const std::string& directory, const Manifest& manifest) {
   std::vector<std::string> names{manifest_name};
   for (const auto& f : manifest.files) names.push_back(f.name);
@@ -146,7 +146,7 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
   ::gethostname(host, sizeof host - 1);
   const std::string mine = strfmt("process %d on %s\n", static_cast<int>(::getpid()), host);
   if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, mine.data(), mine.size(), 0) < 0)
-    return;  // the lock counts, not the words
+    return;  // the lock is held; the text is only for messages
 }
 
 DirectoryLock::~DirectoryLock() {

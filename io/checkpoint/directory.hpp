@@ -1,5 +1,5 @@
 #pragma once
-// Which checkpoints a directory holds, how many stay, and who may write there. One process; no World.
+// The checkpoints of a directory: finding them, keeping the newest, and a lock for the run that writes. One process.
 
 #include <cstdint>
 #include <map>
@@ -9,12 +9,12 @@
 
 namespace tessera::io {
 
-/// "checkpoint-200", and back: only that form, no leading zeros.
+/// "checkpoint-200", and back: only this form, without leading zeros.
 [[nodiscard]] std::string checkpoint_name(std::int64_t step);
 [[nodiscard]] std::optional<std::int64_t> checkpoint_step(const std::string& name);
 
-/// E134 where the last part of the path is checkpoint-N and the manifest is of another step (but
-/// 0, a converted model's); else "".
+/// An error text (E134) if the directory is named checkpoint-N and its manifest is of another step than N or 0 (a
+/// converted model's); else "".
 [[nodiscard]] std::string name_problem(const std::string& directory, std::int64_t step);
 
 struct FoundCheckpoint {
@@ -24,20 +24,19 @@ struct FoundCheckpoint {
                         // as sizes tell
 };
 /// The checkpoint-<step> directories in `directory`, newest step first; symbolic links are not followed.
-/// Empty if there is no such directory.
+/// Empty if the directory does not exist.
 [[nodiscard]] std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory);
 
-/// Removes what a dead run left: checkpoint-<step>.tmp and .trash. Never throws.
+/// Removes what an interrupted run left: checkpoint-<step>.tmp and .trash. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
-/// Keeps the newest `limit` verified checkpoints of a directory. Verified: written by this process, or read through
-/// with every CRC, once, for as long as the files' inode, size and times stay what they were. What is damaged does not
-/// count; older than those that do, it goes.
+/// Keeps the newest `limit` verified checkpoints of a directory: written by this process, or read once with every CRC
+/// and unchanged since in inode, size and times. Damaged checkpoints do not count towards the limit.
 class Retention {
  public:
   explicit Retention(int limit) : limit_(limit) {}
-  /// This process has written it.
+  /// Marks a checkpoint as written by this process.
   void written(const std::string& path);
-  /// Removes what is older than the newest `limit` (1 or more). Throws Error (data).
+  /// Removes checkpoints older than the newest `limit` (1 or more) verified ones. Throws Error (data).
   void apply(const std::string& directory);
 
  private:
@@ -46,7 +45,7 @@ class Retention {
   std::map<std::string, std::string> known_;  // path -> inode, size, mtime and ctime of its files
 };
 
-/// Held by the one run that writes under a directory; released with it, or with the process.
+/// Lets one run at a time write under a directory; released with the object, or with the process.
 class DirectoryLock {
  public:
   /// Makes DIRECTORY/.lock. Throws Error (data), E150, naming the host and process that hold it. False from held():

@@ -1,4 +1,4 @@
-// Reading a checkpoint: the manifest by one, the bytes by those who need them.
+// Loading: rank 0 reads the manifest, each rank the bytes that it needs.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
       at = d.offset + d.bytes;
     }
     check(file.bytes);
-    // Only now: the library is not made for damaged headers.
+    // Only after the checksums: libhdf5 is not safe with damaged headers.
     const Hdf5Contents catalogue = read_hdf5(path);
     if (catalogue.datasets != file.datasets)
       throw Error(ExitCode::data, "E122 " + path + " does not hold the data sets that the manifest says");

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* format_name = "tessera-checkpoint";
 constexpr std::int64_t format_version = 1;
-constexpr int max_depth = 64;  // what writes JSON again goes down by recursion
+constexpr int max_depth = 64;  // nlohmann-json writes nested values by recursion
 constexpr std::size_t closing_bytes = sizeof("\"crc32c\": \"01234567\"\n}\n") - 1;
 
 std::string closing(std::uint32_t crc) { return strfmt("\"crc32c\": \"%08x\"\n}\n", crc); }
@@ -40,7 +40,7 @@ Json to_json(const StateFile& file) {
   return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", crcs}, {"datasets", tensors}};
 }
 
-/// Reads with words for what is wrong.
+/// Reads JSON members, with errors that name them.
 class Reader {
  public:
   explicit Reader(const std::string& source) : source_(source) {}

@@ -1,4 +1,4 @@
-// CheckpointSave: layout by one, bytes by all, commit by one.
+// CheckpointSave: rank 0 lays out the files, all ranks write, rank 0 commits.
 #include <algorithm>
 #include <chrono>
 #include <unordered_map>
@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of what lies anywhere: a device's memory by way of a window.
+/// Of memory on any device; a GPU's is copied through a host buffer.
 std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::size_t count) {
   if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
   std::vector<float> window(std::min(count, host_staging_bytes / sizeof(float)));
@@ -26,8 +26,7 @@ std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::s
   return crc;
 }
 
-/// Replicas hold the same bits, or memory has gone wrong somewhere: nothing that differs is written. Rank 0 gets a few
-/// bytes of each rank and looks at each once.
+/// Throws if replicas hold different bits, which a memory or computation error has caused. Gathers one CRC per rank.
 void compare_replicas(World& world, const SaveRequest& request) {
   std::uint32_t crc = 0;
   for (const StateView& view : request.shards) {
@@ -77,7 +76,7 @@ struct CheckpointSave::Parts {
   Clock::time_point begin = Clock::now();
   std::string training, run_metadata;
   CheckpointTransaction transaction;
-  std::unique_ptr<BlockWriter> writer;  // after the transaction: it ends before the files go
+  std::unique_ptr<BlockWriter> writer;  // declared after the transaction: destroyed before it removes the files
   std::uint64_t all_bytes = 0;
 };
 

@@ -40,39 +40,40 @@ std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool 
 
 namespace {
 
-struct Place {
+struct Location {
   int file = 0;
   const Hdf5Dataset* dataset = nullptr;
 };
 
-/// Where each parameter's vectors are, checked against the model's shapes.
-class Places {
+/// Finds each parameter's data sets and checks their shapes.
+class Locations {
  public:
-  Places(std::span<const ParamSpec> params, const std::vector<StateFile>& files, int kinds)
-      : num_params_(params.size()), places_(params.size() * static_cast<std::size_t>(kinds)) {
-    std::map<std::string, Place> by_path;
+  Locations(std::span<const ParamSpec> params, const std::vector<StateFile>& files, int kinds)
+      : num_params_(params.size()), locations_(params.size() * static_cast<std::size_t>(kinds)) {
+    std::map<std::string, Location> by_path;
     for (std::size_t f = 0; f < files.size(); ++f)
       for (const auto& d : files[f].datasets) by_path[d.path] = {static_cast<int>(f), &d};
     for (int k = 0; k < kinds; ++k)
       for (std::size_t p = 0; p < params.size(); ++p)
-        find(params[p], static_cast<StateKind>(k), by_path, places_[static_cast<std::size_t>(k) * params.size() + p]);
-    for (const auto& [path, place] : by_path)
+        find(params[p], static_cast<StateKind>(k), by_path,
+             locations_[static_cast<std::size_t>(k) * params.size() + p]);
+    for (const auto& [path, location] : by_path)
       if (path.starts_with(group_of(StateKind::model))) note(path + " is unexpected");
     if (problems_ == 0) return;
-    if (problems_ > shown_problems) list_ += strfmt("; and %d more", problems_ - shown_problems);
+    if (problems_ > max_listed_problems) list_ += strfmt("; and %d more", problems_ - max_listed_problems);
     throw Error(ExitCode::data, "the checkpoint is not of this model: " + list_, {},
                 "Use the config.json that the checkpoint was saved with");
   }
-  [[nodiscard]] const Place& at(int kind, int param) const {
-    return places_[static_cast<std::size_t>(kind) * num_params_ + static_cast<std::size_t>(param)];
+  [[nodiscard]] const Location& at(int kind, int param) const {
+    return locations_[static_cast<std::size_t>(kind) * num_params_ + static_cast<std::size_t>(param)];
   }
 
  private:
-  static constexpr int shown_problems = 10;
+  static constexpr int max_listed_problems = 10;
   void note(const std::string& what) {
-    if (++problems_ <= shown_problems) list_ += (problems_ == 1 ? "" : "; ") + what;
+    if (++problems_ <= max_listed_problems) list_ += (problems_ == 1 ? "" : "; ") + what;
   }
-  void find(const ParamSpec& p, StateKind kind, std::map<std::string, Place>& by_path, Place& out) {
+  void find(const ParamSpec& p, StateKind kind, std::map<std::string, Location>& by_path, Location& out) {
     const auto found = by_path.find(group_of(kind) + p.name);
     if (found == by_path.end()) return note("E112 " + std::string(group_of(kind)) + p.name + " is missing");
     out = found->second;
@@ -87,7 +88,7 @@ class Places {
   }
 
   std::size_t num_params_;
-  std::vector<Place> places_;
+  std::vector<Location> locations_;
   int problems_ = 0;
   std::string list_;
 };
@@ -99,23 +100,23 @@ std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const sh
                                      int replica, int replicas) {
   const bool moments = !shards.empty() && shards.front().data[1] != nullptr;
   const int kinds = moments ? num_state_kinds : 1;
-  const Places places(params, files, kinds);
-  std::vector<StateRange> extents;
+  const Locations locations(params, files, kinds);
+  std::vector<StateRange> ranges;
   for (const StateView& view : shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : shard::replica_segments(layout, view.unit, view.shard, replica, replicas))
       for (int k = 0; k < kinds; ++k) {
-        const Place& place = places.at(k, s.param);
-        extents.push_back(
-            {place.file, place.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
+        const Location& location = locations.at(k, s.param);
+        ranges.push_back(
+            {location.file, location.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
              static_cast<std::uint64_t>(s.length) * sizeof(float),
              reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
       }
   }
-  std::ranges::sort(extents, [](const StateRange& a, const StateRange& b) {
+  std::ranges::sort(ranges, [](const StateRange& a, const StateRange& b) {
     return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
   });
-  return extents;
+  return ranges;
 }
 
 }  // namespace tessera::io

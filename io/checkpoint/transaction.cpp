@@ -1,4 +1,4 @@
-// The protocol of a save (docs/checkpoints.md): temporary directory, layout, data by all, manifest, one rename.
+// The protocol of a save (docs/checkpoints.md): temporary directory, layout, data from all ranks, manifest, one rename.
 #include "io/checkpoint/transaction.hpp"
 
 #include <sys/stat.h>
@@ -26,18 +26,18 @@ void write_whole(const std::string& path, const std::string& text, Durable durab
   file.close();
 }
 
-/// Pieces of bytes that no data set has: cut at blocks.
-void add_pieces(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes,
-                std::vector<RangeChecksum>& pieces) {
+/// The checksums of bytes outside data sets, block by block.
+void add_checksums(std::uint32_t file, std::uint64_t offset, std::span<const std::byte> bytes,
+                   std::vector<RangeChecksum>& checksums) {
   while (!bytes.empty()) {
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), block_bytes - offset % block_bytes));
-    pieces.push_back({file, crc32c(0, bytes.first(n)), offset, n});
+    checksums.push_back({file, crc32c(0, bytes.first(n)), offset, n});
     bytes = bytes.subspan(n);
     offset += n;
   }
 }
 
-/// What rank 0 laid out, for the others: sizes and offsets in order of files and data sets.
+/// Rank 0's layout as bytes for the other ranks: sizes and offsets in order of files and data sets.
 std::string packed(const std::vector<StateFile>& files) {
   std::string text;
   const auto put = [&](std::uint64_t v) { text.append(reinterpret_cast<const char*>(&v), sizeof v); };
@@ -96,19 +96,19 @@ void CheckpointTransaction::lay_out() {
   if (::mkdir(temporary().c_str(), 0777) != 0) throw system_error("make the directory", temporary(), errno);
   for (std::size_t f = 0; f < spec_.files.size(); ++f) {
     StateFile& file = spec_.files[f];
-    const Hdf5Layout skeleton =
+    const Hdf5Layout layout =
         lay_out_hdf5(file.datasets, {{"format", "tessera-checkpoint", 0},
                                      {"version", {}, 1},
                                      {"step", {}, spec_.step},
                                      {"file", {}, static_cast<std::int64_t>(f + 1)},
                                      {"files", {}, static_cast<std::int64_t>(spec_.files.size())}});
-    file.bytes = skeleton.file_bytes;
+    file.bytes = layout.file_bytes;
     File out = File::create(temporary() + "/" + file.name);
     out.allocate(file.bytes);
-    for (const auto& stretch : skeleton.stretches) {
-      const auto used = stretch.bytes.find_last_not_of('\0');
-      if (used != std::string::npos) out.write_at(stretch.offset, bytes_of(stretch.bytes).first(used + 1));
-      add_pieces(static_cast<std::uint32_t>(f), stretch.offset, bytes_of(stretch.bytes), headers_);
+    for (const auto& range : layout.metadata) {
+      const auto used = range.bytes.find_last_not_of('\0');
+      if (used != std::string::npos) out.write_at(range.offset, bytes_of(range.bytes).first(used + 1));
+      add_checksums(static_cast<std::uint32_t>(f), range.offset, bytes_of(range.bytes), headers_);
     }
     out.close();
   }
@@ -119,12 +119,12 @@ void CheckpointTransaction::sync_layout() {
   if (world_.rank() != 0 || synced_) return;
   for (const std::string& path : paths()) File::open_to_write(path).sync();
   for (const auto& a : spec_.auxiliary_files) File::open_to_write(temporary() + "/" + a.name).sync();
-  synced_ = true;  // the directory's entries come with the manifest
+  synced_ = true;  // publish() syncs the directory
 }
 
-void CheckpointTransaction::commit(const std::vector<RangeChecksum>& pieces, const std::string& training,
+void CheckpointTransaction::commit(const std::vector<RangeChecksum>& checksums, const std::string& training,
                                    const std::string& run_metadata) {
-  const std::vector<std::string> all = world_.gather(pack_checksums(pieces));
+  const std::vector<std::string> all = world_.gather(pack_checksums(checksums));
   world_.run_and_agree([&] {
     if (world_.rank() != 0) return;
     sync_layout();
@@ -148,7 +148,7 @@ void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
   write_whole(manifest_path + ".tmp", manifest, Durable::now);
   commit_rename(manifest_path + ".tmp", manifest_path);
-  // Atomic also where the name is taken (a damaged checkpoint that training has come to again).
+  // Atomic even if the name exists: a damaged checkpoint of a step that training has reached again.
   publish_directory(temporary(), final_name, spec_.backup);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
-// CheckpointTransaction: a checkpoint directory comes to be whole or not at all. Made under a temporary name; one
-// rename commits it. docs/checkpoints.md has the protocol. What is written into its files between, and by whom, is the
-// caller's.
+// CheckpointTransaction: a checkpoint directory is made under a temporary name and committed by one rename, so that it
+// is complete or does not exist. The caller writes the data. docs/checkpoints.md has the protocol.
 
 #include <string>
 #include <utility>
@@ -22,28 +21,29 @@ class CheckpointTransaction {
     bool optimizer = false;
     std::vector<StateFile> files;  // plan_state_files
     std::vector<AuxiliaryFile> auxiliary_files;
-    std::string backup = {};  // where a directory that stands there goes; "": it is removed
+    std::string backup = {};  // what an existing directory is renamed to; "": it is removed
   };
-  /// Collective. Rank 0 makes DIRECTORY.tmp (removing what a dead run left of it), lays out the HDF5 files and takes
-  /// their space; all ranks learn the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
+  /// Collective. Rank 0 makes DIRECTORY.tmp (removing an older one), lays out the HDF5 files and allocates their space;
+  /// all ranks get the offsets. Throws Error (data) on every rank alike; then nothing is left behind.
   CheckpointTransaction(World& world, Spec spec);
   /// Rank 0 removes the temporary directory unless committed.
   ~CheckpointTransaction();
   CheckpointTransaction(const CheckpointTransaction&) = delete;
 
-  /// With sizes and offsets; the CRCs come with commit.
+  /// With sizes and offsets; commit adds the CRCs.
   [[nodiscard]] const std::vector<StateFile>& files() const { return spec_.files; }
-  /// Of the files, in their temporary place; all ranks may write data sets there.
+  /// Where the files are until commit; all ranks may write data sets there.
   [[nodiscard]] std::vector<std::string> paths() const;
 
-  /// On rank 0: what it has laid out is on stable storage when this returns; elsewhere nothing. Once, on any thread;
-  /// who does not call it leaves it to commit. Throws Error (data).
+  /// Rank 0: makes the layout durable; other ranks: does nothing. On any thread; commit does it otherwise. Throws Error
+  /// (data).
   void sync_layout();
 
-  /// Collective, after every rank's data is on stable storage: joins the checksums (each byte of each data set must be
-  /// there once), writes and syncs the manifest and the directory, and renames it; a directory of that name steps
-  /// backup (Spec::backup). `training` and `run_metadata` are rank 0's. Throws Error (data) on every rank alike.
-  void commit(const std::vector<RangeChecksum>& pieces, const std::string& training, const std::string& run_metadata);
+  /// Collective, after every rank's data are durable: joins the checksums (each byte of each data set must be written
+  /// once), writes the manifest and renames the directory. `training` and `run_metadata` are used on rank 0. Throws
+  /// Error (data) on every rank alike.
+  void commit(const std::vector<RangeChecksum>& checksums, const std::string& training,
+              const std::string& run_metadata);
 
  private:
   void lay_out();
@@ -52,7 +52,7 @@ class CheckpointTransaction {
 
   World& world_;
   Spec spec_;
-  std::vector<RangeChecksum> headers_;  // rank 0: of the bytes that no data set has
+  std::vector<RangeChecksum> headers_;  // rank 0: of the bytes outside data sets
   bool open_ = true, synced_ = false;
 };
 

@@ -1,4 +1,4 @@
-// JSON configuration files: nlohmann's events → ConfigNode, with the lines that the parser itself does not tell.
+// JSON configuration files: SAX events to ConfigNode, with line numbers, which the parser does not give.
 
 #include <nlohmann/json.hpp>
 
@@ -11,13 +11,13 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// Counts the lines of what the parser has taken so far. `last_line` is that of the character before the one taken
-/// last: a number is only known to end when the character behind it has been seen.
+/// The line of the parser's position. `last_line` is the line one character earlier: the parser reads one character
+/// past the end of a number.
 struct Position {
   int line = 1, last_line = 1;
 };
 
-/// Input iterator over the text that moves a Position.
+/// Input iterator over the text that advances a Position.
 class Counting {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -85,7 +85,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool scalar(std::string text, int line) { return put({.kind = Kind::scalar, .text = std::move(text), .line = line}); }
   bool scalar(std::string text) { return scalar(std::move(text), position_.line); }
 
-  /// Puts a node where the next value belongs. The tree is built downwards, so that open_ points to nodes that do not
+  /// Adds the next value's node. The tree is built from the top, so that open_ points to nodes that do not
   /// move: only the innermost one grows.
   bool put(ConfigNode node) {
     place(std::move(node));
@@ -99,7 +99,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
     ConfigNode& parent = *open_.back();
     if (parent.kind == Kind::list) return &parent.items.emplace_back(std::move(node));
     ConfigNode& value = parent.entries.back().second;
-    node.line = value.line;  // that of the key
+    node.line = value.line;  // the line of the key
     return &(value = std::move(node));
   }
   bool open(Kind kind) {
@@ -124,7 +124,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
 ConfigNode parse_json_config(const std::string& text, const std::string& source) {
   const auto refuse = [&](const std::string& what) { return Error(ExitCode::usage, what, source); };
   if (text.size() > max_config_bytes) throw refuse(strfmt("longer than %zu bytes", max_config_bytes));
-  if (text.find('\0') != text.npos) throw refuse("not JSON: a zero byte");  // the parser would take it for the end
+  if (text.find('\0') != text.npos) throw refuse("not JSON: a zero byte");  // the parser would stop there
   if (text.find_first_not_of(" \t\r\n") == text.npos) return ConfigNode{.kind = Kind::map, .line = 1};
   Position position;
   TreeEvents events(source, position);

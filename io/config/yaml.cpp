@@ -1,5 +1,4 @@
-// YAML configuration files: libyaml's events → ConfigNode. What goes beyond a tree of maps,
-// lists and scalars is refused by name.
+// YAML configuration files: libyaml's events to ConfigNode. Everything but maps, lists and scalars is refused by name.
 
 #include "io/config/yaml.hpp"
 
@@ -66,7 +65,7 @@ class YamlReader {
       throw refuse(source_, events_.line(), "tags are not read", "Drop the %TAG line");
     event = &events_.next();
     ConfigNode root = node(*event, 0);
-    if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // nothing but comments
+    if (root.kind == Kind::null) root = ConfigNode{.kind = Kind::map, .line = 1};  // only comments
     if (root.kind != Kind::map)
       throw refuse(source_, static_cast<std::size_t>(root.line), "the file is not a table of options",
                    "Write one \"option: value\" a line");
@@ -136,7 +135,7 @@ class YamlReader {
   }
 
  public:
-  /// An entry without a value yet; refuses a key that is there.
+  /// A new entry without a value; refuses a repeated key.
   static void add_entry(ConfigNode& map, const std::string& key, int line, const std::string& source) {
     if (const ConfigNode* before = map.find(key); before != nullptr)
       throw refuse(source, static_cast<std::size_t>(line),

@@ -1,6 +1,6 @@
 #pragma once
-// Configuration files (YAML, or JSON by the name's ending) as a small tree with line numbers. Not a general YAML
-// reader: what a flat or nested table of options does not need is refused by name.
+// Configuration files (YAML, or JSON by the name's ending) as a tree with line numbers. Not a general YAML reader:
+// features that a table of options does not need are refused by name.
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@ namespace tessera::io {
 
 struct ConfigEntry;
 
-/// A node of a configuration file. Scalars stay text: the option table gives them types.
+/// A node of a configuration file. Scalars are text; the option table gives them types.
 struct ConfigNode {
   enum class Kind : unsigned char { null, scalar, list, map };
   Kind kind = Kind::null;
@@ -17,7 +17,7 @@ struct ConfigNode {
   std::vector<ConfigNode> items;     // list
   std::vector<ConfigEntry> entries;  // map, in file order, keys unique
   int line = 0;                      // 1-based; of a map's value: the line of its key
-  bool quoted = false;               // scalar in quotes: a string whatever it looks like
+  bool quoted = false;               // scalar in quotes: always a string
 
   /// The value of `key` in a map; null pointer if there is none.
   [[nodiscard]] const ConfigNode* find(const std::string& key) const;
@@ -29,7 +29,7 @@ struct ConfigEntry {
   ConfigNode second;
 };
 
-/// Limits that no configuration of ours meets.
+/// Limits, far above any useful configuration.
 inline constexpr std::size_t max_config_bytes = 1u << 20;
 inline constexpr int max_config_depth = 32;
 inline constexpr std::size_t max_config_entries = 4096;  // of one map
@@ -37,7 +37,7 @@ inline constexpr std::size_t max_config_entries = 4096;  // of one map
 /// Reads a configuration file: JSON if its name ends in .json, else YAML 1.1 as libyaml reads it. An empty file is an
 /// empty map. Null is an empty plain scalar, `~`, `null`, `Null` or `NULL`. Throws Error (data) if the file cannot be
 /// read, else Error (usage) with path:line: a syntax error; anchors, aliases, merge keys, tags, several documents; a
-/// duplicate or non-scalar key; a top level that is no map; too long or too deep.
+/// duplicate or non-scalar key; a top level that is not a map; too long or too deep.
 [[nodiscard]] ConfigNode read_config(const std::string& path);
 
 /// The same for text in memory; `source` is its name in messages.

@@ -33,7 +33,7 @@ void add(ConvertBuffers& buffers, ByteRange more) {
   else buffers.joined.push_back(more);
 }
 
-/// The element that stopped a cast, as a number.
+/// The element that a cast could not convert, as a number.
 double value_of(const std::byte* bytes, DType dtype) {
   double wide = 0;
   float value = 0;
@@ -123,8 +123,8 @@ void BlockConverter::fill(const OutputTensor& tensor, ByteRange bytes, std::byte
   }
 }
 
-/// Bytes of the tensor that all come from `slice`, whose elements begin with element `at`. Either end may cut an
-/// element.
+/// Fills bytes of the tensor that all come from `slice`, which begins at element `at` of the tensor. They may begin and
+/// end inside an element.
 void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& slice, std::int64_t at, ByteRange bytes,
                                 std::byte* out, BlockCache& cache, ConvertBuffers& buffers) const {
   const TensorEntry& from = source_.tensors[static_cast<std::size_t>(slice.tensor)];

@@ -1,4 +1,4 @@
-// Endings and magic numbers.
+// File name endings and magic numbers.
 
 #include "io/data/data_kind.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a file of a data set is, told by its name and its first bytes; and what cannot be one.
+// The kind of a data set's file, and refusal of kinds that are not supported.
 
 #include <string>
 #include <string_view>
@@ -8,12 +8,12 @@
 
 namespace tessera::io {
 
-/// "text", "jsonl" or "bin", by the ending.
+/// "text", "jsonl" or "bin", by the file name's ending.
 [[nodiscard]] std::string data_kind(const std::string& path);
-/// Throws Error (data) for what is no text and no tokens, by name: Parquet, Arrow, archives, …;
-/// told by ending and by first bytes.
+/// Throws Error (data) naming the kind of a file that is neither text nor tokens (Parquet, Arrow, archives, …),
+/// recognized by its ending and first bytes.
 void reject_unsupported(const std::string& path, std::string_view bytes);
-/// The error for a text with a zero byte.
+/// The error for a zero byte in a text.
 [[nodiscard]] Error zero_byte_error(const std::string& path, std::size_t at);
 
 }  // namespace tessera::io

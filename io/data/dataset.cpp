@@ -1,4 +1,4 @@
-// Opening data sets: what kind each file is, what is refused, and the streams that join them.
+// Opens data sets: one stream from files of one kind.
 
 #include "io/data/dataset.hpp"
 
@@ -13,7 +13,7 @@ namespace tessera::io {
 
 namespace {
 
-/// Where part k of a joined stream starts; the last entry is the end. A part is followed by the bytes of a joint.
+/// Where source k of a joined stream starts; the last entry is the end. Sources are separated by newlines.
 class Starts {
  public:
   explicit Starts(std::int64_t joint) : joint_(joint) {}
@@ -23,7 +23,7 @@ class Starts {
     ends_.push_back(begin_ + length);
   }
   [[nodiscard]] std::int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
-  /// The part that holds `at`, or the one before the joint that does.
+  /// The source that holds `at`, or the one before the newline there.
   [[nodiscard]] std::size_t part(std::int64_t at) const {
     return static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin()) - 1;
   }
@@ -41,7 +41,7 @@ void check_range(const TokenStream& stream, std::int64_t first, std::int64_t cou
                  static_cast<long long>(stream.size()));
 }
 
-/// Largest byte of a text; throws where there is a zero byte. One pass.
+/// The largest byte of a text; throws at a zero byte.
 std::int32_t check_text(std::string_view bytes, const std::string& path) {
   unsigned char largest = 0;
   constexpr std::size_t block = 1u << 16;
@@ -57,8 +57,8 @@ std::int32_t check_text(std::string_view bytes, const std::string& path) {
   return largest;
 }
 
-/// Decodes all documents of a .jsonl file into one text, a newline between them; `ends`: of each but
-/// the last, that newline included.
+/// Decodes all documents of a .jsonl file into one text with a newline between them; `ends`: the end of each but the
+/// last, including the newline.
 std::string decode_jsonl(std::string_view bytes, const std::string& path, std::int32_t& largest,
                          std::vector<std::int64_t>& ends) {
   std::string text;
@@ -78,7 +78,7 @@ std::string decode_jsonl(std::string_view bytes, const std::string& path, std::i
   return text;
 }
 
-/// Bytes of files or of decoded documents, one newline between them.
+/// The bytes of files or of decoded documents, with a newline between them.
 class ByteStream final : public TokenStream {
  public:
   /// Appends a text or .jsonl file; counts its tokens in `entry` and returns its largest byte, the joining newline
@@ -100,7 +100,7 @@ class ByteStream final : public TokenStream {
     return largest;
   }
   [[nodiscard]] std::int64_t size() const override { return starts_.size(); }
-  std::vector<std::int64_t> document_ends;  // but the last one's
+  std::vector<std::int64_t> document_ends;  // without the last one's
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
     while (count > 0) {
@@ -123,12 +123,12 @@ class ByteStream final : public TokenStream {
   }
 
   std::vector<MappedFile> maps_;
-  std::vector<std::unique_ptr<std::string>> texts_;  // views into them outlive a growing vector
+  std::vector<std::unique_ptr<std::string>> texts_;  // by pointer: views into them stay valid as the vector grows
   std::vector<std::string_view> parts_;
   Starts starts_{1};
 };
 
-/// Token files end to end.
+/// Token files, one after another.
 class IdStream final : public TokenStream {
  public:
   /// Appends a .bin file; counts its tokens in `entry` and returns its largest id.

@@ -1,5 +1,5 @@
 #pragma once
-// Tokens of a data set, as one stream cut into samples of T, and which sample comes when.
+// A data set as one stream of token ids in samples of length T, and the order of the samples.
 
 #include <cstdint>
 #include <memory>
@@ -10,15 +10,15 @@ namespace tessera::io {
 
 class PackedStream;  // packing.hpp
 
-/// A random-access stream of token ids. Sample k of length T is tokens [k·T, k·T + T], T + 1 of them: inputs
-/// and targets; unless it is packed.
+/// A random-access stream of token ids. Unless it is packed, sample k of length T is the T + 1 tokens [k·T, k·T + T]:
+/// inputs and targets.
 class TokenStream {
  public:
   virtual ~TokenStream() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Copies tokens [first, first + count) to out. Thread-safe, allocates nothing.
   virtual void read(std::int64_t first, std::int64_t count, std::int32_t* out) const = 0;
-  /// Itself, if its samples are packed documents; else null.
+  /// This stream, if its samples are packed documents; else null.
   [[nodiscard]] virtual const PackedStream* packed() const { return nullptr; }
 };
 
@@ -33,28 +33,27 @@ struct Dataset {
   std::unique_ptr<TokenStream> tokens;
   std::vector<DatasetFile> files;
   std::int32_t largest_id = 0;
-  /// Of text and .jsonl: where each document ends in `tokens`, the newline that joins it to the next one
-  /// included. Empty for .bin files.
+  /// Of text and .jsonl: the end of each document in `tokens`, including the newline before the next document. Empty
+  /// for .bin files.
   std::vector<std::int64_t> document_ends;
 };
 
 /// Opens files in the order given and joins them: text files by one newline byte, .jsonl documents ("text" key)
-/// likewise; llm.c .bin tokens as they are. Text and .bin do not mix. Memory-mapped where bytes are tokens; nothing is
-/// read twice. Throws Error (data): empty, not there, Parquet or Arrow (by name and by magic), a .bin whose header lies
-/// or is truncated, a .jsonl line that is no JSON object or has no "text" (file:line), a NUL byte in a text file
-/// (binary garbage).
+/// likewise; llm.c .bin tokens unchanged. Text and .bin do not mix. Text and .bin files are mapped into memory. Throws
+/// Error (data): a file that is empty, missing, Parquet or Arrow, a .bin file that contradicts its header, a .jsonl
+/// line that is not a JSON object with "text" (file:line), a zero byte in a text file.
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths);
 
 /// A view of part of a stream.
 [[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first,
                                                  std::int64_t count);
 
-/// Which sample a global sample index means: a function of (seed, epoch, index) alone.
+/// Maps a global sample index to a sample: a function of (seed, epoch, index) alone.
 class Sampler {
  public:
   Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed);
   [[nodiscard]] std::int64_t num_samples() const { return num_samples_; }
-  /// Index counts on over epochs: epoch = index / num_samples.
+  /// The index continues over epochs: epoch = index / num_samples.
   [[nodiscard]] std::int64_t sample(std::int64_t global_index) const;
 
  private:
@@ -63,7 +62,7 @@ class Sampler {
   std::uint64_t seed_;
 };
 
-/// Samples of T in a stream of `tokens` tokens: floor((tokens - 1) / T), and what the tail drops.
+/// Samples of T in a stream of `tokens` tokens: floor((tokens - 1) / T), and the tokens left over.
 struct SampleCount {
   std::int64_t samples = 0, dropped_tokens = 0;
 };

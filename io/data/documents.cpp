@@ -1,4 +1,4 @@
-// Ends of documents: from a file of them, or by looking for the token that ends them.
+// Ends of documents: from a .documents file, or by searching for the token that ends them.
 #include "io/data/documents.hpp"
 
 #include <algorithm>
@@ -82,7 +82,8 @@ std::vector<std::int64_t> document_ends(const Dataset& data, const std::function
             ExitCode::data,
             strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) + beside,
             {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
-      if (ends.back() != first + file.tokens) ends.push_back(first + file.tokens);  // the last document was not ended
+      if (ends.back() != first + file.tokens)
+        ends.push_back(first + file.tokens);  // no separator after the last document
     }
     first += file.tokens;
   }

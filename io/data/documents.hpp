@@ -1,6 +1,6 @@
 #pragma once
-// Where the documents of a data set end: known of text and .jsonl; of token files told by F.bin.documents, which
-// `tessera tokenize` writes beside F.bin, else by a token that ends them.
+// Where the documents of a data set end. Of a token file F.bin this is read from F.bin.documents, which `tessera
+// tokenize` writes, or found by a token that ends documents.
 
 #include <cstdint>
 #include <functional>
@@ -15,16 +15,16 @@ namespace tessera::io {
 
 /// "F.bin.documents".
 [[nodiscard]] std::string document_file_name(const std::string& token_file);
-/// The bytes before the ends of `documents` documents (int64 each) of a file of `tokens` tokens.
+/// The header of such a file; the ends (int64 each) follow.
 [[nodiscard]] std::string document_file_header(std::int64_t tokens, std::int64_t documents);
-/// The ends in the bytes of such a file. Throws Error (data): another magic, a length that is not its count's, ends
-/// that descend or pass the tokens, and tokens beyond the last one: it was made for another token file.
+/// The ends in such a file. Throws Error (data): another magic, a length that contradicts the count, ends that descend
+/// or exceed the number of tokens, or a last end below it (the file belongs to another token file).
 [[nodiscard]] std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64_t tokens,
                                                             const std::string& path);
 
-/// Ends of all documents in `data`, ascending, the last one its size. `separator` is asked once, and only if a token
-/// file has no file of its documents beside it. Throws Error (data): what parse_document_file refuses; a token file
-/// without a separator.
+/// Ends of all documents in `data`, ascending, the last one its size. `separator` is called once, and
+/// only if a token file has no .documents file. Throws Error (data): as parse_document_file; a token file without a
+/// separator.
 [[nodiscard]] std::vector<std::int64_t> document_ends(const Dataset& data,
                                                       const std::function<std::int32_t()>& separator);
 

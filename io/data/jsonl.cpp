@@ -1,4 +1,4 @@
-// One line at a time, by events: nothing but the wanted string is kept, however deep or wide a line is.
+// Parses line by line with a SAX parser, which keeps only the wanted string, however deep or long a line is.
 
 #include "io/data/jsonl.hpp"
 
@@ -85,7 +85,7 @@ void for_each_jsonl_text(std::string_view bytes, const std::string& path,
     ++line_number;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = path + ":" + std::to_string(line_number);
-    if (line.find('\0') != line.npos)  // the parser would take it for the end
+    if (line.find('\0') != line.npos)  // the parser would stop there
       throw Error(ExitCode::data, "a zero byte in the line: this is not text", where);
     TextEvents events(where);
     nlohmann::json::sax_parse(line.begin(), line.end(), &events);

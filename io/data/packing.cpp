@@ -1,4 +1,4 @@
-// Documents cut into pieces, pieces dealt to samples, samples read.
+// Splits documents into ranges, assigns these to samples, and reads samples.
 #include "io/data/packing.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::io {
 
 namespace {
-constexpr std::int64_t window = 1000;  // documents that are sorted together
+constexpr std::int64_t window = 1000;  // documents sorted at a time
 }  // namespace
 
 Packing packing_of(std::string_view word) {
@@ -20,45 +20,46 @@ Packing packing_of(std::string_view word) {
   return word == "binpack" ? Packing::binpack : Packing::sequential;
 }
 
-/// Deals pieces to samples of one stream.
+/// Assigns ranges to samples of one stream.
 class PackedStream::Packer {
  public:
   explicit Packer(PackedStream& stream) : stream_(stream) {}
 
-  /// Next-fit: the pieces in their order.
-  void sequential(std::vector<Piece>& pieces) {
-    for (const Piece& piece : pieces) {
-      if (used_ + piece.tokens > stream_.tokens_) finish();
-      open_.push_back(piece);
-      used_ += piece.tokens;
+  /// Next-fit in the order of the stream.
+  void sequential(std::vector<TokenRange>& ranges) {
+    for (const TokenRange& range : ranges) {
+      if (used_ + range.tokens > stream_.tokens_) finish();
+      open_.push_back(range);
+      used_ += range.tokens;
     }
   }
 
-  /// Best-fit decreasing: the sample left open first, as if it were one piece.
-  void binpack(std::vector<Piece>& pieces) {
-    std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.tokens > b.tokens; });
-    std::vector<std::vector<Piece>> samples;
-    std::set<std::pair<std::int64_t, std::size_t>> rooms;  // room left, sample
+  /// Best-fit decreasing: the open sample first, as one range.
+  void binpack(std::vector<TokenRange>& ranges) {
+    std::stable_sort(ranges.begin(), ranges.end(),
+                     [](const TokenRange& a, const TokenRange& b) { return a.tokens > b.tokens; });
+    std::vector<std::vector<TokenRange>> samples;
+    std::set<std::pair<std::int64_t, std::size_t>> free;  // tokens left, sample
     if (!open_.empty()) {
       samples.push_back(std::move(open_));
-      rooms.emplace(stream_.tokens_ - used_, 0);
+      free.emplace(stream_.tokens_ - used_, 0);
       open_.clear();
     }
-    for (const Piece& piece : pieces) {
-      const auto found = rooms.lower_bound({piece.tokens, 0});
+    for (const TokenRange& range : ranges) {
+      const auto found = free.lower_bound({range.tokens, 0});
       std::size_t sample = samples.size();
       std::int64_t room = stream_.tokens_;
-      if (found == rooms.end()) {
+      if (found == free.end()) {
         samples.emplace_back();
       } else {
         std::tie(room, sample) = *found;
-        rooms.erase(found);
+        free.erase(found);
       }
-      samples[sample].push_back(piece);
-      rooms.emplace(room - piece.tokens, sample);
+      samples[sample].push_back(range);
+      free.emplace(room - range.tokens, sample);
     }
     if (samples.empty()) return;
-    const auto [room, emptiest] = *rooms.rbegin();
+    const auto [room, emptiest] = *free.rbegin();
     open_ = std::move(samples[emptiest]);
     used_ = stream_.tokens_ - room;
     samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(emptiest));
@@ -72,9 +73,9 @@ class PackedStream::Packer {
   }
 
  private:
-  /// Pieces of a sample, and samples, as they come in the stream: what is read together lies together.
-  void close_in_order(std::vector<std::vector<Piece>>& samples) {
-    const auto earlier = [](const Piece& a, const Piece& b) { return a.first < b.first; };
+  /// Closes samples, and orders the ranges in each, by their position in the stream, so that reads are sequential.
+  void close_in_order(std::vector<std::vector<TokenRange>>& samples) {
+    const auto earlier = [](const TokenRange& a, const TokenRange& b) { return a.first < b.first; };
     for (auto& sample : samples) std::sort(sample.begin(), sample.end(), earlier);
     std::sort(samples.begin(), samples.end(),
               [&](const auto& a, const auto& b) { return earlier(a.front(), b.front()); });
@@ -82,8 +83,8 @@ class PackedStream::Packer {
   }
 
   PackedStream& stream_;
-  std::vector<Piece> open_;  // of the sample that is not full yet
-  std::int64_t used_ = 0;    // of its tokens
+  std::vector<TokenRange> open_;  // of the open sample
+  std::int64_t used_ = 0;         // of its tokens
 };
 
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
@@ -91,27 +92,27 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Docum
     : whole_(std::move(whole)), tokens_(tokens), own_begins_{0} {
   TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %lld", static_cast<long long>(tokens));
   Packer packer(*this);
-  std::vector<Piece> pieces;
+  std::vector<TokenRange> ranges;
   std::int64_t begin = documents.first, in_window = 0;
   const auto pack = [&] {
-    if (packing == Packing::binpack) packer.binpack(pieces);
-    else packer.sequential(pieces);
-    pieces.clear();
+    if (packing == Packing::binpack) packer.binpack(ranges);
+    else packer.sequential(ranges);
+    ranges.clear();
     in_window = 0;
   };
   for (const std::int64_t end : documents.ends) {
     TESSERA_ASSERT(end >= begin && end <= whole_->size(), "a document ends at %lld", static_cast<long long>(end));
-    cut(begin, end, pieces);
+    split(begin, end, ranges);
     begin = end;
     if (++in_window == window) pack();
   }
   pack();
   packer.finish();
-  own_pieces_.shrink_to_fit(), own_begins_.shrink_to_fit();
-  pieces_ = own_pieces_, begins_ = own_begins_;
+  own_ranges_.shrink_to_fit(), own_begins_.shrink_to_fit();
+  ranges_ = own_ranges_, begins_ = own_begins_;
 }
 
-void PackedStream::cut(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces) {
+void PackedStream::split(std::int64_t begin, std::int64_t end, std::vector<TokenRange>& ranges) {
   const std::int64_t length = end - begin;
   count_.dropped += length == 1;
   if (length < 2) return;
@@ -119,58 +120,58 @@ void PackedStream::cut(std::int64_t begin, std::int64_t end, std::vector<Piece>&
   count_.cut += length > tokens_;
   for (std::int64_t at = begin; at < end; at += tokens_) {
     const std::int64_t n = std::min(tokens_, end - at);
-    const Piece piece{at, static_cast<std::int32_t>(n), at + n < end};
-    if (piece.targets() > 0)
-      pieces.push_back(piece);  // else: one last token, which the piece before it has as a target
+    const TokenRange range{at, static_cast<std::int32_t>(n), at + n < end};
+    if (range.targets() > 0)
+      ranges.push_back(range);  // else: one last token, which the range before it has as a target
   }
 }
 
-void PackedStream::close(std::vector<Piece>& sample) {
-  for (const Piece& piece : sample) {
-    count_.tokens += piece.tokens;
-    count_.targets += piece.targets();
-    count_.squares += std::int64_t{piece.tokens} * piece.tokens;
-    own_pieces_.push_back(piece);
+void PackedStream::close(std::vector<TokenRange>& sample) {
+  for (const TokenRange& range : sample) {
+    count_.tokens += range.tokens;
+    count_.targets += range.targets();
+    count_.squares += std::int64_t{range.tokens} * range.tokens;
+    own_ranges_.push_back(range);
   }
   ++count_.samples;
-  own_begins_.push_back(static_cast<std::int64_t>(own_pieces_.size()));
+  own_begins_.push_back(static_cast<std::int64_t>(own_ranges_.size()));
 }
 
-std::span<const PackedStream::Piece> PackedStream::pieces_of(std::int64_t sample) const {
+std::span<const PackedStream::TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
   TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %lld of %lld", static_cast<long long>(sample),
                  static_cast<long long>(count_.samples));
   const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]),
              end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
-  return pieces_.subspan(first, end - first);
+  return ranges_.subspan(first, end - first);
 }
 
 void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
-  for (const Piece& piece : pieces_of(sample)) {
-    work.targets += piece.targets();
-    work.tokens += piece.tokens;
-    work.squares += std::int64_t{piece.tokens} * piece.tokens;
+  for (const TokenRange& range : ranges_of(sample)) {
+    work.targets += range.targets();
+    work.tokens += range.tokens;
+    work.squares += std::int64_t{range.tokens} * range.tokens;
   }
 }
 
 void PackedStream::move_index(std::span<std::byte> room) {
   TESSERA_ASSERT(room.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), room.size());
-  static_assert(std::is_trivially_copyable_v<Piece> && alignof(Piece) == 8 && sizeof(Piece) == 16);
-  auto* const pieces = reinterpret_cast<Piece*>(room.data());
-  auto* const begins = reinterpret_cast<std::int64_t*>(room.data() + pieces_.size_bytes());
-  std::uninitialized_copy(pieces_.begin(), pieces_.end(), pieces);
+  static_assert(std::is_trivially_copyable_v<TokenRange> && alignof(TokenRange) == 8 && sizeof(TokenRange) == 16);
+  auto* const ranges = reinterpret_cast<TokenRange*>(room.data());
+  auto* const begins = reinterpret_cast<std::int64_t*>(room.data() + ranges_.size_bytes());
+  std::uninitialized_copy(ranges_.begin(), ranges_.end(), ranges);
   std::uninitialized_copy(begins_.begin(), begins_.end(), begins);
-  pieces_ = {pieces, pieces_.size()}, begins_ = {begins, begins_.size()};
-  own_pieces_ = {}, own_begins_ = {};
+  ranges_ = {ranges, ranges_.size()}, begins_ = {begins, begins_.size()};
+  own_ranges_ = {}, own_begins_ = {};
 }
 
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
   std::int64_t at = 0;
-  for (const Piece& piece : pieces_of(sample)) {
-    whole_->read(piece.first, piece.tokens, to.ids + at);
-    whole_->read(piece.first + 1, piece.targets(), to.targets + at);
-    if (!piece.continues) to.targets[at + piece.tokens - 1] = to.no_target;
-    for (std::int32_t t = 0; t < piece.tokens; ++t) to.positions[at + t] = t;
-    at += piece.tokens;
+  for (const TokenRange& range : ranges_of(sample)) {
+    whole_->read(range.first, range.tokens, to.ids + at);
+    whole_->read(range.first + 1, range.targets(), to.targets + at);
+    if (!range.continues) to.targets[at + range.tokens - 1] = to.no_target;
+    for (std::int32_t t = 0; t < range.tokens; ++t) to.positions[at + t] = t;
+    at += range.tokens;
   }
   std::fill(to.ids + at, to.ids + tokens_, 0);
   std::fill(to.targets + at, to.targets + tokens_, to.no_target);
@@ -179,8 +180,8 @@ void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) cons
 
 std::uint64_t PackedStream::hash() const {
   std::uint64_t hash = hash64("packed samples");
-  for (const Piece& piece : pieces_) {
-    const std::int64_t words[2] = {piece.first, piece.tokens * 2 + (piece.continues ? 1 : 0)};
+  for (const TokenRange& range : ranges_) {
+    const std::int64_t words[2] = {range.first, range.tokens * 2 + (range.continues ? 1 : 0)};
     hash = hash64({reinterpret_cast<const char*>(words), sizeof words}, hash);
   }
   return hash64({reinterpret_cast<const char*>(begins_.data()), begins_.size_bytes()}, hash);

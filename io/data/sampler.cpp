@@ -1,4 +1,4 @@
-// Which sample comes when.
+// The order of samples.
 
 #include "io/data/packing.hpp"
 #include "runtime/base/error.hpp"

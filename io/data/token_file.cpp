@@ -1,4 +1,4 @@
-// The header rules of .bin token files, and the ids.
+// Headers and ids of .bin token files.
 
 #include "io/data/token_file.hpp"
 
@@ -21,7 +21,7 @@ Error refuse_tokens(const std::string& path, const std::string& rule,
   return Error(ExitCode::data, path + " is not a token file that can be read: " + rule, {}, to_do);
 }
 
-/// What else ends in .bin.
+/// Other kinds of files that end in .bin.
 const char* known_as(std::string_view bytes, std::int32_t number) {
   if (bytes.starts_with("BIN.TOK\n")) return "an LLMQ token file";
   if (bytes.starts_with("MMIDIDX")) return "a Megatron index file";

@@ -7,25 +7,25 @@
 
 namespace tessera::io {
 
-/// Where the ids are in the bytes of a .bin file.
+/// The ids in a .bin file.
 struct TokenFileLayout {
   int width = 2;               // bytes of an id: 2 (magic 20240520, version 1) or 4 (magic 20240801, version 7)
-  const char* data = nullptr;  // count · width bytes, inside the bytes given
+  const char* data = nullptr;  // count · width bytes of the file
   std::int64_t count = 0;
 };
 
-/// The 1024 bytes before `count` ids, at least one, of `width` bytes, 2 or 4. A count beyond int32 takes the form of
-/// docs/formats.md that only Tessera reads.
+/// The 1024-byte header for `count` ids (1 or more) of `width` bytes (2 or 4). A count beyond int32 takes a form that
+/// only Tessera reads (docs/formats.md).
 [[nodiscard]] std::string token_file_header(int width, std::int64_t count);
 
-/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (told by name where known) or
-/// version, a count that is not positive, and a file shorter or longer than header and count say.
+/// Checks a whole .bin file. Throws Error (data): too short for a header, another magic (named if known) or version, a
+/// count that is not positive, and a length that contradicts the count.
 [[nodiscard]] TokenFileLayout check_token_file(std::string_view bytes, const std::string& path);
 
-/// Largest id. Throws Error (data) at the first one beyond 31 bits.
+/// The largest id. Throws Error (data) at the first id beyond 31 bits.
 [[nodiscard]] std::int32_t largest_token(const TokenFileLayout& layout, const std::string& path);
 
-/// Ids [first, first + count) to out. Nothing is checked.
+/// Copies ids [first, first + count) to out, without checks.
 void copy_tokens(const TokenFileLayout& layout, std::int64_t first, std::int64_t count, std::int32_t* out);
 
 }  // namespace tessera::io

@@ -69,7 +69,7 @@ std::uint64_t load(const std::byte* p) {
   return word;
 }
 
-/// On the register as it stands (inverted).
+/// On the inverted register.
 std::uint32_t run_table(std::uint32_t crc, const std::byte* p, std::size_t n) {
   static const Tables t = make_tables();
   for (; n >= 8; p += 8, n -= 8) {

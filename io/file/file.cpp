@@ -43,7 +43,7 @@ int open_or_throw(const std::string& verb, const std::string& path, int flags) {
   return fd;
 }
 
-/// -1 where Cache::direct is not to be had.
+/// -1 if Cache::direct is not available.
 int open_in(const std::string& verb, const std::string& path, int flags, Cache cache) {
   if (cache == Cache::page) return open_or_throw(verb, path, flags);
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT);
@@ -163,7 +163,7 @@ void sync_directory(const std::string& directory) {
   const int result = ::fsync(fd), why = errno;
   ::close(fd);
   if (result != 0 && why != EINVAL && why != EROFS)
-    throw system_error("write", directory, why);  // EINVAL: cannot be synced
+    throw system_error("write", directory, why);  // EINVAL: the file system has no sync for directories
 }
 
 void remove_quietly(const std::string& path) noexcept { ::unlink(path.c_str()); }

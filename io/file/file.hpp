@@ -1,5 +1,5 @@
 #pragma once
-// Files of the operating system, with errors that name them: descriptors, whole reads and writes, mappings. No formats.
+// Files and directories of the operating system, with errors that name them: reads, writes, mappings, atomic renames.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace tessera::io {
 
 /// Error (data): "cannot VERB PATH: what the system says". `error_number` is an errno.
 [[nodiscard]] Error system_error(const std::string& verb, const std::string& path, int error_number);
-/// A name out of a file, for a message: in quotes, control bytes as '?', at most 120 bytes.
+/// A name read from a file, for a message: in quotes, control bytes as '?', at most 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
-/// Through the page cache, or past it (O_DIRECT: offsets, lengths and memory aligned).
+/// Through the page cache, or past it (O_DIRECT; only DirectFile uses that).
 enum class Cache : unsigned char { page, direct };
 
-/// An open descriptor. Owns it.
+/// Owns an open descriptor.
 class File {
  public:
   /// Opens a regular file for reading; never blocks. Throws Error (data): not there, a directory, a FIFO or device,
-  /// unreadable. Cache::direct: a File without descriptor (-1) where the file system has no such way.
+  /// unreadable. Cache::direct: a File without descriptor (-1) if the file system has no O_DIRECT.
   [[nodiscard]] static File open_to_read(const std::string& path, Cache cache = Cache::page);
-  /// Creates a new file (mode 0666 less the umask), replacing what stands there. Throws Error (data).
+  /// Creates a file (mode 0666 less the umask), or truncates an existing one. Throws Error (data).
   [[nodiscard]] static File create(const std::string& path);
   /// Opens an existing file for writing. Throws Error (data). Cache::direct: as open_to_read.
   [[nodiscard]] static File open_to_write(const std::string& path, Cache cache = Cache::page);
@@ -37,16 +37,16 @@ class File {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return fd_; }
-  /// Bytes, as the file system says now.
+  /// Bytes, asked of the file system.
   [[nodiscard]] std::uint64_t size() const;
-  /// Exactly these bytes. Throws Error (data), also where the file ends before.
+  /// Reads exactly these bytes. Throws Error (data), also if the file ends before.
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
-  /// Takes the space on disk now, where the file system can, so that a full disk shows before the work. Sets the size.
+  /// Sets the size and allocates the space where the file system can, so that a full disk is reported before the work.
   void allocate(std::uint64_t bytes) const;
-  /// On stable storage.
+  /// Makes the file durable (fsync).
   void sync() const;
-  /// Reports what a delayed write only says on closing.
+  /// Throws the error of a delayed write that the system reports only here.
   void close();
 
  private:
@@ -55,8 +55,8 @@ class File {
   int fd_ = -1;
 };
 
-/// A whole file as bytes in memory that the system pages in on demand. Whoever shortens the file meanwhile ends the
-/// program.
+/// Maps a file into memory; the system reads pages on demand. If another process shortens the file meanwhile, reading
+/// it ends this program (SIGBUS).
 class MappedFile {
  public:
   /// Throws Error (data) as File::open_to_read does.
@@ -72,13 +72,13 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Moves `from` over `to` and makes the directory's entry durable. Throws Error (data).
+/// Renames `from` to `to`, replacing it, durably. Throws Error (data).
 void commit_rename(const std::string& from, const std::string& to);
-/// A directory's entries on stable storage. Throws Error (data).
+/// Makes a directory's entries durable. Throws Error (data).
 void sync_directory(const std::string& path);
-/// Removes a file if it is there; never throws.
+/// Removes a file if it exists; never throws.
 void remove_quietly(const std::string& path) noexcept;
-/// The directory and its parents. Throws Error (data).
+/// Makes the directory and its parents. Throws Error (data).
 void make_directories(const std::string& path);
 /// Removes a directory and everything in it that can be removed; follows no link; never throws.
 void remove_tree_quietly(const std::string& path) noexcept;

@@ -1,4 +1,4 @@
-// Small text files, whole.
+// Small text files.
 
 #include "io/file/text_file.hpp"
 
@@ -18,8 +18,8 @@ std::string read_text(const std::string& path, std::size_t limit) {
                  strfmt("%s is longer than %zu bytes, too long for what it should be", path.c_str(), limit));
   };
   if (file.size() > limit) throw too_long();
-  std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, to meet the end at once
-  for (;;) {                                                     // to the end and not to size(): files of /proc say 0
+  std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, so that the first read finds the end
+  for (;;) {                                                     // to the end, not to size(), which is 0 in /proc
     const std::size_t at = text.size();
     text.resize(at + room);
     const ssize_t got = ::read(file.descriptor(), text.data() + at, room);

@@ -1,5 +1,5 @@
-// The HDF5 library, alone with itself: it lays files out in an anonymous file in memory, so that no full or failing
-// disk is ever met inside it, and it opens files to read what is in them. [Note: HDF5 and full disks] in
+// The only use of the HDF5 library: it lays files out in an anonymous file in memory, so that it never meets a full or
+// failing disk, and it opens files to read their structure. [Note: HDF5 and full disks] in
 // docs/checkpoints.md has the reasons.
 #include "io/hdf5/hdf5_file.hpp"
 
@@ -19,7 +19,7 @@ namespace tessera::io {
 
 namespace {
 
-/// An id of the library, closed with what closes its kind.
+/// Owns an HDF5 id.
 class Handle {
  public:
   Handle(hid_t id, herr_t (*closer)(hid_t), const std::string& what);
@@ -28,8 +28,8 @@ class Handle {
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
-  operator hid_t() const { return id_; }  // NOLINT: as the library's calls want it
-  /// Closes now, and says whether that went well.
+  operator hid_t() const { return id_; }  // NOLINT: for the library's calls
+  /// Closes now; false on failure.
   [[nodiscard]] bool close() { return close_(std::exchange(id_, -1)) >= 0; }
 
  private:
@@ -37,7 +37,7 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
-/// The innermost message on the library's stack.
+/// The innermost message on the library's error stack.
 std::string why() {
   std::string text;
   H5Ewalk2(
@@ -60,7 +60,7 @@ void check(herr_t result, const std::string& what) {
   if (result < 0) refuse(what);
 }
 
-/// Once: errors are ours to print, and no file may name a plug-in to load.
+/// Once: turns off the library's own error output, and plug-ins, which a file could name.
 void prepare_library() {
   static const bool done = [] {
     H5open();
@@ -71,7 +71,7 @@ void prepare_library() {
   (void)done;
 }
 
-/// The type in a file; bf16, which the library does not know, is its bits with an attribute "dtype" that says so.
+/// The type in a file. bf16, which HDF5 lacks, is stored as uint16 with an attribute "dtype".
 hid_t file_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return H5Tcopy(H5T_IEEE_F32LE);
@@ -110,7 +110,7 @@ void write_number_attribute(hid_t where, const std::string& name, std::int64_t n
 
 constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
 
-/// Room for all headers in one piece, so that the data follow it without gaps.
+/// Enough space for all headers at once, so that the data follow without gaps.
 std::uint64_t header_room(const std::vector<Hdf5Dataset>& datasets) {
   std::uint64_t room = 16384;
   for (const auto& d : datasets) room += 640 + 2 * d.path.size();
@@ -125,7 +125,7 @@ std::uint64_t bytes_of(const Hdf5Dataset& d) {
   return bytes;
 }
 
-/// Groups on the way to a data set, each once, in order of their first use.
+/// The groups above all data sets, each once, in order of first use.
 void make_groups(hid_t file, const std::string& path, std::set<std::string>& made) {
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string group = path.substr(0, slash);
@@ -156,13 +156,13 @@ void make_dataset(hid_t file, Hdf5Dataset& d) {
   d.offset = offset;
 }
 
-/// The library in `path`, which is in memory.
+/// Creates the file at `path`, which is in memory.
 void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
              const std::vector<Hdf5Attribute>& attributes) {
   const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file properties");
   check(H5Pset_obj_track_times(creation, false), "no times");
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file properties");
-  // Through stdio, the driver that does not look for the name behind /proc/self/fd.
+  // By the stdio driver, which does not resolve /proc/self/fd.
   check(H5Pset_fapl_stdio(access), "the stdio driver");
   // Superblock 2 with checksummed headers: damage in older forms crashes the library.
   check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18), "the format's version");
@@ -185,7 +185,7 @@ void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
   if (!file.close()) refuse("closing the file");
 }
 
-/// Anonymous memory that looks like a file. Sparse: elements that nobody writes take none.
+/// An anonymous file in memory. Sparse: elements, which are not written, take no memory.
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("tessera-hdf5", MFD_CLOEXEC)) {
@@ -231,29 +231,29 @@ Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hd
   for (const auto& d : datasets) by_offset.push_back(&d);
   std::ranges::sort(by_offset, {}, &Hdf5Dataset::offset);
   const File file = File::open_to_read(memory.path());
-  Hdf5Layout skeleton;
-  skeleton.file_bytes = file.size();
+  Hdf5Layout layout;
+  layout.file_bytes = file.size();
   std::uint64_t at = 0;
   const auto take = [&](std::uint64_t until) {
     TESSERA_ASSERT(until >= at, "data sets overlap at %llu", static_cast<unsigned long long>(until));
     if (until == at) return;
-    Hdf5Layout::Metadata stretch{at, std::string(until - at, '\0')};
-    file.read_at(at, std::as_writable_bytes(std::span(stretch.bytes)));
-    skeleton.stretches.push_back(std::move(stretch));
+    Hdf5Layout::Metadata range{at, std::string(until - at, '\0')};
+    file.read_at(at, std::as_writable_bytes(std::span(range.bytes)));
+    layout.metadata.push_back(std::move(range));
   };
   for (const Hdf5Dataset* d : by_offset) {
     take(d->offset);
     at = d->offset + d->bytes;
   }
-  // Elements that end the file may be beyond what the library has set its size to.
-  skeleton.file_bytes = std::max(skeleton.file_bytes, at);
-  take(skeleton.file_bytes);
-  return skeleton;
+  // The library may leave the file shorter than the end of the last elements.
+  layout.file_bytes = std::max(layout.file_bytes, at);
+  take(layout.file_bytes);
+  return layout;
 }
 
 namespace {
 
-/// What a walk over a file has found, or why it stops.
+/// What a traversal of a file has found, or why it stopped.
 struct Walk {
   Hdf5Contents catalogue;
   std::string refused;
@@ -289,7 +289,7 @@ bool plain_dtype(hid_t dataset, hid_t type, DType& out) {
   return false;
 }
 
-/// Reads one data set's description; says what is forbidden about it, or "".
+/// Reads one data set's description; returns why it is refused, or "".
 std::string describe(hid_t dataset, std::uint64_t file_bytes, Hdf5Dataset& out) {
   const Handle properties(H5Dget_create_plist(dataset), H5Pclose, "properties");
   if (H5Pget_external_count(properties) != 0) return "uses external storage";

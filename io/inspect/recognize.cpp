@@ -1,4 +1,4 @@
-// Looking at names, and at the first bytes of files.
+// Checks names and the first bytes of files.
 #include "io/inspect/recognize.hpp"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
   const bool model = prefer != Prefer::checkpoint &&
                      (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
   if (model && prefer == Prefer::model) return {PathKind::model, path};
-  // A checkpoint that never came to be one: whoever reads its manifest says so.
+  // Named like a checkpoint, without a manifest: read_manifest reports that.
   const std::string name = fs::path(path).filename().string();
   if (checkpoint_step(name) && !model) return {PathKind::checkpoint, path};
   std::string problem;
@@ -107,7 +107,7 @@ LocatedPath recognize_file(const std::string& path) {
 
 }  // namespace
 
-LocatedPath recognise(const std::string& path, Prefer prefer) {
+LocatedPath recognize(const std::string& path, Prefer prefer) {
   std::error_code failed;
   if (!fs::exists(path, failed)) throw system_error("read", path, failed ? failed.value() : ENOENT);
   return fs::is_directory(path, failed) ? recognize_directory(path, prefer) : recognize_file(path);

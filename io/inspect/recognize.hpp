@@ -1,5 +1,5 @@
 #pragma once
-// What lies at a path: told by names and first bytes, not by endings alone. One process.
+// Recognizes what a path holds by names and first bytes. One process.
 
 #include <string>
 
@@ -18,15 +18,15 @@ enum class PathKind : unsigned char {
 
 struct LocatedPath {
   PathKind kind = PathKind::checkpoint;
-  std::string path;  // of a run's or output directory: its newest checkpoint
+  std::string path;  // of a run's directory: its newest checkpoint
 };
 
-/// What a run's directory stands for, which may hold both: its newest checkpoint, or its exported model. `automatic`:
-/// the checkpoint, if there is one.
+/// A run's directory may hold both checkpoints and an exported model. `automatic`: the newest checkpoint, if there is
+/// one.
 enum class Prefer : unsigned char { automatic, checkpoint, model };
 
-/// Throws Error (data): nothing there, or nothing of these. A directory with checkpoint-<step> in it, or in its vN-…
-/// (the newest first), stands for its newest checkpoint that is whole as far as sizes tell.
-[[nodiscard]] LocatedPath recognise(const std::string& path, Prefer prefer = Prefer::automatic);
+/// Throws Error (data): nothing at the path, or nothing of these kinds. A directory with checkpoint-<step> in it, or in
+/// its vN-… (the newest first), stands for its newest checkpoint with all files of the right size.
+[[nodiscard]] LocatedPath recognize(const std::string& path, Prefer prefer = Prefer::automatic);
 
 }  // namespace tessera::io

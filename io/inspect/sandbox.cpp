@@ -1,4 +1,4 @@
-// The child reads and answers in JSON through a pipe; the parent believes nothing but the form of that.
+// The child reads the file and answers in JSON through a pipe; the parent checks the answer as untrusted input.
 #include "io/inspect/sandbox.hpp"
 
 #include <poll.h>
@@ -74,7 +74,7 @@ std::string answer(const std::string& path) {
   ::_exit(code);
 }
 
-/// All that comes until the pipe is closed; cut short at the limits.
+/// Reads until the pipe is closed or a limit is reached.
 std::string drain(int in) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2 * most_seconds);
   std::string text;
@@ -115,7 +115,7 @@ Hdf5Contents parse(const std::string& text, const std::string& path) {
 }  // namespace
 
 Hdf5Contents read_hdf5_sandboxed(const std::string& path) {
-  static_cast<void>(File::open_to_read(path));  // says best why it cannot
+  static_cast<void>(File::open_to_read(path));  // throws the better error if it cannot be read
   int ends[2] = {};
   if (::pipe(ends) != 0) throw system_error("read", path, errno);
   const pid_t process = ::fork();
@@ -139,7 +139,7 @@ Hdf5Contents read_hdf5_sandboxed(const std::string& path) {
   ::close(ends[0]);
   int status = 0;
   pid_t ended = ::waitpid(process, &status, WNOHANG);
-  for (int i = 0; ended == 0 && i < 1000; ++i) {  // still writing, or stuck: it has a moment to end
+  for (int i = 0; ended == 0 && i < 1000; ++i) {  // still running: it has a second to end
     ::usleep(i < 100 ? 200 : 1000);
     ended = ::waitpid(process, &status, WNOHANG);
   }

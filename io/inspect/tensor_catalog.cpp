@@ -1,4 +1,4 @@
-// Where the tensors of each format lie.
+// Catalogs of the supported formats.
 #include "io/inspect/tensor_catalog.hpp"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ TensorCatalog catalog_checkpoint(const std::string& directory, const Manifest& m
 TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Dataset>& datasets) {
   TensorCatalog result;
   const std::uint64_t file_bytes = File::open_to_read(path).size();
-  for (const auto& d : datasets) {  // said by a process that has looked into a file which may be hostile
+  for (const auto& d : datasets) {  // from a sandboxed process and a file that may be hostile
     std::uint64_t bytes = size_of(d.dtype);
     bool good = d.offset <= file_bytes && d.bytes <= file_bytes - d.offset;
     for (const std::int64_t extent : d.shape)

@@ -1,6 +1,6 @@
 #pragma once
-// Tensors that lie in files, whatever the format: where each one's bytes are, and a cache through
-// which several threads read them.
+// TensorCatalog: the tensors of a checkpoint, a model in safetensors or an HDF5 file, with the byte range of each.
+// BlockCache: how several threads read them.
 
 #include <condition_variable>
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace tessera::io {
 
-/// A tensor's elements lie in one stretch, in C order, little endian.
+/// A tensor's elements are one byte range, in C order, little endian.
 struct TensorEntry {
   std::string name;          // "/model/h.0.ln_1.weight" in a checkpoint; else the file's own
-  const char* type = "F32";  // safetensors' word
-  bool known = true;         // dtype is one of ours
+  const char* type = "F32";  // as safetensors names it
+  bool known = true;         // `dtype` is valid
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   int file = 0;
@@ -29,7 +29,7 @@ struct TensorEntry {
   [[nodiscard]] std::int64_t numel() const;
 };
 
-/// A file; with the CRC of each block where it is a checkpoint's.
+/// A file, with the CRC of each block if it is a checkpoint's.
 struct CatalogFile {
   std::string path;
   StateFile state;  // name and bytes; CRCs and data sets if it is a checkpoint's
@@ -40,7 +40,7 @@ struct TensorCatalog {
   std::vector<TensorEntry> tensors;  // in the order of (file, offset)
   /// Null if there is none of that name.
   [[nodiscard]] const TensorEntry* find(const std::string& name) const;
-  /// To be called once all tensors are there.
+  /// Call it when all tensors are added.
   void make_index();
 
  private:
@@ -54,19 +54,19 @@ struct TensorCatalog {
 /// Of one HDF5 file that read_hdf5 has described, without checksums.
 [[nodiscard]] TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Dataset>& datasets);
 
-/// The blocks of these files, the last ones used kept. Any number of threads; each pins at most one block at a time, so
-/// `slots` must be above their number.
+/// Keeps the most recently used blocks of these files. Any number of threads; each pins at most one block at a time, so
+/// there must be more `slots` than threads.
 class BlockCache {
  public:
-  /// Takes slots · block_bytes of memory as they are used.
+  /// Uses up to slots · block_bytes of memory.
   BlockCache(const std::vector<CatalogFile>& files, int slots);
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
 
-  /// Bytes [offset, offset + out.size()) of a file. Throws Error (data): a damaged block (E123), a
+  /// Reads bytes [offset, offset + out.size()) of a file. Throws Error (data): a damaged block (E123), a
   /// file that has become shorter.
   void read(int file, std::uint64_t offset, std::span<std::byte> out);
-  /// From disk.
+  /// Bytes read from disk.
   [[nodiscard]] std::uint64_t bytes_read() const;
 
  private:

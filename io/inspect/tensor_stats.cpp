@@ -1,5 +1,5 @@
-// Elements as doubles, a piece at a time. i64 beyond 2^53 loses its last bits in figures; equality is
-// by bits where the types are equal.
+// Elements are read as doubles, in which i64 beyond 2^53 loses its last bits; tensors of equal type are compared by
+// bits.
 #include "io/inspect/tensor_stats.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void to_double(const std::byte* from, DType dtype, std::int64_t count, double* o
   }
 }
 
-/// Pieces of one tensor, as bytes and as numbers.
+/// Ranges of one tensor, as bytes and as numbers.
 class Elements {
  public:
   Elements(const TensorEntry& tensor, BlockCache& cache)
@@ -70,8 +70,8 @@ void add(TensorStats& stats, const double* values, std::int64_t count) {
     else if (std::isinf(v)) ++stats.infinities;
     else {
       const bool first = stats.finite() == 0;
-      stats.least = first ? v : std::min(stats.least, v);
-      stats.most = first ? v : std::max(stats.most, v);
+      stats.min = first ? v : std::min(stats.min, v);
+      stats.max = first ? v : std::max(stats.max, v);
       stats.sum += v;
     }
     ++stats.count;
@@ -81,7 +81,7 @@ void add(TensorStats& stats, const double* values, std::int64_t count) {
 void add(TensorDifference& difference, double a, double b) {
   ++difference.elements;
   if (!std::isfinite(a) || !std::isfinite(b)) {
-    ++difference.unlike;
+    ++difference.one_not_finite;
     return;
   }
   const double absolute = std::abs(a - b), scale = std::max(std::abs(a), std::abs(b));
@@ -93,8 +93,8 @@ void add(TensorDifference& difference, double a, double b) {
 
 void TensorStats::join(const TensorStats& other) {
   if (other.finite() > 0) {
-    least = finite() > 0 ? std::min(least, other.least) : other.least;
-    most = finite() > 0 ? std::max(most, other.most) : other.most;
+    min = finite() > 0 ? std::min(min, other.min) : other.min;
+    max = finite() > 0 ? std::max(max, other.max) : other.max;
   }
   sum += other.sum;
   count += other.count;
@@ -104,14 +104,14 @@ void TensorStats::join(const TensorStats& other) {
 
 void TensorDifference::join(const TensorDifference& other) {
   elements += other.elements;
-  unlike += other.unlike;
+  one_not_finite += other.one_not_finite;
   max_absolute = std::max(max_absolute, other.max_absolute);
   max_relative = std::max(max_relative, other.max_relative);
 }
 
 bool is_numeric(const TensorEntry& tensor) { return tensor.known; }
 
-TensorStats measure(const TensorEntry& tensor, BlockCache& cache, std::int64_t first, std::int64_t count) {
+TensorStats compute_stats(const TensorEntry& tensor, BlockCache& cache, std::int64_t first, std::int64_t count) {
   TensorStats stats;
   Elements elements(tensor, cache);
   for (std::int64_t done = 0; done < count;) {

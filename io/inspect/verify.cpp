@@ -1,4 +1,4 @@
-// Blocks dealt to ranks and threads; what is wrong is collected, not thrown.
+// Blocks are distributed over ranks and threads; damage is collected, not thrown.
 #include "io/inspect/verify.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Damage as found by threads; lines in the order of (file, block).
+/// Damage that threads have found, in order of (file, block).
 class Findings {
  public:
   void add(std::size_t file, std::uint64_t block, const std::string& line) {
@@ -45,7 +45,7 @@ class Findings {
   std::vector<Found> found_;
 };
 
-/// What is wrong with a file as a whole; "" if its blocks can be read.
+/// Why a file's blocks cannot be read; "" if they can.
 std::string problem_of(const std::string& path, const StateFile& file) {
   std::error_code failed;
   const auto status = fs::symlink_status(path, failed);
@@ -64,8 +64,7 @@ struct Block {
   std::uint64_t index = 0;
 };
 
-/// This rank's share of all blocks of the files that can be read: the same number on each rank, neighbours
-/// together.
+/// This rank's share of the blocks of all readable files: adjacent blocks, equally many on each rank.
 std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& readable, int rank, int ranks) {
   std::vector<Block> all;
   for (std::size_t f = 0; f < manifest.files.size(); ++f)
@@ -102,7 +101,7 @@ std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest
   return bytes;
 }
 
-/// Rank 0, after the blocks: auxiliary files, the name, files that do not belong, and what HDF5 sees.
+/// Rank 0, after the blocks: auxiliary files, the directory's name, unknown files, and what HDF5 finds.
 void check_rest(const std::string& directory, const Manifest& manifest, bool blocks_good, Findings& findings) {
   const std::size_t last = manifest.files.size();
   for (const auto& a : manifest.auxiliary_files) {
@@ -134,7 +133,8 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
   Findings findings;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    if (std::error_code failed; !fs::exists(manifest_path, failed)) (void)read_manifest(directory);  // says why
+    if (std::error_code failed; !fs::exists(manifest_path, failed))
+      (void)read_manifest(directory);  // throws the reason
     text = read_text(manifest_path, max_manifest_bytes);
     const Manifest manifest = parse_manifest(text, manifest_path);
     for (std::size_t f = 0; f < manifest.files.size(); ++f) {

@@ -1,4 +1,4 @@
-// Greedy shards, their headers and the index.
+// Assigns tensors to files, and makes headers and index.
 
 #include "io/model/model_files.hpp"
 
@@ -15,7 +15,7 @@ std::uint64_t bytes_of(const SafetensorsTensor& tensor) {
 }
 
 /// The file of each tensor.
-std::vector<int> deal(const std::vector<SafetensorsTensor>& tensors, std::uint64_t most) {
+std::vector<int> assign_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t most) {
   std::vector<int> files;
   int file = 0;
   std::uint64_t filled = 0;
@@ -49,7 +49,7 @@ std::string index_text(const std::vector<SafetensorsTensor>& tensors, const std:
   return json.dump(2) + "\n";
 }
 
-/// A name twice in one file is plan_safetensors' to refuse; twice in two files is the index'.
+/// Refuses a name twice in different files; plan_safetensors refuses it in one file.
 void check_names(const std::vector<SafetensorsTensor>& tensors) {
   std::set<std::string> names;
   for (const auto& tensor : tensors)
@@ -57,7 +57,7 @@ void check_names(const std::vector<SafetensorsTensor>& tensors) {
       throw Error(ExitCode::data, "cannot write tensor " + quote_name(tensor.name) + ": the name is taken");
 }
 
-/// The word that transformers has for a type.
+/// transformers' name of a type.
 const char* torch_name(DType dtype) {
   switch (dtype) {
     case DType::f32: return "float32";
@@ -86,7 +86,7 @@ std::string config_for_dtype(const std::string& config, DType dtype) {
 
 ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors, std::uint64_t max_shard_bytes) {
   check_names(tensors);
-  const std::vector<int> file_of = deal(tensors, max_shard_bytes);
+  const std::vector<int> file_of = assign_files(tensors, max_shard_bytes);
   const int count = file_of.empty() ? 1 : file_of.back() + 1;
   ModelFiles result;
   for (int file = 0; file < count; ++file) {

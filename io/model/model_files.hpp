@@ -1,6 +1,6 @@
 #pragma once
-// Which tensor of a model directory stands in which file: one model.safetensors, or shards with their index.
-// Pure: nothing is read or written.
+// Plans which file of a model directory holds which tensor: one model.safetensors, or several files and an index. No
+// I/O.
 
 #include <cstdint>
 #include <string>
@@ -14,32 +14,31 @@ inline constexpr std::uint64_t default_max_shard_bytes = 5'000'000'000;  // "5GB
 inline constexpr const char* model_file_name = "model.safetensors";
 inline constexpr const char* index_file_name = "model.safetensors.index.json";
 
-/// One file to write: its name in the directory, its header, and where each of its tensors lies.
+/// One file to write.
 struct PlannedFile {
   std::string name;  // "model.safetensors", "model-00001-of-00004.safetensors"
   SafetensorsPlan plan;
 };
 
-/// The files of a model and the place of each tensor in them.
+/// The files of a model and where each tensor is in them.
 struct ModelFiles {
   struct TensorLocation {
     int file = 0;             // index into files
     std::uint64_t begin = 0;  // first byte of the tensor in that file
   };
   std::vector<PlannedFile> files;
-  std::string index;                      // text of model.safetensors.index.json; empty where there is one file
+  std::string index;                      // text of model.safetensors.index.json; empty if there is one file
   std::vector<TensorLocation> locations;  // in the order of the tensors given
 };
 
-/// Deals tensors to files greedily in the order given: a file is closed before the tensor that would take its data
-/// above `max_shard_bytes` (a larger tensor has a file of its own), as huggingface_hub does. Throws Error (data) as
+/// Assigns tensors to files in the order given, as huggingface_hub does: a new file begins before the tensor that would
+/// take the file's data above `max_shard_bytes` (a larger tensor has its own file). Throws Error (data) as
 /// plan_safetensors does.
 [[nodiscard]] ModelFiles plan_model_files(const std::vector<SafetensorsTensor>& tensors,
                                           std::uint64_t max_shard_bytes = default_max_shard_bytes);
 
-/// The text of a config.json for weights of `dtype`: as it is, byte for byte, where its torch_dtype and dtype say so or
-/// are not there; else the same keys and values in their order with those two set. Throws Error (data) if it is no JSON
-/// object.
+/// A config.json for weights of `dtype`: unchanged, byte for byte, if its torch_dtype and dtype say so or are absent;
+/// else the same keys and values in their order with those two set. Throws Error (data) if it is not a JSON object.
 [[nodiscard]] std::string config_for_dtype(const std::string& config, DType dtype);
 
 }  // namespace tessera::io

@@ -135,7 +135,7 @@ SafetensorsPlan plan_safetensors(const std::vector<SafetensorsTensor>& tensors,
   }
   std::string text;
   try {
-    // Objects of ordered_json search their keys one by one: with many tensors, pieces of text are the way.
+    // Text and not ordered_json, whose objects search their keys one by one: slow with many tensors.
     text = json.dump();
     text.pop_back();
     for (const auto& e : plan.entries) {

@@ -12,7 +12,7 @@
 
 namespace tessera::io {
 
-/// Longest header, in bytes, as the official reader has it.
+/// The official reader's limit, in bytes.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 struct SafetensorsEntry {
@@ -20,8 +20,8 @@ struct SafetensorsEntry {
   DType dtype = DType::f32;  // valid if known_dtype
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the file
-  const char* type = "F32";          // the file's word; static storage
-  bool known_dtype = true;  // false: legal in a file, but no DType of ours (BOOL, F8_E4M3, …): cannot be read
+  const char* type = "F32";          // the file's name for it; static storage
+  bool known_dtype = true;           // false: legal in a file, but not a DType (BOOL, F8_E4M3, …): cannot be read
 
   [[nodiscard]] std::int64_t numel() const;
 };
@@ -29,18 +29,18 @@ struct SafetensorsEntry {
 /// "E105 SOURCE is not a valid safetensors file: RULE. …"; docs/formats.md has the codes.
 [[nodiscard]] Error safetensors_error(const std::string& source, const char* code, const std::string& rule);
 
-/// What a header says, checked against every rule. Entries are in the order of their bytes.
+/// A checked header. Entries are in the order of their bytes.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
 };
 
-/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Takes memory in proportion to
-/// the text only. Throws Error (data) naming `source` and the rule that is broken.
+/// Parses the JSON of a header (without the 8 bytes of length) of a file of `file_bytes`. Memory is
+/// proportional to the text. Throws Error (data) naming `source` and the broken rule.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
                                                          const std::string& source);
 
-/// An open file whose header has been checked against every rule; bytes are read on demand.
+/// An open file with a checked header; tensors are read on demand.
 class SafetensorsFile {
  public:
   /// Throws Error (data) naming the file and the rule: header too long or beyond the end, not JSON, duplicate name,
@@ -48,7 +48,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  /// As the header was checked against.
+  /// The size that the header was checked against.
   [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   /// Null if there is none of that name.
@@ -68,7 +68,7 @@ class SafetensorsFile {
   mutable std::uint64_t bytes_read_ = 0;
 };
 
-/// A file to be written by many: the header fixes every offset beforehand, so ranks need not meet while they write.
+/// A file for many writers: the header fixes every offset beforehand, so ranks need not synchronize while they write.
 /// Tensors are ordered as the official writer does (by descending alignment of dtype, then name).
 struct SafetensorsPlan {
   std::string header;  // 8 bytes of length, JSON, spaces to a multiple of 8

@@ -1,4 +1,4 @@
-// The header of a safetensors file: JSON events → entries, and every rule they have to keep. No file is touched here.
+// Parses and checks the header of a safetensors file. No I/O.
 
 #include <algorithm>
 #include <limits>
@@ -36,7 +36,7 @@ class Refusal {
   const std::string& source_;
 };
 
-/// Collects the events of the parser. A DOM would keep the last of two equal keys in silence.
+/// Handles the parser's events. A DOM would silently keep the last of two equal keys.
 class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderEvents(SafetensorsHeader& header, const Refusal& refuse) : header_(header), refuse_(refuse) {}
@@ -147,7 +147,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   int num_offsets_ = 0;
 };
 
-/// Bytes of a tensor by dtype and shape; throws on overflow and on a part of a byte.
+/// Bytes of a tensor by dtype and shape; throws on overflow and if they are not whole bytes.
 std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refuse) {
   std::uint64_t bits = find_safetensors_type(entry.type)->bits;
   for (const auto dim : entry.shape)
@@ -157,7 +157,7 @@ std::uint64_t bytes_by_shape(const SafetensorsEntry& entry, const Refusal& refus
   return bits / 8;
 }
 
-/// The rules between tensors: sizes, no hole, no overlap, up to the last byte. Makes offsets count from the file's
+/// Checks all tensors together: sizes, no gap, no overlap, up to the last byte. Makes offsets count from the file's
 /// start.
 void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_start, std::uint64_t data_bytes,
                    const Refusal& refuse) {
@@ -235,7 +235,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
   TESSERA_ASSERT(json.size() + 8 <= file_bytes, "a header of %zu bytes", json.size());
   if (json.empty() || json.front() != '{') throw refuse("E103", "the header does not begin with \"{\"");
   if (json.find('\0') != json.npos)
-    throw refuse("E103", "the header holds a zero byte");  // the parser would take it for the end
+    throw refuse("E103", "the header holds a zero byte");  // the parser would stop there
   SafetensorsHeader header;
   HeaderEvents events(header, refuse);
   nlohmann::json::sax_parse(json.begin(), json.end(), &events);

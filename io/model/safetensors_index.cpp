@@ -1,4 +1,4 @@
-// Events → index, and the rules between an index and its shards.
+// Parses an index, and checks the files of a model against it.
 #include "io/model/safetensors_index.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Error refusal(const std::string& source, const char* code, const std::string& ru
                "Fetch or write the model again");
 }
 
-/// A DOM would keep the last of two equal keys in silence.
+/// A DOM would silently keep the last of two equal keys.
 class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
  public:
   IndexEvents(SafetensorsIndex& index, const std::string& source) : index_(index), source_(source) {}
@@ -81,7 +81,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
  private:
   [[nodiscard]] Error refuse(const char* code, const std::string& rule) const { return refusal(source_, code, rule); }
   [[nodiscard]] bool at_map() const { return top_ == "weight_map"; }
-  /// What is of no interest, but not where a file's name belongs.
+  /// Skips a value, but not in place of a file name.
   bool scalar(const char* what) const {
     if (depth_ == 0) throw refuse("E103", "it is not a JSON object");
     if (depth_ == 1 && at_map()) throw refuse("E103", std::string("\"weight_map\" is ") + what);
@@ -97,7 +97,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool seen_map_ = false;
 };
 
-/// Both ways: what the index maps to the shard, and what the shard holds.
+/// Checks both ways: what the index maps to the file, and what the file holds.
 void check_shard(const SafetensorsFile& file, const std::string& name, const SafetensorsIndex& index,
                  const std::string& source) {
   std::size_t mapped = 0;
@@ -145,7 +145,7 @@ std::vector<std::string> SafetensorsIndex::files() const {
 
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source) {
   if (text.find('\0') != text.npos)
-    throw refusal(source, "E103", "it holds a zero byte");  // the parser would take it for the end
+    throw refusal(source, "E103", "it holds a zero byte");  // the parser would stop there
   SafetensorsIndex index;
   IndexEvents events(index, source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);

@@ -1,5 +1,5 @@
 #pragma once
-// model.safetensors.index.json, and a model's safetensors files as one: opened, and checked against each other.
+// model.safetensors.index.json, and the files of a sharded model: opened and checked against the index.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera::io {
 
-/// What an index says. File names are plain names in its own directory.
+/// A parsed index. File names have no directory part.
 struct SafetensorsIndex {
   struct Entry {
     std::string tensor, file;
@@ -23,17 +23,17 @@ struct SafetensorsIndex {
 };
 
 /// Throws Error (data): not JSON or not of this form (E103), a tensor twice (E104), a file name that is empty,
-/// absolute, or has a '/' or ".." (E110). Takes memory in proportion to the text only.
+/// absolute, or has a '/' or ".." (E110). Memory is proportional to the text.
 [[nodiscard]] SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& source);
 
 /// All safetensors files of a model: of DIR (its index, or its model.safetensors), of an index file, or the one file
-/// that `path` is. Throws Error (data): none there; a shard that is missing, or has not the tensors that the index maps
-/// to it, or others, or a wrong total_size (E111); a shard that is a link out of the directory (E110; links into the
-/// blobs of a Hugging Face cache are good); and as SafetensorsFile.
+/// that `path` is. Throws Error (data): no file; a missing file, other tensors in a file than the index maps to
+/// it, or a wrong total_size (E111); a link that leaves the directory (E110; links into the blobs of a Hugging Face
+/// cache are allowed); and as SafetensorsFile.
 [[nodiscard]] std::vector<SafetensorsFile> open_safetensors_model(const std::string& path);
 
-/// The path of a shard named in DIRECTORY's index. Throws Error (data), E110: a link out of the directory; E111: not
-/// there.
+/// The path of a file named in a directory's index. Throws Error (data): a link that leaves the directory (E110), a
+/// missing file (E111).
 [[nodiscard]] std::string shard_path(const std::string& directory, const std::string& file);
 
 }  // namespace tessera::io

@@ -1,4 +1,4 @@
-// A trie over the tokens' bytes, and the rules of their neighbours.
+// A trie over the tokens' bytes, and the checks of adjacent characters.
 
 #include "io/tokenizer/added_tokens.hpp"
 
@@ -66,9 +66,10 @@ AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text, st
 }
 
 void AddedTokenMatcher::split(std::string_view text, std::vector<Section>& sections) const {
-  std::size_t done = 0;  // up to here the text is in sections
+  std::size_t done = 0;  // the text before it is in sections
   std::size_t at = 0;
-  std::size_t stripped = 0;  // end of the last white space taken: a token of white space meets it again
+  std::size_t stripped =
+      0;  // end of the white space that the last token took, which a white-space token may match again
   while (!tokens_.empty()) {
     while (at < text.size() && !starts_[static_cast<unsigned char>(text[at])]) ++at;
     if (at >= text.size()) break;
@@ -78,7 +79,7 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Section>& secti
       continue;
     }
     std::size_t begin = at, end = at + match.length;
-    at = end;  // the search goes on behind the match, whatever becomes of it and of the space around
+    at = end;  // the search continues after the match, also if it is rejected
     if (match.token->single_word && (word_ends(text.substr(0, begin)) || word_begins(text.substr(end)))) continue;
     if (match.token->lstrip) begin = std::min(std::max(space_at_back(text.substr(0, begin), done), done), end);
     if (match.token->rstrip) end = stripped = end <= stripped ? stripped : end + space_at_front(text.substr(end));

@@ -1,5 +1,5 @@
 #pragma once
-// Added tokens: found in a text before anything else is done to it, leftmost first, the longest of those.
+// Added tokens are found in a text before any other step: the leftmost first, of several there the longest.
 
 #include <cstdint>
 #include <string>
@@ -13,11 +13,11 @@ namespace tessera::io {
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
-  bool single_word = false;  // only where no word character is its neighbour
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and behind it
-  bool normalized = false;   // is looked for in the normalised text
-  bool special = false;      // left out of decoded text on demand
+  bool single_word = false;  // only if no adjacent character is a word character
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // and after it
+  bool normalized = false;   // searched in the normalized text
+  bool special = false;      // decoding can skip it
 };
 
 /// A part of a text: an added token, or text between them (id -1).
@@ -28,8 +28,8 @@ struct Section {
 
 class AddedTokenMatcher {
  public:
-  /// Looks for `spelling` (the content, or what the normaliser makes of it) from now on; of two with
-  /// one spelling, the first counts.
+  /// Adds a token that appears in texts as `spelling`: its content, or the normalized content. Of two tokens with one
+  /// spelling, the first counts.
   void add(const AddedToken& token, std::string_view spelling);
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
   /// Appends the sections of `text`, which is UTF-8 and not empty. Time: length of the text times that of the longest
@@ -46,7 +46,7 @@ class AddedTokenMatcher {
   std::vector<AddedToken> tokens_;
   std::unordered_map<std::uint64_t, std::uint32_t> edges_;  // (node, byte) -> node; 0 is the root
   std::vector<std::int32_t> ends_{-1};                      // by node: index of the token that ends there, or -1
-  bool starts_[256] = {};                                   // bytes that some token begins with
+  bool starts_[256] = {};                                   // first bytes of all tokens
 };
 
 }  // namespace tessera::io

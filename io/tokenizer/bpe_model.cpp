@@ -1,4 +1,4 @@
-// Reading the model, and pieces to ids before merging.
+// Parses the model, and maps pieces to ids before merging.
 
 #include "io/tokenizer/bpe_model.hpp"
 

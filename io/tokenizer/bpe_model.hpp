@@ -1,5 +1,5 @@
 #pragma once
-// tokenizer.json's "model": a vocabulary, merges, and what becomes of characters that are in neither.
+// tokenizer.json's "model": vocabulary, merges, and the treatment of unknown characters.
 
 #include <array>
 #include <string>
@@ -16,28 +16,28 @@ class Component;
 
 class BpeModel {
  public:
-  enum class Alphabet : unsigned char { bytes, characters };  // what the pieces that come in are made of
+  enum class Alphabet : unsigned char { bytes, characters };  // what pre-tokens consist of
 
   BpeModel() = default;
   /// Throws Error (data): not BPE, dropout, prefixes or suffixes of words; a token or an id twice; ids far beyond the
-  /// number of tokens; a merge of, or to, what is no token; an alphabet with a gap through which text would be lost.
+  /// number of tokens; a merge of, or to, something that is not a token; an incomplete alphabet, which would lose text.
   BpeModel(const Component& node, const TokenizerJson& json, Alphabet alphabet);
 
-  /// Ids of a piece before merging: of its bytes or characters; of all of it, if it is a token and
-  /// `ignore_merges`. Sets `done` then.
+  /// Ids of a pre-token before merging: one for each byte or character; or one for all of it if it is a token and
+  /// `ignore_merges` is set, which also sets `done`.
   void symbols(std::string_view piece, std::vector<std::int32_t>& ids, bool& done) const;
   [[nodiscard]] const Merges& merges() const { return merges_; }
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// The bytes that a token stands for: what decoding puts out. Alphabet bytes only.
+  /// The bytes that a token decodes to. Alphabet::bytes only.
   [[nodiscard]] std::string_view bytes_of(std::int32_t id) const { return bytes_.token(id); }
   [[nodiscard]] bool byte_fallback() const { return byte_fallback_; }
   [[nodiscard]] bool ignores_merges() const { return ignore_merges_; }
-  /// True if no token is a `left` of any character but `right` with `right` behind it, and `right` is a token of its
-  /// own: then no merge crosses the place between the two, and pieces may be cut there.
+  /// True if no merge joins another character with a `right` after it, and `right` is a token itself: then text can be
+  /// split before `right` after any other character.
   [[nodiscard]] bool never_joins_before(std::string_view right) const;
-  /// True if a character below U+0080 merges with nothing, in itself or as <0xNN>, and is always a token.
+  /// True if no merge joins this character (below U+0080; also as <0xNN>) with another, and it is always a token.
   [[nodiscard]] bool stands_alone(char character) const;
-  /// True if no token goes on behind `left`, in itself or as <0xNN>, and `left` is always a token.
+  /// True if no merge joins `left` (also as <0xNN>) with what follows, and `left` is always a token.
   [[nodiscard]] bool never_joins_behind(char left) const;
 
  private:
@@ -51,7 +51,7 @@ class BpeModel {
   Vocabulary vocabulary_;  // as the file spells tokens
   Vocabulary bytes_;       // as bytes
   Merges merges_;
-  std::vector<std::int32_t> merged_;          // ids that merges make
+  std::vector<std::int32_t> merged_;          // results of merges
   std::array<std::int32_t, 256> byte_ids_{};  // of single bytes: the alphabet, or <0xNN>
   std::vector<std::int32_t> character_ids_;   // of characters below U+10000; alphabet characters only
   std::int32_t unknown_ = Vocabulary::none;

@@ -1,6 +1,5 @@
 #pragma once
-// A fast hash of bytes for tables in memory and for keys of caches; not for security, and not stable between byte
-// orders.
+// A fast hash of bytes for tables and caches; not for security, and different on big-endian machines.
 
 #include <cstdint>
 #include <cstring>
@@ -15,7 +14,7 @@ namespace tessera::io {
 }
 
 /// Reads eight bytes at a time; the length is part of the hash.
-[[nodiscard]] inline std::uint64_t mix_hash(std::string_view bytes, std::uint64_t seed = 0) {
+[[nodiscard]] inline std::uint64_t hash_bytes(std::string_view bytes, std::uint64_t seed = 0) {
   std::uint64_t hash = mix(seed, bytes.size());
   std::uint64_t word = 0;
   for (; bytes.size() >= 8; bytes.remove_prefix(8)) {

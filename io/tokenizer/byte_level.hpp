@@ -9,7 +9,7 @@
 namespace tessera::io {
 
 [[nodiscard]] char32_t byte_character(unsigned char byte);
-/// The bytes that a spelling stands for; absent if a character of it stands for none. `spelling` is UTF-8.
+/// The bytes of a spelling (UTF-8); absent if one of its characters stands for no byte.
 [[nodiscard]] std::optional<std::string> bytes_of_spelling(std::string_view spelling);
 [[nodiscard]] std::string spelling_of_bytes(std::string_view bytes);
 

@@ -1,4 +1,4 @@
-// Typed reading of tokenizer.json.
+// Typed access to tokenizer.json.
 
 #include "io/tokenizer/component.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
-// A node of tokenizer.json while it is turned into what runs: typed reading, and refusals that name the
-// node. Included by the parts only.
+// A node of tokenizer.json while it is parsed: typed access, and errors that name the node.
 
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -18,7 +17,7 @@ class Component {
   [[nodiscard]] bool absent() const { return node_.is_null(); }
   /// The text under "type"; "" if there is none.
   [[nodiscard]] std::string type() const;
-  /// Throws if the node is no table, or has a key that is not in the list ("type" is allowed).
+  /// Throws if the node is not an object, or has a key that is not in the list ("type" is allowed).
   void only(std::initializer_list<const char*> keys) const;
   // Values under a key; the fallback if it is absent or null. Throw if it has another type.
   [[nodiscard]] bool flag(const char* key, bool fallback) const;
@@ -26,13 +25,13 @@ class Component {
   [[nodiscard]] std::int64_t integer(const char* key, std::int64_t fallback) const;
   /// The node under a key, null if it is absent.
   [[nodiscard]] Component child(const char* key) const;
-  /// The elements of a list. Throws if it is none.
+  /// The elements of a list. Throws if the node is not a list.
   [[nodiscard]] std::vector<Component> elements() const;
   [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] const nlohmann::ordered_json& json() const { return node_; }
   [[nodiscard]] const std::string& where() const { return where_; }
 
-  /// "the tokenizer's NAME WHAT": something that is not built.
+  /// An error "the tokenizer's NAME WHAT", for unsupported features.
   [[nodiscard]] Error refuse(const std::string& what) const;
 
  private:

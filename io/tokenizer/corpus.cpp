@@ -1,4 +1,4 @@
-// The files of a corpus, and how they are cut into parts.
+// The files of a corpus, and their division into ranges.
 
 #include "io/tokenizer/corpus.hpp"
 
@@ -22,8 +22,8 @@ Corpus::Corpus(const std::vector<std::string>& paths) : paths_(paths) {
   }
 }
 
-std::vector<Corpus::Part> Corpus::parts(std::size_t bytes, Cut texts) const {
-  std::vector<Part> all;
+std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) const {
+  std::vector<ByteRange> all;
   for (std::size_t file = 0; file < maps_.size(); ++file) {
     const std::string_view whole = maps_[file].bytes();
     for (std::size_t at = 0; at < whole.size();) {
@@ -32,7 +32,7 @@ std::vector<Corpus::Part> Corpus::parts(std::size_t bytes, Cut texts) const {
       if (jsonl_[file]) {
         const std::size_t newline = rest.find('\n', bytes - 1);
         if (newline != rest.npos) length = newline + 1;
-      } else if (texts == Cut::at_safe_newlines) {
+      } else if (texts == Split::at_safe_newlines) {
         length = find_split_point(rest, bytes);
       }
       const bool lines = jsonl_[file];
@@ -63,7 +63,7 @@ std::uint64_t Corpus::content_hash(World& world) const {
     shapes = mix(shapes, mix(whole.size(), jsonl_[file] ? 1 : 0));
     for (std::size_t at = 0; at < whole.size(); at += block, ++index)
       if (index % static_cast<std::uint64_t>(world.size()) == static_cast<std::uint64_t>(world.rank()))
-        mine += mix_hash(whole.substr(at, block), index);  // a sum over blocks: it does not matter who adds which
+        mine += hash_bytes(whole.substr(at, block), index);  // a sum over blocks, in any order and on any rank
   }
   const auto low = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine & 0xFFFFFFFFu)));
   const auto high = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine >> 32)));

@@ -1,4 +1,4 @@
-// Reading generation_config.json, config.json and tokenizer_config.json for two keys each.
+// Reads two keys of generation_config.json, config.json or tokenizer_config.json.
 
 #include "io/tokenizer/document_ids.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which ids begin and end a text, as the configuration files beside a tokenizer.json say.
+// The ids that begin and end a text, from the configuration files next to a tokenizer.json.
 
 #include <functional>
 #include <optional>
@@ -14,8 +14,8 @@ struct DocumentIds {
 };
 
 /// Of generation_config.json, else config.json (bos_token_id, eos_token_id), else tokenizer_config.json (bos_token,
-/// eos_token, which `id_of` looks up). Files that are not there say nothing. Throws Error (data): a file that is no
-/// JSON object, an id that is no integer.
+/// eos_token, which `id_of` looks up). Throws Error (data): a file that is not a JSON object, an
+/// id that is not an integer.
 [[nodiscard]] DocumentIds read_document_ids(const std::string& directory,
                                             const std::function<std::optional<std::int32_t>(std::string_view)>& id_of);
 

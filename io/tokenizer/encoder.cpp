@@ -1,4 +1,4 @@
-// The way of a text through the tables.
+// Text to ids, step by step.
 
 #include "io/tokenizer/encoder.hpp"
 
@@ -12,7 +12,7 @@ Encoder::Encoder(const TokenizerTables& tables, Memory memory) : tables_(tables)
 }
 
 void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids) {
-  if (text.size() >= (std::size_t{1} << 31) / 4)  // prefixes and marks may make it up to four times as long
+  if (text.size() >= (std::size_t{1} << 31) / 4)  // prefixes and replacements can make it four times as long
     throw Error(ExitCode::data, strfmt("a text of %zu bytes is too long to be tokenised at once", text.size()), {},
                 "Cut it into documents below 512 MiB");
   std::string repaired;
@@ -66,7 +66,7 @@ void Encoder::piece(std::string_view text, std::vector<std::int32_t>& ids) {
     key = WordCache::key_of(text);
     const std::span<const std::int32_t> known = cache_->find(key);
     if (!known.empty()) {
-      for (const std::int32_t id : known) ids.push_back(id);  // mostly one or two
+      for (const std::int32_t id : known) ids.push_back(id);  // usually one or two
       return;
     }
   }

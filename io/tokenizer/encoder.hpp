@@ -1,5 +1,5 @@
 #pragma once
-// Text to ids, by the tables of a tokenizer: sections, normal form, pieces, merges.
+// Text to ids: split at added tokens, normalize, pre-tokenize, merge.
 
 #include <optional>
 
@@ -11,12 +11,12 @@ namespace tessera::io {
 class Encoder {
  public:
   enum class Memory : unsigned char { none, cache };
-  /// `tables` outlive it.
+  /// `tables` must outlive it.
   Encoder(const TokenizerTables& tables, Memory memory);
 
-  /// Appends the ids of `text`. `place`: whether the text begins a document, or goes on in one that was cut.
+  /// Appends the ids of `text`, which begins a document or continues one.
   void encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids);
-  /// Texts so far that were no UTF-8.
+  /// How many texts had invalid UTF-8.
   [[nodiscard]] std::int64_t repaired() const { return repaired_; }
 
  private:

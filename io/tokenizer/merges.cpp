@@ -1,4 +1,5 @@
-// Short words by looking at every pair each time, long ones with a heap; both do the same merges in the same order.
+// Short words by a search over all pairs for each merge, long ones with a heap; both do the same merges in the same
+// order.
 
 #include "io/tokenizer/merges.hpp"
 
@@ -92,7 +93,7 @@ void WordMerger::merge_long(std::vector<std::int32_t>& ids) {
     if (left.id < 0 || left.after >= n) continue;
     Symbol& right = symbols_[static_cast<std::size_t>(left.after)];
     const Merge* now = merges_.find(left.id, right.id);
-    if (now == nullptr || now->id != best.id) continue;  // the pair has changed since
+    if (now == nullptr || now->id != best.id) continue;  // outdated: the pair has changed
     left.id = best.id;
     left.after = right.after;
     right.id = -1;

@@ -1,12 +1,12 @@
 #pragma once
-// Byte-pair encoding on ids: the table of merges, and the merging of a word.
+// Byte-pair encoding on ids: the table of merges, and their application to a word.
 
 #include <cstdint>
 #include <vector>
 
 namespace tessera::io {
 
-/// What a pair of ids becomes, and how early: lower ranks first.
+/// The id that a pair of ids becomes, and the merge's rank: lower ranks are applied first.
 struct Merge {
   std::uint32_t rank = 0;
   std::int32_t id = -1;
@@ -29,7 +29,7 @@ class Merges {
   [[nodiscard]] std::size_t count() const { return count_; }
 
  private:
-  static constexpr std::uint64_t free = ~std::uint64_t{0};  // no pair of ids: these are not negative
+  static constexpr std::uint64_t free = ~std::uint64_t{0};  // not a pair of ids, which are not negative
   struct Slot {
     std::uint64_t key = free;
     Merge merge;
@@ -45,12 +45,12 @@ class Merges {
   std::size_t count_ = 0;
 };
 
-/// Merges words; keeps its room from word to word.
+/// Applies merges to words; reuses its memory.
 class WordMerger {
  public:
   explicit WordMerger(const Merges& merges) : merges_(merges) {}
-  /// Merges the ids of a word in place: always the pair of the lowest rank, the leftmost among equals. n log
-  /// n for n ids, fewer than 2^31.
+  /// Merges the ids of a word in place: always the pair of the lowest rank, the leftmost among equals. O(n log n) for n
+  /// ids, fewer than 2^31.
   void merge(std::vector<std::int32_t>& ids);
 
  private:

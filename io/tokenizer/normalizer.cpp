@@ -1,4 +1,4 @@
-// Steps of normalisation, one after the other.
+// Normalization steps.
 
 #include "io/tokenizer/normalizer.hpp"
 
@@ -54,11 +54,11 @@ bool Normalizer::touches(char character) const {
   return std::any_of(steps_.begin(), steps_.end(), [&in](const Step& step) { return in(step.from) || in(step.to); });
 }
 
-std::string_view Normalizer::apply(std::string_view text, Place place, std::string& room) const {
+std::string_view Normalizer::apply(std::string_view text, Place place, std::string& buffer) const {
   if (text.empty()) return text;
   std::string other;
   for (const Step& step : steps_) {
-    // `text` may lie in `room`: the result goes elsewhere first.
+    // `text` may be in `buffer`: the result is made in another string.
     if (step.kind == Kind::nfc) {
       const std::string_view composed = unicode::nfc(text, other);
       if (composed.data() == text.data()) continue;
@@ -68,8 +68,8 @@ std::string_view Normalizer::apply(std::string_view text, Place place, std::stri
     } else {
       replace_all(text, step.from, step.to, other);
     }
-    room.swap(other);
-    text = room;
+    buffer.swap(other);
+    text = buffer;
   }
   return text;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What is done to a text before it is cut: NFC, a text put before it, one text replaced by another.
+// Normalization of a text before pre-tokenization: NFC, prepended text, replacements.
 
 #include <string>
 #include <string_view>
@@ -11,20 +11,20 @@ class Component;
 
 class Normalizer {
  public:
-  /// Where the text stands in its document: a text that goes on is not prepended to.
+  /// Whether a text begins its document; nothing is prepended to a text that continues one.
   enum class Place : unsigned char { beginning, inside };
 
   Normalizer() = default;
-  /// Of tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these.
+  /// From tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these.
   /// Throws Error (data) for others.
   explicit Normalizer(const Component& node);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
-  /// The normalised text: `text` itself, or in `room`.
-  [[nodiscard]] std::string_view apply(std::string_view text, Place place, std::string& room) const;
+  /// The normalized text: `text` itself, or in `buffer`.
+  [[nodiscard]] std::string_view apply(std::string_view text, Place place, std::string& buffer) const;
   /// True if NFC is one of the steps.
   [[nodiscard]] bool composes() const;
-  /// True if a step replaces, or puts in, texts with this character.
+  /// True if a step replaces or inserts text with this character.
   [[nodiscard]] bool touches(char character) const;
 
  private:

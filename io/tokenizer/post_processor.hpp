@@ -1,5 +1,5 @@
 #pragma once
-// tokenizer.json's "post_processor": ids before and behind a text.
+// tokenizer.json's "post_processor": ids added before and after a text.
 
 #include <cstdint>
 #include <vector>

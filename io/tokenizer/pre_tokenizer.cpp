@@ -10,7 +10,7 @@
 namespace tessera::io {
 
 namespace {
-constexpr const char* lower_block = "\u2581";  // SentencePiece's mark of a space
+constexpr const char* lower_block = "\u2581";  // SentencePiece's replacement of a space
 }
 
 PreTokenizer::PreTokenizer(const Component& node) {
@@ -45,7 +45,7 @@ void PreTokenizer::add_split(const Component& node) {
   const std::string regex = pattern.text("Regex", "");
   pattern_ = split_pattern(regex);
   if (!pattern_) throw node.refuse("splits by a pattern that is not built: " + regex);
-  // The patterns match every character, so keeping the matches apart and dropping what is between them is the same.
+  // The patterns match every character, so all behaviors that separate matches give the same pieces.
   const std::string behavior = node.text("behavior", "");
   const bool invert = node.flag("invert", false);
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert))
@@ -95,18 +95,18 @@ std::string PreTokenizer::describe() const {
 }
 
 std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Place place, bool first,
-                                       std::string& room) const {
+                                       std::string& buffer) const {
   const bool begins = place == Normalizer::Place::beginning;
   if (byte_level_) {
     if (!prefix_space_ || !begins || section.starts_with(' ')) return section;
-    room.assign(" ").append(section);
-    return room;
+    buffer.assign(" ").append(section);
+    return buffer;
   }
   if (!metaspace_) return section;
-  replace_all(section, " ", mark_, room);
+  replace_all(section, " ", mark_, buffer);
   const bool wanted = scheme_ == Scheme::always || (scheme_ == Scheme::first && first);
-  if (wanted && begins && !room.starts_with(mark_)) room.insert(0, mark_);
-  return room;
+  if (wanted && begins && !buffer.starts_with(mark_)) buffer.insert(0, mark_);
+  return buffer;
 }
 
 const char* PreTokenizer::next(const char* at, const char* end) const {

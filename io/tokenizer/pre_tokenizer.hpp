@@ -1,5 +1,5 @@
 #pragma once
-// tokenizer.json's "pre_tokenizer": how a normalised section becomes the pieces that BPE works on.
+// tokenizer.json's "pre_tokenizer": splits normalized text into the pieces (pre-tokens) that BPE merges.
 
 #include <optional>
 #include <string>
@@ -21,16 +21,16 @@ class PreTokenizer {
   [[nodiscard]] BpeModel::Alphabet alphabet() const {
     return byte_level_ ? BpeModel::Alphabet::bytes : BpeModel::Alphabet::characters;
   }
-  /// Where merges may be taken for granted to stop: asks the model, once.
+  /// Asks the model, once, at which characters no merge can cross.
   void learn(const BpeModel& model);
-  /// True if a newline between two characters that are no white space always ends a piece.
+  /// True if a newline between two non-space characters always ends a piece.
   [[nodiscard]] bool ends_pieces_at_newlines(const BpeModel& model) const;
   [[nodiscard]] std::string describe() const;
 
-  /// The section as it is cut: with what goes before it and characters replaced; in `room`, which it
-  /// is not in yet, if it differs. `first`: it begins the document.
+  /// The section with its prefix added and characters replaced: `section` itself, or in `buffer`. `first`: it begins
+  /// the document.
   [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Place place, bool first,
-                                         std::string& room) const;
+                                         std::string& buffer) const;
   /// The end of the piece at `at`, before `end`.
   [[nodiscard]] const char* next(const char* at, const char* end) const;
 
@@ -45,10 +45,10 @@ class PreTokenizer {
   std::optional<SplitPattern> pattern_;
   bool metaspace_ = false;
   Scheme scheme_ = Scheme::always;
-  std::string mark_;            // what stands for a space: "▁"
+  std::string mark_;            // the character that replaces a space: "▁"
   bool split_at_mark_ = false;  // before every mark
-  bool split_words_ = false;    // before a mark behind something else: nothing merges across
-  bool split_lines_ = false;    // around newlines: they merge with nothing
+  bool split_words_ = false;    // before a mark that follows another character: no merge crosses
+  bool split_lines_ = false;    // around newlines: no merge joins them with others
 };
 
 }  // namespace tessera::io

@@ -1,4 +1,4 @@
-// The split patterns, alternative by alternative. Every character belongs to some alternative, so the pieces tile the
+// The split patterns, alternative by alternative. Some alternative matches every character, so the pieces cover the
 // text.
 
 #include "io/tokenizer/split.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using unicode::Class;
 
-/// The character at a place: where it ends and what it is. At the end of the text `next` is null.
+/// A character: its end and its class. At the end of the text `next` is null.
 struct Char {
   const char* next = nullptr;
   Class kind = unicode::other;

@@ -1,4 +1,4 @@
-// Looking at the neighbours of newlines.
+// Checks the characters before and after newlines.
 
 #include "io/tokenizer/split_point.hpp"
 
@@ -16,7 +16,7 @@ bool is_non_space(std::string_view character) {
   return step.valid && unicode::classify(utf8::read(character.data()).code) != unicode::space;
 }
 
-/// True if the text ends in a whole character that is no white space.
+/// True if the text ends with a complete non-space character.
 bool ends_with_non_space(std::string_view text) {
   std::size_t at = text.size() - 1;
   while (at > 0 && text.size() - at < 4 && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) --at;

@@ -1,4 +1,4 @@
-// A tokenizer.json put together: each part reads its own node.
+// Parses a tokenizer.json; each component reads its own node.
 
 #include "io/tokenizer/tables.hpp"
 
@@ -11,11 +11,11 @@
 
 namespace tessera::io {
 
-TokenizerTables::TokenizerTables(std::string_view json, const std::string& where) : hash(mix_hash(json)) {
+TokenizerTables::TokenizerTables(std::string_view json, const std::string& where) : hash(hash_bytes(json)) {
   unicode::prepare_classes();
   const TokenizerJson parsed = parse_tokenizer_json(json, where);
   const Component root(parsed.tree, "", where);
-  // Truncation and padding are the caller's affair: transformers sets them anew for every call.
+  // Truncation and padding are ignored: transformers sets them for every call.
   root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
              "decoder", "model"});
   pre_tokenizer = PreTokenizer(root.child("pre_tokenizer"));
@@ -58,7 +58,7 @@ void TokenizerTables::read_added_tokens(const Component& node) {
                      .normalized = entry.flag("normalized", true),
                      .special = entry.flag("special", false)};
     if (token.content.empty()) throw entry.refuse("is empty");
-    // Hugging Face's library looks the id up, or counts on; where the file says otherwise, the two would not agree.
+    // Hugging Face's library looks the id up or assigns the next one; a file with another id would give other ids here.
     const std::int32_t known = model.vocabulary().id_of(token.content);
     const std::int32_t expected = known != Vocabulary::none ? known : next;
     if (token.id != expected)
@@ -72,7 +72,7 @@ void TokenizerTables::read_added_tokens(const Component& node) {
     added_tokens.push_back(std::move(token));
   }
   std::string room;
-  for (const bool special : {true, false}) {  // of two with one spelling, the special one is found
+  for (const bool special : {true, false}) {  // special ones first: of two with one spelling, the first counts
     for (const AddedToken& token : added_tokens) {
       if (token.special != special) continue;
       if (token.normalized) normalized.add(token, normalizer.apply(token.content, Normalizer::Place::beginning, room));

@@ -1,5 +1,5 @@
 #pragma once
-// Everything that a tokenizer.json says, ready to run. Immutable once made.
+// A parsed tokenizer.json. Immutable.
 
 #include <unordered_map>
 
@@ -13,7 +13,7 @@
 namespace tessera::io {
 
 struct TokenizerTables {
-  /// Of a tokenizer.json's text. Throws Error (data) as TextTokenizer::parse says.
+  /// From a tokenizer.json's text. Throws Error (data) as TextTokenizer::parse does.
   TokenizerTables(std::string_view json, const std::string& where);
 
   [[nodiscard]] const AddedToken* added(std::int32_t id) const;
@@ -26,11 +26,11 @@ struct TokenizerTables {
   TokenDecoder decoder;
   std::vector<AddedToken> added_tokens;
   std::unordered_map<std::int32_t, std::size_t> added_by_id;
-  AddedTokenMatcher raw, normalized;  // looked for in the text as it is, and as it is normalised
+  AddedTokenMatcher raw, normalized;  // searched in the text before and after normalization
   std::int32_t size = 0;              // one more than the largest id
   std::uint64_t hash = 0;
-  /// True if a text may be cut behind a newline that stands alone between characters that are no white space, its parts
-  /// encoded apart, the later ones as `inside`, and the ids joined.
+  /// True if a text can be split after a newline between two non-space characters, and its parts encoded separately,
+  /// the later ones as `inside`, with the same ids.
   bool is_splittable = false;
 
  private:

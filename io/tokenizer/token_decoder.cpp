@@ -1,4 +1,4 @@
-// The known decoders, and the joining of their texts.
+// The supported decoders, and TokenJoiner.
 
 #include "io/tokenizer/token_decoder.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// tokenizer.json's "decoder": the texts of tokens become one text.
+// tokenizer.json's "decoder": joins the texts of tokens to one text.
 
 #include <cstdint>
 #include <optional>
@@ -21,11 +21,11 @@ class TokenDecoder {
 
   [[nodiscard]] bool byte_level() const { return byte_level_; }
   [[nodiscard]] bool byte_fallback() const { return byte_fallback_; }
-  /// A token's own text, for decoders that are not byte-level. `first`: it is the first of its text.
+  /// A token's text, for decoders that are not byte-level. `first`: it begins the text.
   [[nodiscard]] std::string text_of(std::string_view token, bool first) const;
   /// The byte that <0xNN> stands for, if bytes are decoded; else absent.
   [[nodiscard]] std::optional<unsigned char> byte_of(std::string_view token) const;
-  /// Characters to take away at the beginning of a text, as long as they are `strip_character`.
+  /// How many leading `strip_character` are removed from a text.
   [[nodiscard]] std::int64_t strip_count() const { return strip_count_; }
   [[nodiscard]] char strip_character() const { return strip_character_; }
 
@@ -33,22 +33,21 @@ class TokenDecoder {
   void add_step(const Component& node, int& stage);
   bool byte_level_ = false, byte_fallback_ = false;
   std::vector<std::pair<std::string, std::string>> replacements_;
-  std::string dropped_at_first_;  // Metaspace: the first token's marks are no spaces
+  std::string dropped_at_first_;  // Metaspace: what is removed from the first token
   std::int64_t strip_count_ = 0;
   char strip_character_ = ' ';
 };
 
-/// Text of one token after another. Bytes wait until they make a character.
+/// Joins token after token. Bytes are held until they form a character.
 class TokenJoiner {
  public:
   explicit TokenJoiner(const TokenDecoder& decoder) : decoder_(&decoder), strip_left_(decoder.strip_count()) {}
   /// Bytes of a byte-level token, or of an added one.
   void push_bytes(std::string_view bytes, std::string& out);
   void push_token(std::string_view token, std::string& out);
-  /// What waits, as U+FFFD; then the joiner is new.
+  /// Gives the held bytes as U+FFFD and resets the joiner.
   void finish(std::string& out);
-  /// Bytes wait for each other until the run of them ends, so that one that is no UTF-8 makes all of it
-  /// U+FFFD, as in Hugging Face's.
+  /// Holds a whole run of bytes, so that one invalid byte turns all of it into U+FFFD, as Hugging Face's tokenizers do.
   void hold_runs() { hold_runs_ = true; }
 
  private:

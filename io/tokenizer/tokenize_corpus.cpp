@@ -1,4 +1,4 @@
-// A corpus to a token file, in rounds: every rank tokenises some parts, the counts say where each one's ids belong.
+// Tokenizes a corpus in rounds: every rank tokenizes some ranges, and the counts give the offset of each rank's ids.
 
 #include <unistd.h>
 
@@ -18,19 +18,19 @@ namespace {
 constexpr std::size_t header_size = 1024;
 constexpr std::size_t parts_a_round = 4;  // of a rank
 
-/// What a rank makes of its parts of a round.
+/// A rank's result of a round.
 struct Made {
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> ends;  // of documents, in ids
 };
 
-/// Documents to ids, with what belongs around them.
+/// Documents to ids, with the special tokens around them.
 class DocumentEncoder {
  public:
   DocumentEncoder(const TextTokenizer& tokenizer, std::optional<std::int32_t> eos)
       : tables_(tokenizer.tables()), encoder_(tables_, Encoder::Memory::cache), eos_(eos) {
     const std::vector<std::int32_t>& behind = tables_.post_processor.behind;
-    if (!behind.empty() && eos_ == behind.back()) eos_.reset();  // it comes with the template
+    if (!behind.empty() && eos_ == behind.back()) eos_.reset();  // the template adds it
   }
 
   void encode(std::string_view text, bool begins, bool ends, Made& made) {
@@ -43,19 +43,19 @@ class DocumentEncoder {
     if (eos_) ids.push_back(*eos_);
     made.ends.push_back(static_cast<std::int64_t>(ids.size()));
   }
-  void encode(const Corpus& corpus, const Corpus::Part& part, Made& made) {
-    const std::string_view text = corpus.text(part);
-    if (!corpus.is_jsonl(part.file)) {
+  void encode(const Corpus& corpus, const Corpus::ByteRange& range, Made& made) {
+    const std::string_view text = corpus.text(range);
+    if (!corpus.is_jsonl(range.file)) {
       const std::size_t zero = text.find('\0');
-      if (zero != text.npos) throw zero_byte_error(corpus.path(part.file), part.offset + zero);
-      return encode(text, part.begins, part.ends, made);
+      if (zero != text.npos) throw zero_byte_error(corpus.path(range.file), range.offset + zero);
+      return encode(text, range.begins, range.ends, made);
     }
     const auto document = [&](std::string_view one) { encode(one, true, true, made); };
     try {
-      for_each_jsonl_text(text, corpus.path(part.file), document);
-    } catch (const Error&) {  // the lines before this part are counted only now that a number is wanted
+      for_each_jsonl_text(text, corpus.path(range.file), document);
+    } catch (const Error&) {  // lines are counted only here, for the message
       for_each_jsonl_text(
-          text, corpus.path(part.file), [](std::string_view) {}, corpus.line_at(part.file, part.offset));
+          text, corpus.path(range.file), [](std::string_view) {}, corpus.line_at(range.file, range.offset));
       throw;
     }
   }
@@ -72,8 +72,7 @@ struct Counts {
   void add(const Counts& more) { tokens += more.tokens, documents += more.documents; }
 };
 
-/// Counts every rank's `mine` into `all`; returns what stood there, with those of the ranks before this one.
-/// Collective.
+/// Collective. Adds every rank's `mine` to `all`; returns the old value plus those of lower ranks: this rank's offset.
 Counts count_all(World& world, const Counts& mine, Counts& all) {
   std::string joined;
   for (const std::string& text : world.gather(std::to_string(mine.tokens) + " " + std::to_string(mine.documents)))
@@ -97,18 +96,18 @@ void write_ids(const File& file, int width, std::int64_t first, std::span<const 
   file.write_at(at, std::as_bytes(std::span(room)));
 }
 
-/// `ends` in the ids of this rank become ends in the file, which has `at` before them.
+/// Turns `ends` in this rank's ids into ends in the file, where these ids begin at `at`.
 void write_ends(const File& file, const Counts& at, std::vector<std::int64_t>& ends) {
   for (std::int64_t& end : ends) end += at.tokens;
   const auto place = document_file_header(0, 0).size() + static_cast<std::size_t>(at.documents) * sizeof(std::int64_t);
   file.write_at(place, std::as_bytes(std::span(ends)));
 }
 
-/// The file while it is written; gone unless committed.
+/// The file under a temporary name; removed unless committed.
 class Output {
  public:
   Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_) {
-    // Two runs may make the same file at once: each its own, and the last one stays.
+    // Two runs may make the same file at once: each has its own temporary file, and the last rename wins.
     temporary_ += world_.broadcast("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
     world_.run_and_agree([&] {
       if (world_.rank() == 0) file_ = File::create(temporary_);
@@ -144,24 +143,24 @@ class Output {
 }  // namespace
 
 CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const Corpus& corpus,
-                             const TokenizeOptions& job) {
-  const auto cut = tokenizer.tables().is_splittable ? Corpus::Cut::at_safe_newlines : Corpus::Cut::never;
-  const std::vector<Corpus::Part> parts = corpus.parts(job.part_bytes, cut);
+                             const TokenizeOptions& options) {
+  const auto cut = tokenizer.tables().is_splittable ? Corpus::Split::at_safe_newlines : Corpus::Split::never;
+  const std::vector<Corpus::ByteRange> ranges = corpus.ranges(options.range_bytes, cut);
   CorpusReport report{.bytes = corpus.bytes(), .width = tokenizer.vocab_size() <= 65536 ? 2 : 4};
-  DocumentEncoder encoder(tokenizer, job.eos);
-  Output output(world, job.out), documents(world, document_file_name(job.out));
+  DocumentEncoder encoder(tokenizer, options.eos);
+  Output output(world, options.out), documents(world, document_file_name(options.out));
   Made made;
   Counts all;
   std::vector<std::uint16_t> room;
   std::uint64_t bytes_done = 0;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
-  for (std::size_t first = 0; first < parts.size(); first += round) {
+  for (std::size_t first = 0; first < ranges.size(); first += round) {
     const std::size_t mine = first + parts_a_round * static_cast<std::size_t>(world.rank());
     made.ids.clear();
     made.ends.clear();
     world.run_and_agree([&] {
-      for (std::size_t p = mine; p < std::min(mine + parts_a_round, parts.size()); ++p)
-        encoder.encode(corpus, parts[p], made);
+      for (std::size_t p = mine; p < std::min(mine + parts_a_round, ranges.size()); ++p)
+        encoder.encode(corpus, ranges[p], made);
     });
     const Counts at = count_all(
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
@@ -169,15 +168,15 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
       write_ids(output.file(), report.width, at.tokens, made.ids, room);
       write_ends(documents.file(), at, made.ends);
     });
-    for (std::size_t p = first; p < std::min(first + round, parts.size()); ++p) bytes_done += parts[p].length;
-    if (job.progress && world.rank() == 0) job.progress({bytes_done, report.bytes, all.tokens});
+    for (std::size_t p = first; p < std::min(first + round, ranges.size()); ++p) bytes_done += ranges[p].length;
+    if (options.progress && world.rank() == 0) options.progress({bytes_done, report.bytes, all.tokens});
   }
   report.tokens = all.tokens;
   report.documents = all.documents;
   report.repaired = world.sum(encoder.repaired());
   if (report.tokens == 0) throw Error(ExitCode::data, "the data set has no token: its documents are empty");
   documents.commit(
-      document_file_header(report.tokens, report.documents));  // first: no token file stands without its documents
+      document_file_header(report.tokens, report.documents));  // before the token file, which then never lacks it
   output.commit(token_file_header(report.width, report.tokens));
   return report;
 }

@@ -1,4 +1,4 @@
-// The tokenizer's outside: loading, one text at a time, streams.
+// Loading, TextEncoder and StreamDecoder.
 
 #include "io/tokenizer/tokenizer.hpp"
 
@@ -20,7 +20,7 @@ std::filesystem::path file_of_tokenizer(const std::string& path) {
   return std::filesystem::is_directory(given, ignored) ? given / "tokenizer.json" : given;
 }
 
-/// A token into a joiner, as the tokenizer's decoder wants it.
+/// Adds a token to a joiner, according to the decoder.
 void join(const TokenizerTables& tables, std::int32_t id, Special special, TokenJoiner& joiner, std::string& out) {
   const AddedToken* added = tables.added(id);
   if (added != nullptr && added->special && special == Special::without) return;
@@ -110,7 +110,7 @@ std::uint64_t TextTokenizer::hash() const { return tables_->hash; }
 
 struct TextEncoder::State {
   explicit State(const TextTokenizer& of) : tokenizer(of), encoder(of.tables(), Encoder::Memory::cache) {}
-  TextTokenizer tokenizer;  // keeps the tables
+  TextTokenizer tokenizer;  // keeps the tables alive
   Encoder encoder;
 };
 
@@ -125,7 +125,7 @@ void TextEncoder::encode(std::string_view text, Special special, std::vector<std
 
 struct StreamDecoder::State {
   State(const TextTokenizer& of, Special with) : tokenizer(of), special(with), joiner(of.tables().decoder) {}
-  TextTokenizer tokenizer;  // keeps the tables
+  TextTokenizer tokenizer;  // keeps the tables alive
   Special special;
   TokenJoiner joiner;
 };

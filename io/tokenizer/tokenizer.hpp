@@ -1,7 +1,6 @@
 #pragma once
-// Text to token ids and back, as a model's tokenizer.json says: the same ids as Hugging Face's `tokenizers`.
-// Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE (Llama 2, Mixtral). What the file asks for
-// and is not here is refused by name.
+// Text to token ids and back by a model's tokenizer.json, with the same ids as Hugging Face's `tokenizers`. Byte-level
+// BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE (Llama 2, Mixtral). Other features are refused by name.
 
 #include <cstdint>
 #include <memory>
@@ -23,25 +22,24 @@ struct TokenizerTables;
 /// A tokenizer: immutable, cheap to copy, safe to share between threads.
 class TextTokenizer {
  public:
-  /// Of a directory with a tokenizer.json, or of such a file; generation_config.json, config.json and
-  /// tokenizer_config.json beside it say what begins and ends a document. Throws Error (data): not there, damaged, or a
-  /// component that is not built, by name.
+  /// From a directory with a tokenizer.json, or from such a file; generation_config.json, config.json and
+  /// tokenizer_config.json in the same directory name the ids that begin and end a document. Throws Error (data):
+  /// missing, damaged, or with an unsupported component, by name.
   [[nodiscard]] static TextTokenizer load(const std::string& path);
-  /// Of a tokenizer.json's text alone; `where` names it in errors.
+  /// From a tokenizer.json's text alone; `where` names it in errors.
   [[nodiscard]] static TextTokenizer parse(std::string_view json, const std::string& where);
   /// True if load() would find a tokenizer.json there.
   [[nodiscard]] static bool exists(const std::string& path);
 
-  /// Ids of a text. Bytes that are no UTF-8 count as U+FFFD, one for each maximal part, as Python's errors="replace".
-  /// For much text use a TextEncoder, which remembers words.
+  /// Ids of a text. Invalid UTF-8 becomes U+FFFD, one for each maximal part, as with Python's errors="replace".
+  /// For much text use a TextEncoder, which caches words.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, Special special) const;
-  /// Text of ids, as UTF-8 (what is none: U+FFFD). An id that the tokenizer does not have is no text, as in Hugging
-  /// Face's.
+  /// Text of ids, as UTF-8 (invalid bytes become U+FFFD). Unknown ids give no text, as with Hugging Face's tokenizers.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, Special special) const;
 
   /// One more than the largest id; a model's vocab_size may be larger.
   [[nodiscard]] std::int32_t vocab_size() const;
-  /// What the configuration files name; absent if they name none.
+  /// From the configuration files; absent if they name none.
   [[nodiscard]] std::optional<std::int32_t> bos_id() const;
   [[nodiscard]] std::optional<std::int32_t> eos_id() const;  // the first of eos_ids
   /// Every id that ends a generated text.
@@ -53,7 +51,7 @@ class TextTokenizer {
   [[nodiscard]] bool is_special(std::int32_t id) const;
   /// "byte-level BPE, GPT-2 split, 50257 tokens".
   [[nodiscard]] std::string describe() const;
-  /// A hash of everything that decides about ids.
+  /// A hash of everything that the ids depend on.
   [[nodiscard]] std::uint64_t hash() const;
 
   [[nodiscard]] const TokenizerTables& tables() const { return *tables_; }
@@ -65,8 +63,8 @@ class TextTokenizer {
   std::optional<std::int32_t> bos_id_;
 };
 
-/// Encodes much text: keeps a bounded cache of words. One thread at a time; one encoder for each thread. Linear (n log
-/// n within a word of n bytes) in the text, whatever it is.
+/// Encodes much text with a bounded cache of words. One thread at a time: use one encoder for each thread. Linear in
+/// the text's length (n log n within a word of n bytes).
 class TextEncoder {
  public:
   explicit TextEncoder(const TextTokenizer& tokenizer);
@@ -82,8 +80,8 @@ class TextEncoder {
   std::unique_ptr<State> state_;
 };
 
-/// Ids to text as they come: a token may end in the middle of a character. What it has given out, joined, is what
-/// decode() says of all ids, as long as they make UTF-8.
+/// Decodes ids one by one; a token may end in the middle of a character. The joined results equal decode() of all ids,
+/// as long as these make valid UTF-8.
 class StreamDecoder {
  public:
   StreamDecoder(const TextTokenizer& tokenizer, Special special);
@@ -91,9 +89,9 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  /// The text that is complete with this id; often "", never a part of a character.
+  /// The text that this id completes; may be "", never part of a character.
   [[nodiscard]] std::string push(std::int32_t id);
-  /// What is left: U+FFFD for a character that was never completed. The decoder begins anew.
+  /// U+FFFD if an incomplete character is left, else "". Resets the decoder.
   [[nodiscard]] std::string finish();
 
  private:

@@ -1,4 +1,4 @@
-// Events of the JSON parser into lists and a tree: a vocabulary of 150,000 tokens is never a tree.
+// A SAX parser: a vocabulary of 150,000 tokens is never built as a JSON tree.
 
 #include "io/tokenizer/tokenizer_json.hpp"
 
@@ -30,7 +30,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
       pair_.push_back(v);
       return true;
     }
-    if (v.rfind("#version", 0) == 0) return true;  // a heading that came along from merges.txt
+    if (v.rfind("#version", 0) == 0) return true;  // the first line of merges.txt
     const std::size_t blank = v.find(' ');
     if (blank == v.npos || v.find(' ', blank + 1) != v.npos)
       throw refuse("the merge " + quote_name(v) + " is not two tokens");
@@ -94,7 +94,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
     return Error(ExitCode::data, "this tokenizer.json is damaged: " + what, where_, "Fetch the file again");
   }
   [[nodiscard]] const char* name_of_list() const { return list_ == List::vocab ? "the vocabulary" : "the merges"; }
-  /// True if the value that comes is model.NAME.
+  /// True if the next value is model.NAME.
   [[nodiscard]] bool in_model(const char* name) const {
     return open_.size() == 2 && path_[1] == "model" && key_ == name;
   }
@@ -131,8 +131,8 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   TokenizerJson& out_;
   const std::string& where_;
   std::vector<Tree*>
-      open_;  // tables and lists around; one outlives its siblings, which are added to the innermost only
-  std::vector<std::string> path_;  // the key under which each stands
+      open_;  // enclosing objects and lists; values are added only to the innermost, so the pointers stay valid
+  std::vector<std::string> path_;  // the key of each
   std::vector<std::set<std::string>> keys_;
   std::vector<std::string> pair_;
   std::string key_;
@@ -145,7 +145,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
   TokenizerJson parsed;
   TokenizerEvents events(parsed, where);
-  if (text.find('\0') != text.npos)  // the parser would take it for the end
+  if (text.find('\0') != text.npos)  // the parser would stop there
     throw Error(ExitCode::data, "this tokenizer.json is damaged: it holds a zero byte", where, "Fetch the file again");
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   if (!parsed.tree.is_object())

@@ -1,6 +1,5 @@
 #pragma once
-// tokenizer.json as it is parsed: the two long lists apart, the rest as a tree. Judges the form
-// of the file, not what it asks for.
+// Parses tokenizer.json: the vocabulary and the merges as lists, the rest as a tree. Checks the form of the file only.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -17,8 +16,8 @@ struct TokenizerJson {
   std::vector<std::pair<std::string, std::string>> merges;  // of model.merges: "a b" and ["a", "b"]
 };
 
-/// Throws Error (data): no JSON, a key twice, deeper than 64 levels, a vocabulary whose values are no
-/// integers, a merge that is no pair.
+/// Throws Error (data): not JSON, a key twice, deeper than 64 levels, a vocabulary whose values are not integers, a
+/// merge that is not a pair.
 [[nodiscard]] TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera::io

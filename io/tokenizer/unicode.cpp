@@ -1,4 +1,4 @@
-// The table of classes; ICU behind normal forms and word characters.
+// The table of classes; normal forms and word characters by ICU.
 
 #include "io/tokenizer/unicode.hpp"
 
@@ -45,7 +45,7 @@ bool is_word(char32_t code) {
 
 namespace {
 
-/// NFC that leaves alone what Unicode 9.0 did not have.
+/// NFC that keeps characters unchanged that Unicode 9.0 did not have.
 const icu::Normalizer2& composer() {
   static const std::unique_ptr<const icu::FilteredNormalizer2> made = [] {
     UErrorCode status = U_ZERO_ERROR;
@@ -62,7 +62,7 @@ const icu::Normalizer2& composer() {
 
 }  // namespace
 
-std::string_view nfc(std::string_view text, std::string& room) {
+std::string_view nfc(std::string_view text, std::string& buffer) {
   // Below U+0300, so with a first byte below 0xCC, everything is composed already.
   const auto composed = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };
   if (std::all_of(text.begin(), text.end(), composed)) return text;
@@ -70,11 +70,11 @@ std::string_view nfc(std::string_view text, std::string& room) {
   const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
   if (composer().isNormalizedUTF8(piece, status) != 0 && U_SUCCESS(status)) return text;
   status = U_ZERO_ERROR;
-  room.clear();
-  icu::StringByteSink<std::string> sink(&room, static_cast<std::int32_t>(text.size()));
+  buffer.clear();
+  icu::StringByteSink<std::string> sink(&buffer, static_cast<std::int32_t>(text.size()));
   composer().normalizeUTF8(0, piece, sink, nullptr, status);
   TESSERA_ASSERT(U_SUCCESS(status), "ICU: %s", u_errorName(status));
-  return room;
+  return buffer;
 }
 
 }  // namespace tessera::io::unicode

@@ -1,6 +1,6 @@
 #pragma once
-// What Unicode says of characters, in the versions that Hugging Face's `tokenizers` has (decision 0010): the classes
-// that split patterns ask for, word characters, and the normal form C.
+// Unicode properties in the versions that Hugging Face's `tokenizers` uses (decision 0010): the classes of split
+// patterns, word characters, and normalization form C.
 
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ void prepare_classes();
 /// \w of Rust's regex: alphabetic, mark, decimal number, connector, join control.
 [[nodiscard]] bool is_word(char32_t code);
 
-/// NFC of a UTF-8 text by the tables of Unicode 9.0. `room` holds the result where it differs from the text.
-[[nodiscard]] std::string_view nfc(std::string_view text, std::string& room);
+/// NFC of a UTF-8 text by the tables of Unicode 9.0. `buffer` holds the result if it differs from the text.
+[[nodiscard]] std::string_view nfc(std::string_view text, std::string& buffer);
 
 }  // namespace tessera::io::unicode

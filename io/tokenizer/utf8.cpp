@@ -33,7 +33,7 @@ Step step(std::string_view text) {
                      : first >= 0xF0 && first <= 0xF4 ? 4
                                                       : 0;
   if (wanted == 0) return {1, false, false};
-  // The second byte is narrower where the code point would be overlong, a surrogate or beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points beyond U+10FFFF.
   const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (int i = 1; i < wanted; ++i) {

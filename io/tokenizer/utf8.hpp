@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 as bytes: one code point, whole texts, texts that are none. No classes, no normal forms.
+// UTF-8: reading, writing and repairing.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,19 +24,19 @@ struct Point {
   return {(first & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu), 4};
 }
 
-/// Where the code point before `at` begins; the text is UTF-8 and has one there.
+/// The beginning of the code point before `at`; the text is UTF-8 and has one there.
 [[nodiscard]] inline const char* before(const char* at) {
   do --at;
   while ((static_cast<unsigned char>(*at) & 0xC0u) == 0x80u);
   return at;
 }
 
-/// Appends a code point; it is no surrogate and below U+110000.
+/// Appends a code point: not a surrogate, below U+110000.
 void append(std::string& text, char32_t code);
 
-/// What stands at the beginning of `text`, which is not empty: `length` bytes that are a code point, or, if not
-/// `valid`, the longest part of one, at least one byte (Unicode 3.9, "substitution of maximal subparts"). `open`: the
-/// text ends inside what may become one.
+/// The beginning of `text`, which is not empty: `length` bytes that are a code point, or, if not `valid`, the longest
+/// part of one, at least one byte (Unicode 3.9, "substitution of maximal subparts"). `open`: the text ends inside a
+/// code point.
 struct Step {
   int length = 1;
   bool valid = false, open = false;
@@ -46,7 +46,7 @@ struct Step {
 /// Bytes of the longest prefix that is UTF-8.
 [[nodiscard]] std::size_t valid_prefix(std::string_view text);
 
-/// The text with U+FFFD for every maximal part that is no UTF-8.
+/// The text with U+FFFD for every maximal invalid part.
 [[nodiscard]] std::string repaired(std::string_view text);
 
 }  // namespace tessera::io::utf8

@@ -1,4 +1,4 @@
-// A hash table over one run of bytes.
+// A hash table over the joined bytes of all tokens.
 
 #include "io/tokenizer/vocabulary.hpp"
 
@@ -8,7 +8,7 @@ namespace tessera::io {
 
 std::size_t Vocabulary::slot_of(std::string_view text) const {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = mix_hash(text) & mask;
+  std::size_t slot = hash_bytes(text) & mask;
   while (slots_[slot] != none && token(slots_[slot]) != text) slot = (slot + 1) & mask;
   return slot;
 }

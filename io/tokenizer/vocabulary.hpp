@@ -1,5 +1,5 @@
 #pragma once
-// Tokens by text and by id. Knows nothing of what they mean.
+// Tokens by text and by id.
 
 #include <cstdint>
 #include <string>
@@ -12,10 +12,10 @@ class Vocabulary {
  public:
   static constexpr std::int32_t none = -1;
 
-  /// Adds a token under an id >= 0. False, and nothing changes, if the text or the id is there already.
+  /// Adds a token under an id >= 0. False, without change, if the text or the id exists.
   /// Memory grows with the largest id.
   [[nodiscard]] bool add(std::string_view text, std::int32_t id);
-  /// Adds a token that only token() finds; false if the id is there already.
+  /// Adds a token that only token() finds; false if the id exists.
   [[nodiscard]] bool add_unsearchable(std::string_view text, std::int32_t id);
 
   /// The id of a text, or `none`.
@@ -25,7 +25,7 @@ class Vocabulary {
   [[nodiscard]] bool has(std::int32_t id) const;
   /// One more than the largest id.
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(entries_.size()); }
-  /// Tokens in it.
+  /// The number of tokens.
   [[nodiscard]] std::int32_t count() const { return count_; }
 
  private:
@@ -34,7 +34,7 @@ class Vocabulary {
     std::uint32_t length = 0;
     bool there = false;
   };
-  /// The slot of a text, or the free one where it would go.
+  /// The slot of a text, or the free one for it.
   [[nodiscard]] std::size_t slot_of(std::string_view text) const;
   void grow();
 

@@ -1,5 +1,5 @@
 #pragma once
-// A bounded memory of words: piece -> ids. A word that meets another's slot takes it.
+// A bounded cache from words to ids. A word replaces another one in the same slot.
 
 #include <array>
 #include <cstdint>
@@ -18,7 +18,7 @@ class WordCache {
 
   WordCache() : slots_(num_slots) {}
 
-  /// A word's place: its bytes with zeros behind, and where it would be.
+  /// A word's bytes, padded with zeros, and its slot.
   struct Key {
     std::array<std::uint64_t, 4> words{};  // the last byte is the length
     std::size_t slot = 0;
@@ -33,14 +33,14 @@ class WordCache {
     key.slot = static_cast<std::size_t>(mix(hash, key.words[3])) & (num_slots - 1);
     return key;
   }
-  /// The ids of a word; empty if it is not there.
+  /// The ids of a word; empty if it is not cached.
   [[nodiscard]] std::span<const std::int32_t> find(const Key& key) const {
     const Slot& slot = slots_[key.slot];
     std::uint64_t differs = 0;
     for (std::size_t i = 0; i < 4; ++i) differs |= slot.words[i] ^ key.words[i];
     return differs == 0 ? std::span(slot.ids).first(slot.count) : std::span<const std::int32_t>();
   }
-  /// Does nothing with more than most_ids.
+  /// Ignores words of more than most_ids ids.
   void put(const Key& key, std::span<const std::int32_t> ids) {
     if (ids.size() > most_ids || ids.empty()) return;
     Slot& slot = slots_[key.slot];

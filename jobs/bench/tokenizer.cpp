@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::string> documents_of(const io::Corpus& corpus) {
   std::vector<std::string> documents;
-  for (const io::Corpus::Part& part : corpus.parts(~std::size_t{0} >> 1, io::Corpus::Cut::never)) {
+  for (const io::Corpus::ByteRange& part : corpus.ranges(~std::size_t{0} >> 1, io::Corpus::Split::never)) {
     if (!corpus.is_jsonl(part.file)) documents.emplace_back(corpus.text(part));
     else
       io::for_each_jsonl_text(corpus.text(part), corpus.path(part.file),

@@ -80,7 +80,7 @@ void flip(const std::string& path, std::uint64_t byte, int bit) {
 /// The bytes of a checkpoint directory by what they are.
 struct ByteClass {
   const char* name;
-  std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> stretches;  // file, first, past the last
+  std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> ranges;  // file, first, past the last
 };
 std::vector<ByteClass> byte_classes(const std::string& directory, const Manifest& manifest) {
   ByteClass data{"data", {}}, headers{"headers", {}}, gaps{"gaps", {}}, text{"manifest", {}},
@@ -88,14 +88,14 @@ std::vector<ByteClass> byte_classes(const std::string& directory, const Manifest
   for (const auto& file : manifest.files) {
     std::uint64_t at = 0;
     for (const auto& set : file.datasets) {
-      if (set.offset > at) (at == 0 ? headers : gaps).stretches.emplace_back(file.name, at, set.offset);
-      data.stretches.emplace_back(file.name, set.offset, set.offset + set.bytes);
+      if (set.offset > at) (at == 0 ? headers : gaps).ranges.emplace_back(file.name, at, set.offset);
+      data.ranges.emplace_back(file.name, set.offset, set.offset + set.bytes);
       at = set.offset + set.bytes;
     }
-    if (at < file.bytes) gaps.stretches.emplace_back(file.name, at, file.bytes);
+    if (at < file.bytes) gaps.ranges.emplace_back(file.name, at, file.bytes);
   }
-  text.stretches.emplace_back(io::manifest_name, 0, fs::file_size(directory + "/" + io::manifest_name));
-  for (const auto& a : manifest.auxiliary_files) attached.stretches.emplace_back(a.name, 0, a.bytes);
+  text.ranges.emplace_back(io::manifest_name, 0, fs::file_size(directory + "/" + io::manifest_name));
+  for (const auto& a : manifest.auxiliary_files) attached.ranges.emplace_back(a.name, 0, a.bytes);
   return {data, headers, gaps, text, attached};
 }
 
@@ -106,10 +106,10 @@ struct Flip {
 };
 Flip draw(const ByteClass& from, std::uint64_t round) {
   std::uint64_t total = 0;
-  for (const auto& [file, first, last] : from.stretches) total += last - first;
+  for (const auto& [file, first, last] : from.ranges) total += last - first;
   const auto word = philox(2026, round);
   std::uint64_t pick = ((std::uint64_t{word[0]} << 32) | word[1]) % total;
-  for (const auto& [file, first, last] : from.stretches) {
+  for (const auto& [file, first, last] : from.ranges) {
     if (pick < last - first) return {file, first + pick, static_cast<int>(word[2] % 8)};
     pick -= last - first;
   }
@@ -138,7 +138,7 @@ void flip_bits(const TestTensors& tensors, std::uint64_t file_bytes, int rounds,
   make_checkpoint(tensors, directory, 3, file_bytes);
   const Manifest manifest = io::read_manifest(directory);
   const auto classes = byte_classes(directory, manifest);
-  for (const auto& c : classes) ASSERT_FALSE(c.stretches.empty()) << "no bytes of class " << c.name;
+  for (const auto& c : classes) ASSERT_FALSE(c.ranges.empty()) << "no bytes of class " << c.name;
   ASSERT_EQ(load_says(tensors, directory, ranks), "");
   ASSERT_EQ(blocks_say(directory), "");
   for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {

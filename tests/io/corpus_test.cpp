@@ -79,7 +79,7 @@ TEST_F(CorpusFiles, AreWrittenAlikeByAnyNumberOfRanks) {
       for (const std::size_t part : {std::size_t{300}, std::size_t{1} << 20}) {
         const std::string out = folder / "out.bin";
         const io::CorpusReport report =
-            tokenize(ranks, with, files, {.out = out, .eos = eos, .part_bytes = part, .progress = {}});
+            tokenize(ranks, with, files, {.out = out, .eos = eos, .range_bytes = part, .progress = {}});
         EXPECT_EQ(report.documents, 401);
         EXPECT_EQ(report.tokens, static_cast<std::int64_t>(expected.size()));
         EXPECT_EQ(report.repaired, 0);
@@ -106,7 +106,7 @@ TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
 
 TEST_F(CorpusFiles, CountPlacesThatAreNoUtf8) {
   const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
-  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .part_bytes = 3, .progress = {}}).repaired,
+  EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .range_bytes = 3, .progress = {}}).repaired,
             1);
 }
 
@@ -116,7 +116,7 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
   const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
     for (const int ranks : {1, 3})
       expect_error(ExitCode::data, words, [&] {
-        (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .part_bytes = 100, .progress = {}});
+        (void)tokenize(ranks, with, paths, {.out = out, .eos = 0, .range_bytes = 100, .progress = {}});
       });
     EXPECT_FALSE(std::filesystem::exists(out));
   };

@@ -59,7 +59,7 @@ io::LocatedPath locate(World& world, const std::string& path) {
   std::string found;
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
-    const io::LocatedPath located = io::recognise(path);
+    const io::LocatedPath located = io::recognize(path);
     found = std::to_string(static_cast<int>(located.kind)) + located.path;
   });
   found = world.broadcast(found);

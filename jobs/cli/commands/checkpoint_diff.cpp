@@ -94,7 +94,8 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
       if (from < to) {
         const io::TensorDifference d = io::compare(*x, cache_a, *y, cache_b, from - at, to - from);
         if (d.elements > 0)
-          mine << i << ' ' << d.elements << ' ' << d.unlike << ' ' << d.max_absolute << ' ' << d.max_relative << '\n';
+          mine << i << ' ' << d.elements << ' ' << d.one_not_finite << ' ' << d.max_absolute << ' ' << d.max_relative
+               << '\n';
       }
       at += x->numel();
     }
@@ -108,7 +109,7 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
        lines >> index >> elements >> unlike >> absolute >> relative;) {
     io::TensorDifference part;
     part.elements = std::stoll(elements);
-    part.unlike = std::stoll(unlike);
+    part.one_not_finite = std::stoll(unlike);
     part.max_absolute = std::strtod(absolute.c_str(), nullptr);
     part.max_relative = std::strtod(relative.c_str(), nullptr);
     differences[std::stoul(index)].join(part);
@@ -162,7 +163,8 @@ void add_difference(const std::string& name, const io::TensorEntry& x, const io:
   if (compared) {
     line += strfmt(" %lld of %lld elements differ, by at most %.6g (relative %.3g)", static_cast<long long>(d.elements),
                    static_cast<long long>(x.numel()), d.max_absolute, d.max_relative);
-    if (d.unlike > 0) line += strfmt("; %lld are finite in only one of them", static_cast<long long>(d.unlike));
+    if (d.one_not_finite > 0)
+      line += strfmt("; %lld are finite in only one of them", static_cast<long long>(d.one_not_finite));
   } else if (same_form) {
     line += std::string(" ") + x.type + " cannot be compared";
   }
@@ -172,7 +174,7 @@ void add_difference(const std::string& name, const io::TensorEntry& x, const io:
                                     {"of", x.numel()},
                                     {"max_absolute", d.max_absolute},
                                     {"max_relative", d.max_relative},
-                                    {"not_finite", d.unlike}});
+                                    {"not_finite", d.one_not_finite}});
 }
 
 std::optional<std::regex> pattern(const Options& options) {

@@ -59,7 +59,7 @@ ConvertRequest read_request(const Options& options, World& world) {
   world.run_and_agree([&] {
     if (world.rank() != 0) return;
     const std::string from = options.text("from");
-    const io::LocatedPath located = io::recognise(request.in, from == "hf"       ? io::Prefer::model
+    const io::LocatedPath located = io::recognize(request.in, from == "hf"       ? io::Prefer::model
                                                               : from == "native" ? io::Prefer::checkpoint
                                                                                  : io::Prefer::automatic);
     if (located.kind != io::PathKind::checkpoint && located.kind != io::PathKind::model)

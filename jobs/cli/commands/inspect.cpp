@@ -150,8 +150,8 @@ void describe_tokens(const std::string& path, const InspectRequest& request, Fin
 
 Json json_of(const io::TensorStats& s) {
   const auto number = [&](double v) { return s.finite() > 0 && std::isfinite(v) ? Json(v) : Json(nullptr); };
-  return {{"min", number(s.least)},
-          {"max", number(s.most)},
+  return {{"min", number(s.min)},
+          {"max", number(s.max)},
           {"mean", number(s.mean())},
           {"nan", s.nans},
           {"inf", s.infinities}};
@@ -161,7 +161,7 @@ std::string text_of(const io::TensorStats& s) {
   const std::string odd = (s.nans > 0 ? strfmt("  %lld NaN", static_cast<long long>(s.nans)) : "") +
                           (s.infinities > 0 ? strfmt("  %lld Inf", static_cast<long long>(s.infinities)) : "");
   if (s.finite() == 0) return "  no finite element" + odd;
-  return strfmt("  min %-12.6g max %-12.6g mean %-12.6g", s.least, s.most, s.mean()) + odd;
+  return strfmt("  min %-12.6g max %-12.6g mean %-12.6g", s.min, s.max, s.mean()) + odd;
 }
 
 /// Lists the tensors and their totals.
@@ -186,7 +186,7 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
                        io::shape_text(t.shape);
     Json entry = {{"name", t.name}, {"dtype", t.type}, {"shape", t.shape}, {"bytes", t.bytes}};
     if (request.stats && io::is_numeric(t)) {
-      const io::TensorStats stats = io::measure(t, cache, 0, t.numel());
+      const io::TensorStats stats = io::compute_stats(t, cache, 0, t.numel());
       line += text_of(stats);
       entry["stats"] = json_of(stats);
     }
@@ -200,7 +200,7 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
-  const io::LocatedPath located = io::recognise(path);
+  const io::LocatedPath located = io::recognize(path);
   Findings findings;
   findings.json["path"] = located.path;
   findings.json["kind"] = io::name_of(located.kind);

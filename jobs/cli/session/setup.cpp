@@ -125,7 +125,7 @@ namespace {
 
 /// The checkpoint at a path, or the newest one of the run directory there. Throws Error (data).
 std::string checkpoint_at(const std::string& path) {
-  const io::LocatedPath located = io::recognise(path, io::Prefer::checkpoint);
+  const io::LocatedPath located = io::recognize(path, io::Prefer::checkpoint);
   if (located.kind == io::PathKind::checkpoint) return located.path;
   throw Error(ExitCode::data, path + " is " + io::name_of(located.kind) + ", not a checkpoint", "--checkpoint",
               "Give a model with --model");

@@ -36,18 +36,18 @@ TEST(TensorStats, CountsWhatIsNotFinite) {
   values[3] = -7, values[4] = 9, values[70000] = NAN, values[70001] = infinity, values[70002] = -infinity;
   const TensorCatalog stored = one_tensor(folder, "x.safetensors", values);
   BlockCache cache(stored.files, 2);
-  const TensorStats whole = measure(stored.tensors[0], cache, 0, 100000);
+  const TensorStats whole = compute_stats(stored.tensors[0], cache, 0, 100000);
   EXPECT_EQ(whole.nans, 1);
   EXPECT_EQ(whole.infinities, 2);
-  EXPECT_EQ(whole.least, -7);
-  EXPECT_EQ(whole.most, 9);
+  EXPECT_EQ(whole.min, -7);
+  EXPECT_EQ(whole.max, 9);
   EXPECT_DOUBLE_EQ(whole.mean(), (0.5 * 99995 + 2) / 99997);
-  TensorStats parts = measure(stored.tensors[0], cache, 0, 5);
-  parts.join(measure(stored.tensors[0], cache, 5, 99995));
-  EXPECT_EQ(parts.least, whole.least);
+  TensorStats parts = compute_stats(stored.tensors[0], cache, 0, 5);
+  parts.join(compute_stats(stored.tensors[0], cache, 5, 99995));
+  EXPECT_EQ(parts.min, whole.min);
   EXPECT_EQ(parts.nans, whole.nans);
   EXPECT_DOUBLE_EQ(parts.mean(), whole.mean());
-  EXPECT_EQ(measure(stored.tensors[0], cache, 70000, 3).finite(), 0);
+  EXPECT_EQ(compute_stats(stored.tensors[0], cache, 70000, 3).finite(), 0);
 }
 
 TEST(TensorStats, ComparesEveryElement) {
@@ -59,7 +59,7 @@ TEST(TensorStats, ComparesEveryElement) {
   BlockCache cache_x(x.files, 2), cache_y(y.files, 2);
   const TensorDifference d = compare(x.tensors[0], cache_x, y.tensors[0], cache_y, 0, 50000);
   EXPECT_EQ(d.elements, 3);
-  EXPECT_EQ(d.unlike, 1);
+  EXPECT_EQ(d.one_not_finite, 1);
   EXPECT_EQ(d.max_absolute, 4);
   EXPECT_EQ(d.max_relative, 2);
   EXPECT_EQ(compare(x.tensors[0], cache_x, y.tensors[0], cache_y, 0, 20000).elements, 0);
@@ -172,7 +172,7 @@ TEST(Sandbox, NorDoesOneOfTheOldestForm) {
       const TensorCatalog stored = catalog_hdf5(path, read_hdf5_sandboxed(path).datasets);
       BlockCache cache(stored.files, 2);
       for (const TensorEntry& t : stored.tensors)
-        if (is_numeric(t)) (void)measure(t, cache, 0, t.numel());
+        if (is_numeric(t)) (void)compute_stats(t, cache, 0, t.numel());
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::data) << error.line();
       ++refused;
@@ -188,9 +188,9 @@ TEST(Recognize, ByNamesAndFirstBytes) {
   fs::copy(folder / "run/v2-20260101-000000/checkpoint-9", folder / "run/v10-20260101-000000/checkpoint-7");
   fs::create_directories(folder / "run/v10-20260101-000000/checkpoint-8");  // a save that did not end
   const auto is = [&](const std::string& path, PathKind kind) {
-    EXPECT_EQ(static_cast<int>(recognise(folder / path).kind), static_cast<int>(kind)) << path;
+    EXPECT_EQ(static_cast<int>(recognize(folder / path).kind), static_cast<int>(kind)) << path;
   };
-  EXPECT_EQ(recognise(folder / "run").path, folder / "run/v10-20260101-000000/checkpoint-7");
+  EXPECT_EQ(recognize(folder / "run").path, folder / "run/v10-20260101-000000/checkpoint-7");
   is("run/v2-20260101-000000", PathKind::checkpoint);
   is("hf", PathKind::model);
   is("hf/model.safetensors", PathKind::safetensors);
@@ -203,10 +203,10 @@ TEST(Recognize, ByNamesAndFirstBytes) {
   folder.file("other", bytes_of(folder / "hf/model.safetensors"));
   is("other", PathKind::safetensors);
   folder.file("text.txt", "words");
-  expect_error(ExitCode::data, "is neither", [&] { (void)recognise(folder / "text.txt"); });
+  expect_error(ExitCode::data, "is neither", [&] { (void)recognize(folder / "text.txt"); });
   fs::create_directories(folder / "empty");
-  expect_error(ExitCode::data, "neither a checkpoint nor a model", [&] { (void)recognise(folder / "empty"); });
-  expect_error(ExitCode::data, "No such file", [&] { (void)recognise(folder / "nowhere"); });
+  expect_error(ExitCode::data, "neither a checkpoint nor a model", [&] { (void)recognize(folder / "empty"); });
+  expect_error(ExitCode::data, "No such file", [&] { (void)recognize(folder / "nowhere"); });
 }
 
 }  // namespace
