@@ -1,8 +1,10 @@
 // Options to strategy, batch and trainer options.
 #include "jobs/cli/session/setup.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/file/text_file.hpp"
@@ -113,9 +115,10 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
               .tokens = 1};
     }
     const plan::RunPlan plan = plan::make_plan(spec);
-    std::uint64_t bytes = 0;
-    for (const plan::ArenaSlot& slot : plan.slots) bytes += slot.placement == plan::Placement::own ? 0 : slot.bytes;
-    return bytes * static_cast<std::uint64_t>(std::max(local, 1));
+    std::vector<plan::ArenaSlot> shared;
+    std::ranges::copy_if(plan.slots, std::back_inserter(shared),
+                         [](const plan::ArenaSlot& slot) { return slot.placement != plan::Placement::own; });
+    return planned_memory(shared).total() * static_cast<std::uint64_t>(std::max(local, 1));
   } catch (const Error&) {
     return 0;  // the run itself reports the error, once
   }
