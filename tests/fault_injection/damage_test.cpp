@@ -1,5 +1,5 @@
-// Damage to a checkpoint directory: each flipped bit, cut, swap, loss and invention is found by a load, and named;
-// nothing crashes and nothing allocates what the files do not hold.
+// Damage to a checkpoint directory: flipped bits, truncated, swapped, missing and forged files are found by a load and
+// named. Nothing crashes, and nothing allocates more than the files hold.
 
 #include <sys/stat.h>
 
@@ -34,7 +34,7 @@ void make_checkpoint(const TestTensors& tensors, const std::string& directory, s
   });
 }
 
-/// What a load of everything says, on `ranks` ranks; "" if it finds nothing wrong. Fails the test where ranks disagree.
+/// The error of a full load on `ranks` ranks; "" if there is none. Fails the test if ranks disagree.
 std::string load_says(const TestTensors& tensors, const std::string& directory, int ranks = 1) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
   run_local(ranks, [&](World& world) {
@@ -52,7 +52,7 @@ std::string load_says(const TestTensors& tensors, const std::string& directory, 
   return said[0];
 }
 
-/// What reading every block of every file says: verification, which needs no model.
+/// The error of reading every block of every file, as verification does without a model.
 std::string blocks_say(const std::string& directory) {
   try {
     const Manifest manifest = io::read_manifest(directory);
@@ -77,7 +77,7 @@ void flip(const std::string& path, std::uint64_t byte, int bit) {
   ASSERT_TRUE(file.good()) << path << " byte " << byte;
 }
 
-/// The bytes of a checkpoint directory by what they are.
+/// The bytes of a checkpoint directory by kind.
 struct ByteClass {
   const char* name;
   std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t>> ranges;  // file, first, past the last
@@ -160,7 +160,7 @@ TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) {
   flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, TempDir::Place::disk);
 }
 
-TEST(Damage, ACutFileIsRefused) {
+TEST(Damage, ATruncatedFileIsRefused) {
   const TempDir folder(TempDir::Place::memory);
   const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
@@ -193,7 +193,7 @@ TEST(Damage, AMissingFileIsNamed) {
   for (const auto& name : names) {
     fs::rename(directory + "/" + name, folder / "aside");
     EXPECT_THAT(load_says(tensors, directory, 2), testing::HasSubstr(name));
-    // Something else of that name, which must not be waited for or walked into.
+    // Something else of that name, which must not block the reader or be followed.
     fs::create_directory(directory + "/" + name);
     EXPECT_THAT(load_says(tensors, directory), testing::HasSubstr(name)) << "a directory";
     fs::remove(directory + "/" + name);
@@ -235,7 +235,7 @@ TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
   EXPECT_NE(load_says(tensors, folder / "checkpoint-3"), "");
 }
 
-TEST(Damage, ForeignFilesBesideItDoNotMatter) {
+TEST(Damage, UnknownFilesAreIgnored) {
   const TempDir folder(TempDir::Place::memory);
   const TestTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3");
@@ -264,8 +264,8 @@ void rewrite_manifest(const std::string& directory, const std::function<void(Man
   std::ofstream(path, std::ios::binary) << io::manifest_text(manifest);
 }
 
-/// What only a forger or a bug makes: the checksum is right, what it says is not.
-TEST(Damage, AManifestThatLiesIsRefusedAndAllocatesNothing) {
+/// A forged manifest: the checksum is right, the content is not.
+TEST(Damage, AForgedManifestIsRefusedAndAllocatesNothing) {
   const TempDir folder(TempDir::Place::memory);
   const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
@@ -334,7 +334,7 @@ std::string signed_text(const nlohmann::ordered_json& json) {
   return text + strfmt("\"crc32c\": \"%08x\"\n}\n", io::crc32c(0, std::as_bytes(std::span(text))));
 }
 
-TEST(Damage, AManifestOfOtherTypesIsRefusedInWords) {
+TEST(Damage, AManifestWithOtherTypesIsRefused) {
   const TempDir folder(TempDir::Place::memory);
   const std::string directory = folder / "checkpoint-3", path = directory + "/" + io::manifest_name;
   make_checkpoint(small_tensors(), directory);

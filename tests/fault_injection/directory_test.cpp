@@ -1,5 +1,4 @@
-// Which checkpoints stay, and who may write: retention counts what was read through and never takes the newest
-// valid one; one run holds the lock.
+// Retention keeps verified checkpoints and never removes the newest valid one; one run at a time holds the lock.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -79,7 +78,7 @@ TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
   fs::last_write_time(folder / "checkpoint-2/manifest.json", fs::file_time_type::clock::now());
   fresh.apply(folder.path());
   EXPECT_EQ(steps(), (Steps{2, 1})) << "touched since, so it is read, and it is damaged";
-  damage(2);  // mends it
+  damage(2);  // repairs it
   fresh.apply(folder.path());
   EXPECT_EQ(steps(), (Steps{2}));
 }

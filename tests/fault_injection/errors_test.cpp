@@ -1,7 +1,6 @@
-// Every call that a save makes on the file system fails once, as the shim makes it: all ranks throw the same error,
-// naming the file and what the system said; the checkpoint before it loads; the new one is whole or not listed; nothing
-// is left, and the next save succeeds. Ranks are threads of one process here, the shim is linked in; processes that die
-// are tested by sweep.sh.
+// Every file-system call of a save fails once: all ranks throw the same error with the file and the system's message;
+// the previous checkpoint loads; the new one is complete or not listed; nothing is left behind, and the next save
+// succeeds. Ranks are threads of one process with the shim linked in; sweep.sh tests processes that die.
 
 #include <dirent.h>
 
@@ -70,8 +69,7 @@ std::string loaded(const TestTensors& tensors, const std::string& directory, std
   return wrong;
 }
 
-/// What may fail without the save failing: taking away what is not needed any more, and closing what is on stable
-/// storage.
+/// Calls that may fail without the save failing: removing what is not needed any more, and closing what is durable.
 bool may_be_ignored(const std::string& call) {
   return call.starts_with("unlink ") || call.starts_with("rmdir ") || call.starts_with("close ");
 }
@@ -104,8 +102,7 @@ void save_alone(const TestTensors& tensors, const std::string& directory, std::i
   });
 }
 
-/// Attempts with each call in turn at fault, until there is no such call; `check` gets what the
-/// ranks said and which call it was.
+/// Repeats the attempt with each call failing in turn; `check` gets the ranks' errors and the failed call.
 void each_call(const TempDir& folder, const char* kind, const std::function<std::vector<std::string>()>& attempt,
                const std::function<void(const std::vector<std::string>& said, const std::string& call)>& check) {
   const std::string root = fs::canonical(folder.path()).string();
@@ -122,7 +119,7 @@ void each_call(const TempDir& folder, const char* kind, const std::function<std:
   }
 }
 
-/// The whole of what must hold, with this kind of fault; returns how many calls there were.
+/// Checks all of this with one kind of fault; returns the number of calls.
 long sweep(const Case& c, const char* kind, const char* words) {
   const TestTensors tensors = small_tensors();
   const std::string_view name = kind;
@@ -150,7 +147,7 @@ long sweep(const Case& c, const char* kind, const char* words) {
 
 TEST(Errors, NoSpaceAtAnyCallOfASave) { EXPECT_GT(sweep({Mesh(1, 3)}, "ENOSPC", "No space left on device"), 20); }
 TEST(ErrorsFull, AnInputOutputErrorAtAnyCall) { EXPECT_GT(sweep({Mesh(2, 2)}, "EIO", "Input/output error"), 20); }
-TEST(Errors, AHalfWriteIsGoneOnWith) { sweep({Mesh(1, 2)}, "short", ""); }
+TEST(Errors, AShortWriteIsContinued) { sweep({Mesh(1, 2)}, "short", ""); }
 TEST(ErrorsFull, OneRankAlone) { sweep({Mesh(1, 1)}, "EIO", "Input/output error"); }
 TEST(ErrorsFull, SeveralFiles) { sweep({Mesh(1, 2), false, 6000}, "ENOSPC", "No space left on device"); }
 TEST(Errors, InTheBackground) {
@@ -158,14 +155,14 @@ TEST(Errors, InTheBackground) {
   sweep({Mesh(2, 1), true}, "EIO", "Input/output error");
 }
 
-// From the n-th call on, a half write before it or not.
+// No space from the n-th call on, with or without a short write before it.
 TEST(ErrorsFull, ADiskThatStaysFull) {
   sweep({Mesh(1, 3)}, "full", "No space left on device");
   sweep({Mesh(1, 2)}, "short_full", "No space left on device");
 }
 
-// The new checkpoint has the name of one that is there: until the rename the old one stays.
-TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsWhole) {
+// The new checkpoint has the name of an existing one, which stays until the rename.
+TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
   const TestTensors tensors = small_tensors();
   const TempDir folder(TempDir::Place::memory);
   const std::string directory = folder / "checkpoint-2";

@@ -1,5 +1,4 @@
-// One truth: the files of a state are the same bytes whoever saved it, and each byte is written by
-// one rank, the work spread evenly.
+// The files of equal states are identical on any mesh; each byte is written by one rank, and the work is spread evenly.
 
 #include <algorithm>
 #include <filesystem>
@@ -25,7 +24,7 @@ std::vector<Mesh> meshes() {
 }
 
 struct Saved {
-  std::vector<std::pair<std::string, std::string>> files;  // state files, by name, whole
+  std::vector<std::pair<std::string, std::string>> files;  // state files: name and content
   std::vector<std::uint32_t> crcs;
   std::string training;
   friend bool operator==(const Saved&, const Saved&) = default;
@@ -90,7 +89,7 @@ TEST(IdenticalFiles, AlsoWhereTensorsSpanBlocksAndBlocksSpanTensors) {
                          {Mesh(1, 3), Mesh(2, 2), Mesh(1, 8), Mesh(4, 1)}, TempDir());
 }
 
-// Loaded in each world and saved again there: nothing of the first world is left.
+// Loaded on each mesh and saved there again: nothing depends on the first mesh.
 TEST(IdenticalFiles, LoadingAnywhereAndSavingAgainGivesTheSameFiles) {
   const TempDir folder(TempDir::Place::memory);
   const TestTensors tensors = small_tensors();
@@ -109,7 +108,7 @@ TEST(IdenticalFiles, LoadingAnywhereAndSavingAgainGivesTheSameFiles) {
   }
 }
 
-/// What each rank writes of a save, by hand: what CheckpointSave does, with its writer in view.
+/// Bytes that each rank writes: the steps of CheckpointSave, with access to the writer.
 std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh& mesh, const std::string& directory) {
   std::vector<std::uint64_t> bytes(static_cast<std::size_t>(mesh.world()));
   run_local(mesh.world(), [&](World& world) {
@@ -138,8 +137,8 @@ TEST(EveryByteOnce, RanksWriteTheLogicalBytesTogetherAndNoMore) {
     const auto bytes = bytes_by_rank(tensors, mesh, folder / "checkpoint-7");
     EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}), tensors.bytes()) << mesh.str();
     for (int rank = 0; rank < mesh.world(); ++rank) {
-      // What the shard holds without padding, over its replicas; the two cuts of each unit and kind are at multiples of
-      // 4 KiB.
+      // What the shard holds without padding, over its replicas; both ends of a rank's share of each unit and kind are
+      // multiples of 4 KiB.
       const shard::ShardLayout layout(tensors.params, tensors.units, mesh);
       std::int64_t held = 0;
       for (int unit = 0; unit < layout.num_units(); ++unit)
@@ -163,7 +162,7 @@ TEST(EveryByteOnce, ReplicasShareALargeStateEvenly) {
   }
 }
 
-// A bit that memory has lost on one replica: nothing is saved, and the ranks are named.
+// One replica has a flipped bit: nothing is saved, and the error names the ranks.
 TEST(Replicas, ThatDifferAreNamedAndNothingIsSaved) {
   const TempDir folder(TempDir::Place::memory);
   const TestTensors tensors = small_tensors();

@@ -1,5 +1,4 @@
-// A save on MPI ranks and nothing else, for sweeps that start it hundreds of times: what `tessera train` does
-// at --save_steps, without training.
+// Only the save of `tessera train` at --save_steps, on MPI ranks, for sweeps that start it hundreds of times.
 //   fault_save save DIRECTORY STEP SHARD_GROUP [async]   under mpirun: lock, save checkpoint-STEP, keep the newest one
 //   fault_save check DIRECTORY                           alone: every listed checkpoint loads whole, and there
 //   is one; prints the newest step
@@ -81,7 +80,7 @@ int main(int argc, char** argv) {
     log::set_rank(world->rank(), world->size(), world->host());
     try {
       test::save_command(*world, argv[2], std::atoll(argv[3]), std::atoi(argv[4]), argc > 5);
-    } catch (const Error& error) {  // agreed by all: the world ends in order, and rank 0 speaks
+    } catch (const Error& error) {  // on every rank alike: rank 0 reports it
       if (error.code() == ExitCode::communication) world->abort(error);
       if (world->rank() == 0) log::error(error.line());
       world->barrier();

@@ -1,16 +1,16 @@
 // A library between a program and the kernel (LD_PRELOAD, or linked): counts the calls that change files under one
-// directory and lets one of them go wrong. Sees every call that goes through a symbol of libc, those of libhdf5 and
-// libstdc++ included; not what libc calls inside itself (stdio's own write). Needs no library of ours. By the
+// directory and makes one of them fail. Sees every call that goes through a symbol of libc, those of libhdf5 and
+// libstdc++ included; not what libc calls inside itself (stdio's own write). Depends on no Tessera library. By the
 // environment:
 //   FAULT_DIR   the directory, as realpath gives it; without it nothing is counted
 //   FAULT_WITH  count only paths that contain this
 //   FAULT_AFTER begin to count at the first call whose path contains this
-//   FAULT_RANK  the rank that goes wrong (OMPI_COMM_WORLD_RANK); the others only count
-//   FAULT_AT    which call goes wrong, from 1; 0 or unset: none
+//   FAULT_RANK  the rank with the fault (OMPI_COMM_WORLD_RANK); the others only count
+//   FAULT_AT    which call fails, from 1; 0 or unset: none
 //   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows
 //   succeeds |
 //               short_full: half a write, then no space | full: no space from there on
-//   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, what went wrong "fault KIND CALL PATH"
+//   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, the failed call "fault KIND CALL PATH"
 
 #include "tests/fault_injection/shim.hpp"
 
@@ -31,7 +31,7 @@
 namespace {
 
 enum class Kind { none, kill, stop, enospc, eio, short_write, short_full, full };
-/// What a call needs that a full disk does not have.
+/// Whether a call fails on a full disk.
 enum class Needs { space, nothing };
 
 char directory[PATH_MAX], with[256], after[256], kind_name[32], happened[PATH_MAX + 64];
@@ -84,7 +84,7 @@ void note(const char* text) {
   if (log_descriptor >= 0) (void)::syscall(SYS_write, log_descriptor, text, std::strlen(text));
 }
 
-/// The path a call means, absolute as far as the kernel knows it; false: unknown.
+/// The absolute path of a call; false: unknown.
 bool path_of(int descriptor, const char* name, char* out) {
   if (name != nullptr && name[0] == '/') {
     copy(out, PATH_MAX, name);
@@ -113,35 +113,36 @@ bool counts(const char* path) {
   return std::strstr(path, with) != nullptr;
 }
 
-enum class Verdict { go_on, kill, fail, shorten };
+enum class Outcome { go_on, kill, fail, shorten };
 
-/// Counts a call, and says what becomes of it; errno is set for `fail`.
-Verdict judge(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing, bool is_write = false) {
+/// Counts a call and decides its outcome; errno is set for `fail`.
+Outcome decide(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing,
+               bool is_write = false) {
   char path[PATH_MAX];
   const int before = errno;
   const bool mine = directory[0] != 0 && path_of(descriptor, name, path) && counts(path);
   errno = before;
-  if (!mine) return Verdict::go_on;
+  if (!mine) return Outcome::go_on;
   const long number = ++counted;
   char line[PATH_MAX + 128];
   std::snprintf(line, sizeof line, "%ld %s %s\n", number, call, path);
   note(line);
-  if (disk_full && needs == Needs::space) return errno = ENOSPC, Verdict::fail;
-  if (number != at) return Verdict::go_on;
+  if (disk_full && needs == Needs::space) return errno = ENOSPC, Outcome::fail;
+  if (number != at) return Outcome::go_on;
   std::snprintf(happened, sizeof happened, "%s %s", call, path);
   std::snprintf(line, sizeof line, "fault %s %s %s\n", kind_name, call, path);
   note(line);
   switch (kind) {
-    case Kind::none: return Verdict::go_on;
-    case Kind::kill: return Verdict::kill;
-    case Kind::stop: (void)::syscall(SYS_kill, ::getpid(), SIGSTOP); return Verdict::go_on;
-    case Kind::enospc: return errno = ENOSPC, Verdict::fail;
-    case Kind::eio: return errno = EIO, Verdict::fail;
-    case Kind::short_write: return is_write ? Verdict::shorten : Verdict::go_on;
-    case Kind::short_full: disk_full = true; return is_write ? Verdict::shorten : Verdict::go_on;
-    case Kind::full: disk_full = true; return needs == Needs::space ? (errno = ENOSPC, Verdict::fail) : Verdict::go_on;
+    case Kind::none: return Outcome::go_on;
+    case Kind::kill: return Outcome::kill;
+    case Kind::stop: (void)::syscall(SYS_kill, ::getpid(), SIGSTOP); return Outcome::go_on;
+    case Kind::enospc: return errno = ENOSPC, Outcome::fail;
+    case Kind::eio: return errno = EIO, Outcome::fail;
+    case Kind::short_write: return is_write ? Outcome::shorten : Outcome::go_on;
+    case Kind::short_full: disk_full = true; return is_write ? Outcome::shorten : Outcome::go_on;
+    case Kind::full: disk_full = true; return needs == Needs::space ? (errno = ENOSPC, Outcome::fail) : Outcome::go_on;
   }
-  return Verdict::go_on;
+  return Outcome::go_on;
 }
 
 void end_here() {
@@ -151,18 +152,18 @@ void end_here() {
 
 /// A call that writes nothing: 0 to go on, -1 with errno.
 int permit(const char* call, int descriptor, const char* name, Needs needs = Needs::nothing) {
-  const Verdict verdict = judge(call, descriptor, name, needs);
-  if (verdict == Verdict::kill) end_here();
-  return verdict == Verdict::fail ? -1 : 0;
+  const Outcome outcome = decide(call, descriptor, name, needs);
+  if (outcome == Outcome::kill) end_here();
+  return outcome == Outcome::fail ? -1 : 0;
 }
 
 /// How much of `bytes` a write may do now; -1 with errno; `last`: end after it.
 ssize_t permit_write(const char* call, int descriptor, std::size_t bytes, bool& last) {
-  const Verdict verdict = judge(call, descriptor, nullptr, Needs::space, /*is_write=*/true);
-  last = verdict == Verdict::kill;
-  if (verdict == Verdict::fail) return -1;
-  if (verdict == Verdict::go_on) return static_cast<ssize_t>(bytes);
-  // What the kernel writes past its cache it writes in whole pages.
+  const Outcome outcome = decide(call, descriptor, nullptr, Needs::space, /*is_write=*/true);
+  last = outcome == Outcome::kill;
+  if (outcome == Outcome::fail) return -1;
+  if (outcome == Outcome::go_on) return static_cast<ssize_t>(bytes);
+  // Direct writes are in whole pages.
   const bool direct = (::syscall(SYS_fcntl, descriptor, F_GETFL) & O_DIRECT) != 0;
   const std::size_t half = direct ? bytes / 2 / 4096 * 4096 : bytes / 2;
   if (half == 0 && !last) return static_cast<ssize_t>(bytes);
@@ -234,7 +235,7 @@ OPENS(open)
 OPENS(open64)
 OPENS_AT(openat)
 OPENS_AT(openat64)
-// What a fortified build calls where the flags are no constant.
+// What a build with _FORTIFY_SOURCE calls if the flags are not constant.
 int __open_2(const char* path, int flags) { return open_some("open", AT_FDCWD, path, flags, 0); }
 int __open64_2(const char* path, int flags) { return open_some("open", AT_FDCWD, path, flags, 0); }
 int __openat_2(int base, const char* path, int flags) { return open_some("openat", base, path, flags, 0); }
@@ -318,7 +319,7 @@ int mkdirat(int base, const char* path, mode_t mode) noexcept {
 }
 int mkdir(const char* path, mode_t mode) noexcept { return mkdirat(AT_FDCWD, path, mode); }
 
-/// Of what was written only; the descriptor is gone even where it fails.
+/// Only of files opened for writing; the descriptor is closed even if the call fails.
 int close(int descriptor) {
   const int before = errno;
   const long flags = directory[0] != 0 ? ::syscall(SYS_fcntl, descriptor, F_GETFL) : -1;

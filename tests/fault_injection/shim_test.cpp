@@ -1,4 +1,4 @@
-// The shim itself: what it counts, and that each kind of fault is what it says.
+// Tests of the shim: what it counts, and each kind of fault.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ struct Shim : testing::Test {
   std::string root = std::filesystem::canonical(folder.path()).string(), path = root + "/x";
   const std::string text = std::string(10000, 'a');
 
-  /// What a careful writer does; calls 1 to 8. 0, or the errno of the call that failed.
+  /// Writes a file durably by calls 1 to 8. Returns 0, or the errno of the failed call.
   int write_file() {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT, 0644);
     if (fd < 0) return errno;

@@ -1,7 +1,7 @@
 #pragma once
 // A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter,
-// element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. What is wrong after a load is
-// said in words.
+// element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. Differences after a load are
+// reported as text.
 
 #include <string>
 #include <vector>
@@ -17,20 +17,20 @@ struct TestTensors {
   /// Of the model and both moments.
   [[nodiscard]] std::uint64_t bytes() const { return numel() * sizeof(float) * io::num_state_kinds; }
 };
-/// 11 tensors in 3 units, some 20 KB of state: shapes that divide nothing, one scalar.
+/// 11 tensors in 3 units, about 20 KB of state: odd shapes, one scalar.
 [[nodiscard]] TestTensors small_tensors();
 /// 4 tensors in 2 units, 29 MB of state: tensors over several blocks, tensors that share one.
 [[nodiscard]] TestTensors large_tensors();
 
 [[nodiscard]] float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element);
 
-/// What one rank of `mesh` holds of it.
+/// The shards of one rank of `mesh`.
 class TestState {
  public:
   TestState(const TestTensors& tensors, const Mesh& mesh, int rank);
   /// The state of a step; padding is zero.
   void fill(std::int64_t step);
-  /// As fill, every element not a number.
+  /// Sets every element to NaN.
   void spoil();
   /// "" if every element and all padding are those of the step; else the first that is not.
   [[nodiscard]] std::string difference(std::int64_t step) const;
@@ -48,7 +48,7 @@ class TestState {
   std::vector<std::vector<float>> values_;  // [unit · 3 + kind], shard_numel each
 };
 
-/// A save of `state` at `step`, as the trainer asks for one; change what the case is about.
+/// The request that the trainer would make; tests change it.
 [[nodiscard]] io::SaveRequest save_request(TestState& state, const std::string& directory, std::int64_t step);
 /// Collective: saves and commits.
 io::SaveReport save(World& world, TestState& state, const std::string& directory, std::int64_t step);

@@ -1,4 +1,4 @@
-// Fuzz target: configuration files. The first byte chooses YAML or JSON; the tree that comes out is walked.
+// Fuzz target: configuration files. The first byte chooses YAML or JSON; the resulting tree is traversed.
 
 #include <cstdlib>
 #include <set>

@@ -1,4 +1,4 @@
-// Fuzz target: data sets. The first byte chooses .bin, .jsonl or text; what is accepted is read whole.
+// Fuzz target: data sets. The first byte chooses .bin, .jsonl or text; accepted data are read completely.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "runtime/base/error.hpp"
 
 namespace {
-/// A file in memory under a name with the wanted ending: a link in a folder of this process.
+/// A file in memory under a name with this ending: a link in a directory of this process.
 std::string file_of(const char* ending, const std::uint8_t* data, std::size_t size) {
   static const std::string folder = [] {
     std::string name = "/tmp/tessera-fuzz-XXXXXX";

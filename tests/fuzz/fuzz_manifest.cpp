@@ -1,6 +1,5 @@
-// Fuzz target: a checkpoint's manifest. The checksum at its end is made right first, so that mutations reach the
-// parser; an accepted one has data sets that lie in their files without overlap, and says the same when it is written
-// and read again.
+// Fuzz target: a checkpoint's manifest. Its checksum is corrected first, so that mutations reach the parser. An
+// accepted one has data sets inside their files without overlap, and is the same when written and read again.
 
 #include <cstdlib>
 #include <span>

@@ -1,4 +1,4 @@
-// Fuzz target: a whole safetensors file. An accepted one must have entries that tile its data.
+// Fuzz target: a safetensors file. The entries of an accepted one must cover its data without overlap.
 
 #include <algorithm>
 #include <cstdlib>

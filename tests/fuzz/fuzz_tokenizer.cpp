@@ -1,5 +1,5 @@
-// Fuzz target: a tokenizer.json and a text, a zero byte between them. What loads must give ids it knows, the same with
-// and without a memory of words, and text back from them; where a text may be cut, its parts make the same ids.
+// Fuzz target: a tokenizer.json and a text, a zero byte between them. A tokenizer that loads must give known ids,
+// the same with and without the word cache, and decode them; a text split at a split point gives the same ids.
 
 #include <cstdlib>
 

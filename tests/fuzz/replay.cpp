@@ -1,4 +1,4 @@
-// Runs a fuzz target over the files of a folder: the seeds, or what a fuzzer has found.
+// Runs a fuzz target on the files of a directory: the seeds, or inputs that a fuzzer has found.
 
 #include <cstddef>
 #include <cstdint>

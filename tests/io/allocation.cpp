@@ -1,4 +1,4 @@
-// An operator new that counts, for tests of how much memory a file can make us take.
+// An operator new that counts bytes, for tests of how much memory a file can make the program allocate.
 
 #include <cstddef>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Checkpoints by ranks that are threads: equal states make equal files in any world, and any world reads them.
+// Checkpoints, with ranks as threads: equal states make equal files on any mesh, and any mesh loads them.
 
 #include "io/checkpoint/checkpoint.hpp"
 
@@ -26,7 +26,7 @@ float value(int kind, int param, std::int64_t element) {
   return static_cast<float>((kind + 1) * 100 + param) + static_cast<float>(element % 1021) / 64;
 }
 
-/// The state of one rank; padding is NaN, which must never reach a file.
+/// The state of one rank; its padding is NaN, which must not reach a file.
 struct Rank {
   Rank(const Mesh& mesh_, int rank)
       : mesh(mesh_), layout(params, units, mesh_), replica(mesh_.coordinate(rank, Axis::replicate)) {
@@ -111,7 +111,7 @@ TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
     });
 }
 
-TEST(Checkpoint, SeveralFilesHoldWholeTensors) {
+TEST(Checkpoint, SeveralFilesHoldCompleteTensors) {
   const TempDir folder;
   save_from({1, 3}, folder / "checkpoint-7", 1'500'000);
   save_from({2, 2}, folder / "checkpoint-8", 1'500'000);

@@ -1,4 +1,4 @@
-// Configuration files: the tree, its lines, and what is refused, in YAML and in JSON.
+// Configuration files in YAML and JSON: the tree, its line numbers, and what is refused.
 
 #include "io/config/yaml.hpp"
 #include "tests/io/files.hpp"

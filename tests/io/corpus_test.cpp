@@ -1,5 +1,4 @@
-// Text files to token files: what is written is each document's ids, whatever the number of ranks and the size of
-// parts.
+// Text files to token files: the ids of each document, for any number of ranks and size of ranges.
 
 #include "io/tokenizer/corpus.hpp"
 
@@ -104,13 +103,13 @@ TEST_F(CorpusFiles, EndAsTheTemplateSaysOnce) {
   EXPECT_EQ(ids_in(out).back(), 0);
 }
 
-TEST_F(CorpusFiles, CountPlacesThatAreNoUtf8) {
+TEST_F(CorpusFiles, CountInvalidUtf8) {
   const std::string text = folder.file("c.txt", "good\nbad \xff here\ngood\n"), out = folder / "out.bin";
   EXPECT_EQ(tokenize(2, tokenizer("gpt2"), {text}, {.out = out, .eos = 0, .range_bytes = 3, .progress = {}}).repaired,
             1);
 }
 
-TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
+TEST_F(CorpusFiles, AreRefusedByNameAndPosition) {
   const TextTokenizer with = tokenizer("gpt2");
   const std::string out = folder / "out.bin";
   const auto refused = [&](const std::vector<std::string>& paths, const std::string& words) {
@@ -130,7 +129,7 @@ TEST_F(CorpusFiles, AreRefusedByNameAndPlace) {
   for (int i = 0; i < 100; ++i) json += i == 77 ? "{\"text\": 5}\n" : "{\"text\": \"some words to fill the line\"}\n";
   refused({folder.file("bad.jsonl", json)}, "bad.jsonl:78");
   refused({folder.file("blank.jsonl", "\n\n")}, "no token");
-  EXPECT_EQ(folder.names().size(), 2u + 6u);  // and nothing half written
+  EXPECT_EQ(folder.names().size(), 2u + 6u);  // no incomplete file
 }
 
 TEST_F(CorpusFiles, HashByContentsAlone) {

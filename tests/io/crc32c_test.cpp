@@ -1,4 +1,4 @@
-// CRC32C: known values, the two ways alike, and joining.
+// CRC32C: known values, equality of both implementations, and joining.
 #include "io/file/crc32c.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Crc32c, HasTheKnownValues) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c(0, {}), 0u);
 }
 
-TEST(Crc32c, InstructionAndTablesAgreeAndStretchesJoin) {
+TEST(Crc32c, InstructionAndTablesAgreeAndRangesJoin) {
   std::string text(500'000, '\0');
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(hash64("crc", i));
   for (const std::size_t n :

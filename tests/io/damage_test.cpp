@@ -1,5 +1,5 @@
-// Damaged files of every kind: cut at every byte, and with bits flipped at random. Never a crash, never much memory,
-// and what is cut is refused.
+// Damaged files of every kind: truncated at every byte, and with random bit flips. Never a crash, never much memory,
+// and truncated files are refused.
 
 #include <filesystem>
 
@@ -14,7 +14,7 @@ namespace {
 
 using test::TempDir;
 
-/// Opens and uses everything in it; true if it was accepted.
+/// Opens the file and reads everything in it; true if it was accepted.
 using Use = bool (*)(const std::string& path);
 
 bool accepted(const std::function<void()>& action) {
@@ -103,12 +103,12 @@ TEST(Damage, NoPrefixOfATokenFileIsAccepted) {
 TEST(Damage, APrefixOfJsonLinesIsAcceptedOnlyAtTheEndOfALine) {
   TempDir folder;
   ASSERT_TRUE(use_dataset(folder.file("x.jsonl", lines)));
-  // "...}" and "...}\n" of the first line, and the whole without the last newline.
+  // "...}" and "...}\n" of the first line, and the file without the last newline.
   EXPECT_EQ(cut("x.jsonl", lines, use_dataset), 3);
 }
 
 TEST(Damage, BitFlips) {
-  // Most of a safetensors file's bits are bound by a rule; the data (28 of 186 bytes), names and metadata are not.
+  // Rules determine most bits of a safetensors file, but not the data (28 of 186 bytes), names and metadata.
   EXPECT_LT(flip("x", safetensors, use_safetensors, 3000), 1500);
   flip("x.bin", tokens16, use_dataset, 500);
   flip("x.bin", tokens32, use_dataset, 500);

@@ -1,4 +1,4 @@
-// Data sets: what the tokens are, how files are joined, what is refused; samples and their order.
+// Data sets: tokens, joining of files, refusals; samples and their order.
 
 #include "io/data/dataset.hpp"
 
@@ -124,7 +124,7 @@ TEST(Dataset, TokenFilesAreReadInBothWidths) {
   EXPECT_EQ(four.largest_id, 0x7fffffff);
 }
 
-TEST(Dataset, TokenFileHeadersThatLieAreRefused) {
+TEST(Dataset, WrongTokenFileHeadersAreRefused) {
   TempDir folder;
   const auto refused = [&](const std::string& bytes, const std::string& words) {
     const std::string path = folder.file("x.bin", bytes);
@@ -150,7 +150,7 @@ TEST(Dataset, TokenFileHeadersThatLieAreRefused) {
   });
 }
 
-TEST(Dataset, ForeignFilesAreRefusedByName) {
+TEST(Dataset, UnsupportedFilesAreRefusedByName) {
   TempDir folder;
   expect_error(ExitCode::data, "a Parquet file", [&] { (void)open({folder.file("a.parquet", "anything")}); });
   expect_error(ExitCode::data, "a Parquet file", [&] { (void)open({folder.file("a.parquet", "")}); });

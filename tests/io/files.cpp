@@ -28,7 +28,7 @@ TempDir::~TempDir() {
 
 std::string TempDir::file(const std::string& name, const std::string& bytes) const {
   const std::string path = *this / name;
-  std::filesystem::remove(path);  // a new file: some file systems flush one that is cut and written again
+  std::filesystem::remove(path);  // a new file: some file systems flush one that is truncated and written again
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw std::runtime_error("cannot write " + path);
@@ -51,13 +51,13 @@ std::string bytes_of(const std::string& path) {
   return text.str();
 }
 
-void expect_error(ExitCode code, const std::string& words, const std::function<void()>& action) {
+void expect_error(ExitCode code, const std::string& text, const std::function<void()>& action) {
   try {
     action();
-    ADD_FAILURE() << "nothing was thrown; expected: " << words;
+    ADD_FAILURE() << "nothing was thrown; expected: " << text;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.line();
-    EXPECT_THAT(error.line(), testing::HasSubstr(words));
+    EXPECT_THAT(error.line(), testing::HasSubstr(text));
     EXPECT_EQ(error.line().find('\n'), std::string::npos) << error.line();
   }
 }

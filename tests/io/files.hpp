@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of io share: a folder that goes away, files of given bytes, and errors held against their words.
+// Helpers of the io tests: a temporary directory, files of given bytes, and checks of errors.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 
 namespace tessera::test {
 
-/// A fresh folder, removed at the end. In memory: where a test writes small files thousands of times; on
-/// disk where there is no such place.
+/// A temporary directory. Place::memory: on a tmpfs, for tests that write thousands of small files; on disk if there is
+/// none.
 class TempDir {
  public:
   enum class Place { disk, memory };
@@ -35,15 +35,15 @@ class TempDir {
 
 [[nodiscard]] std::string bytes_of(const std::string& path);
 
-/// Runs `action`; fails unless it throws Error with this code and a line that contains `words`.
-void expect_error(ExitCode code, const std::string& words, const std::function<void()>& action);
+/// Runs `action`; fails unless it throws Error with this code and a message that contains `text`.
+void expect_error(ExitCode code, const std::string& text, const std::function<void()>& action);
 
-/// Bytes that operator new has handed out since the last call (this thread).
+/// Bytes that this thread has allocated by operator new since the last call.
 [[nodiscard]] std::size_t allocated_bytes();
 
 /// A safetensors file around this JSON, padded with `data_bytes` bytes of data.
 [[nodiscard]] std::string safetensors_of(const std::string& json, std::size_t data_bytes);
-/// An llm.c token file: magic, version, count, then `ids` as they are.
+/// An llm.c token file: magic, version, count, then `ids` unchanged.
 [[nodiscard]] std::string token_file_of(int magic, int version, int count, const std::string& ids);
 
 }  // namespace tessera::test

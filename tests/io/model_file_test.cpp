@@ -1,5 +1,5 @@
-// Model directories, written and read by ranks that are threads: the same bytes from any world and mesh, any world and
-// mesh reads them, and a failure on one rank is an error on every rank that leaves the directory as it was.
+// Model directories, with ranks as threads: any mesh writes the same bytes, any mesh reads them, and a failure on one
+// rank is an error on every rank that leaves the directory unchanged.
 
 #include "io/model/model_io.hpp"
 
@@ -39,7 +39,7 @@ float value(int param, std::int64_t element) {
   return static_cast<float>(param * 1000) + static_cast<float>(element) / 8;
 }
 
-/// The shards of one rank, filled with `value` (padding: NaN, which must never reach a file).
+/// The shards of one rank, filled with `value`; their padding is NaN, which must not reach a file.
 struct Rank {
   Rank(const Mesh& mesh, int rank) : layout(params, units, mesh) {
     for (int u = 0; u < layout.num_units(); ++u) {
@@ -57,13 +57,13 @@ struct Rank {
   std::vector<io::ShardView> views;
 };
 
-struct Place {
+struct MeshShape {
   int replicate, shard;
 };
-const std::vector<Place> places = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 5}, {3, 2}};
+const std::vector<MeshShape> meshes = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 5}, {3, 2}};
 
-void write(const std::string& directory, Place place) {
-  const Mesh mesh(place.replicate, place.shard);
+void write(const std::string& directory, MeshShape shape) {
+  const Mesh mesh(shape.replicate, shape.shard);
   run_local(mesh.world(), [&](World& world) {
     const Rank rank(mesh, world.rank());
     io::write_model(world, directory, config, params, rank.layout, rank.views,
@@ -73,10 +73,10 @@ void write(const std::string& directory, Place place) {
 
 std::string same(const std::string& name) { return name; }
 
-/// Reads on `place` and holds every element and the padding against `value`; returns the bytes read by all ranks.
-std::uint64_t read_and_check(const std::string& directory, Place place,
+/// Reads on a mesh and compares every element and the padding with `value`; returns the bytes read by all ranks.
+std::uint64_t read_and_check(const std::string& directory, MeshShape shape,
                              const std::function<std::string(const std::string&)>& canonical) {
-  const Mesh mesh(place.replicate, place.shard);
+  const Mesh mesh(shape.replicate, shape.shard);
   std::atomic<std::uint64_t> bytes = 0;
   std::mutex mutex;  // EXPECT on many threads
   run_local(mesh.world(), [&](World& world) {
@@ -96,7 +96,7 @@ std::uint64_t read_and_check(const std::string& directory, Place place,
 
 TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
   TempDir folder;
-  write(folder / "one", places[0]);
+  write(folder / "one", meshes[0]);
   const std::string expected = test::bytes_of(folder / "one/model.safetensors");
   const io::SafetensorsFile file(folder / "one/model.safetensors");
   EXPECT_EQ(file.metadata().at("format"), "pt");
@@ -108,9 +108,9 @@ TEST(ModelFile, AnyWorldAndMeshWritesTheSameBytes) {
     for (std::size_t i = 0; i < data.size(); ++i)
       ASSERT_EQ(data[i], value(static_cast<int>(p), static_cast<std::int64_t>(i)));
   }
-  for (const auto& place : places) {
-    const std::string directory = folder / strfmt("%dx%d/deep", place.replicate, place.shard);
-    write(directory, place);
+  for (const auto& shape : meshes) {
+    const std::string directory = folder / strfmt("%dx%d/deep", shape.replicate, shape.shard);
+    write(directory, shape);
     EXPECT_TRUE(test::bytes_of(directory + "/model.safetensors") == expected) << directory;
     EXPECT_EQ(test::bytes_of(directory + "/config.json"), config);
   }
@@ -120,10 +120,10 @@ TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
   TempDir folder;
   write(folder.path(), {1, 3});
   const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes;
-  for (const auto& place : places) {
-    const auto bytes = read_and_check(folder.path(), place, same);
-    const auto world = static_cast<std::uint64_t>(place.replicate * place.shard);
-    EXPECT_EQ(bytes, world * header + static_cast<std::uint64_t>(place.replicate) * param_bytes);
+  for (const auto& shape : meshes) {
+    const auto bytes = read_and_check(folder.path(), shape, same);
+    const auto world = static_cast<std::uint64_t>(shape.replicate * shape.shard);
+    EXPECT_EQ(bytes, world * header + static_cast<std::uint64_t>(shape.replicate) * param_bytes);
   }
 }
 
@@ -154,8 +154,8 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
   write(folder.path(), {1, 2});  // one file first
   std::filesystem::create_directory(folder / "in");
   folder.file("in/tokenizer.json", "{}");
-  for (const auto& place : places) {
-    const Mesh mesh(place.replicate, place.shard);
+  for (const auto& shape : meshes) {
+    const Mesh mesh(shape.replicate, shape.shard);
     run_local(mesh.world(), [&](World& world) {
       const Rank rank(mesh, world.rank());
       io::write_model(world, folder.path(), config, params, rank.layout, rank.views,
@@ -168,11 +168,11 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
                                         "model.safetensors.index.json", "tokenizer.json"}));
     std::uint64_t headers = 0;
     for (const auto& file : io::open_safetensors_model(folder.path())) headers += file.bytes_read();
-    const auto bytes = read_and_check(folder.path(), place, same);
+    const auto bytes = read_and_check(folder.path(), shape, same);
     EXPECT_EQ(bytes, static_cast<std::uint64_t>(mesh.world()) * headers +
-                         static_cast<std::uint64_t>(place.replicate) * param_bytes);
+                         static_cast<std::uint64_t>(shape.replicate) * param_bytes);
   }
-  write(folder.path(), {1, 2});  // and one file again: no index is left that a reader could follow
+  write(folder.path(), {1, 2});  // and one file again: the old index must be gone
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
   read_and_check(folder.path(), {1, 3}, same);
 }
@@ -211,12 +211,12 @@ TensorUse fused_use(const std::string& name) {
   return {.parts = {name}, .shape = {}, .same_as = ""};
 }
 
-TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
+TEST(ModelFile, FusedTensorsAreSplitAndCopiesMustBeEqual) {
   TempDir folder;
   folder.file("model.safetensors", fused_file(0));
   const std::uint64_t header = test::bytes_of(folder / "model.safetensors").size() - param_bytes - 37 * 11 * 4;
-  for (const auto& place : places) {
-    const Mesh mesh(place.replicate, place.shard);
+  for (const auto& shape : meshes) {
+    const Mesh mesh(shape.replicate, shape.shard);
     std::atomic<std::uint64_t> bytes = 0;
     const auto read = [&] {
       run_local(mesh.world(), [&](World& world) {
@@ -231,7 +231,7 @@ TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
       });
     };
     read();
-    const auto world = static_cast<std::uint64_t>(mesh.world()), replicas = static_cast<std::uint64_t>(place.replicate);
+    const auto world = static_cast<std::uint64_t>(mesh.world()), replicas = static_cast<std::uint64_t>(shape.replicate);
     EXPECT_EQ(bytes, world * header + replicas * (param_bytes + 37 * 11 * 4));
     folder.file("model.safetensors", fused_file(1));
     expect_error(ExitCode::data, "E114", read);
@@ -239,7 +239,7 @@ TEST(ModelFile, FusedTensorsAreReadInPiecesAndCopiesMustBeEqual) {
   }
 }
 
-TEST(ModelFile, WhatDoesNotFitIsListedInOneError) {
+TEST(ModelFile, MismatchesAreListedInOneError) {
   TempDir folder;
   const auto tensor = [](const char* name, DType dtype, Shape shape) {
     return io::SafetensorsTensor{name, dtype, shape};

@@ -1,5 +1,4 @@
-// Which tensor goes into which file: greedy in order, one file where all fit, and an index that agrees with the
-// headers.
+// Assignment of tensors to files: in order, one file if all fit, and an index that agrees with the headers.
 
 #include "io/model/model_files.hpp"
 

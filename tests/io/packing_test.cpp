@@ -1,5 +1,5 @@
-// Packed samples: every token of a document but its first is a target once, whatever T and strategy; where
-// documents end, and what is refused.
+// Packed samples: every token of a document but its first is a target once, for any T and strategy; ends of documents,
+// and refusals.
 #include "io/data/packing.hpp"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Sample read(const PackedStream& stream, std::int64_t k) {
   return s;
 }
 
-/// Reads every sample and holds it against the documents.
+/// Reads every sample and compares it with the documents.
 void check(const Ends& lengths, std::int64_t tokens, Packing packing) {
   SCOPED_TRACE(testing::Message() << "T " << tokens << (packing == Packing::binpack ? " binpack" : " sequential"));
   const PackedStream stream = packed(lengths, tokens, packing);
@@ -132,7 +132,7 @@ TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {
   EXPECT_EQ(best.hash(), packed(lengths, 10, Packing::binpack).hash());
 }
 
-TEST(Packing, TheIndexMayLieElsewhere) {
+TEST(Packing, TheIndexMayBeMoved) {
   const Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8}, ends = ends_of(lengths);
   PackedStream moved(std::make_shared<Counting>(ends.back()), {0, ends}, 8, Packing::binpack);
   const PackedStream stays = packed(lengths, 8, Packing::binpack);
@@ -150,7 +150,7 @@ TEST(Packing, TheIndexMayLieElsewhere) {
   EXPECT_NE(moved.hash(), stays.hash());
 }
 
-TEST(Packing, WhatIsCutLosesNoTarget) {
+TEST(Packing, SplitDocumentsLoseNoTarget) {
   const PackedStream stream = packed({11}, 5, Packing::sequential);  // 5 + 5, and the last token is a target alone
   EXPECT_EQ(stream.count().samples, 2);
   EXPECT_EQ(stream.count().cut, 1);
@@ -160,7 +160,7 @@ TEST(Packing, WhatIsCutLosesNoTarget) {
   EXPECT_EQ(packed({1, 1}, 5, Packing::binpack).count().samples, 0);
 }
 
-TEST(Documents, OfTextAndJsonLinesEndWithTheirJoint) {
+TEST(Documents, OfTextAndJsonLinesEndWithTheirNewline) {
   TempDir folder;
   const std::string text = folder.file("a.txt", "one"),
                     lines = folder.file("b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"\"}\n\n{\"text\": \"six\"}\n"),

@@ -1,4 +1,4 @@
-// The index of a model in several files: each rule by its own broken index, and the shards held against it.
+// The index of a model in several files: a broken index for each rule, and files that contradict their index.
 
 #include "io/model/safetensors_index.hpp"
 
@@ -73,7 +73,7 @@ TEST(SafetensorsIndex, EveryRuleOfItsTextIsRefusedByName) {
   }
 }
 
-TEST(SafetensorsIndex, ShardsAreHeldAgainstIt) {
+TEST(SafetensorsIndex, FilesAreCheckedAgainstIt) {
   const auto refused = [](const std::string& words, const std::string& index) {
     const Model model(index);
     expect_error(ExitCode::data, words, [&] { (void)io::open_safetensors_model(model.folder.path()); });

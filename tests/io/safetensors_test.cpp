@@ -1,4 +1,4 @@
-// safetensors: values, the official writer's bytes, and each rule of the header by its own broken file.
+// safetensors: values, the official writer's bytes, and a broken file for each rule of the header.
 
 #include "io/model/safetensors.hpp"
 
@@ -115,9 +115,9 @@ TEST(Safetensors, RefusesAnFp64BeyondFp32) {
   EXPECT_TRUE(std::isinf(out));
 }
 
-TEST(Safetensors, LargeTensorsGoThroughInPieces) {
+TEST(Safetensors, LargeTensorsAreReadInParts) {
   TempDir folder;
-  const std::int64_t n = (1 << 20) + 7;  // beyond one piece of bf16
+  const std::int64_t n = (1 << 20) + 7;  // more than is read at a time
   std::string bytes = safetensors_of(strfmt(R"({"x":{"dtype":"BF16","shape":[%lld],"data_offsets":[0,%lld]}})",
                                             static_cast<long long>(n), static_cast<long long>(2 * n)),
                                      0);

@@ -1,4 +1,4 @@
-// Small files: read whole and bounded; written so that a reader sees the old text or the new.
+// Small files: read with a size limit; written so that a reader sees the old text or the new one.
 
 #include "io/file/text_file.hpp"
 

@@ -1,4 +1,4 @@
-// What a tokenizer.json may not ask for: each change to a good file is refused with the words that name it.
+// Unsupported tokenizer.json files: each change to a valid file is refused with an error that names it.
 
 #include <nlohmann/json.hpp>
 

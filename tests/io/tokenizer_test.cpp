@@ -1,5 +1,5 @@
-// Tokenizers of every family against Hugging Face's `tokenizers` (golden files of
-// tokenizer/make_golden.py), and properties of their own.
+// Tokenizers of every family against Hugging Face's `tokenizers` (golden files of tokenizer/make_golden.py), and
+// properties.
 
 #include "io/tokenizer/tokenizer.hpp"
 
@@ -62,7 +62,7 @@ TEST_P(Family, GivesTheIdsOfHuggingFace) {
   ASSERT_EQ(expected["with"].size(), corpus.size());
   ASSERT_GT(corpus.size(), 200u);
   io::TextEncoder encoder(tokenizer);
-  for (int pass = 0; pass < 2; ++pass) {  // the second one meets the words of the first in the cache
+  for (int pass = 0; pass < 2; ++pass) {  // in the second pass all words are cached
     for (std::size_t i = 0; i < corpus.size(); ++i) {
       Ids ids;
       encoder.encode(corpus[i], Special::with, ids);
@@ -94,7 +94,7 @@ TEST_P(Family, DecodesAsHuggingFace) {
 }
 
 TEST_P(Family, GivesTextBackThatWasUtf8) {
-  const bool exact = name == "gpt2" || name == "llama3";  // the others change the text before they cut it
+  const bool exact = name == "gpt2" || name == "llama3";  // the others normalize the text
   int checked = 0;
   for (const std::string& text : corpus) {
     if (!exact || io::utf8::valid_prefix(text) != text.size()) continue;
@@ -119,7 +119,7 @@ TEST_P(Family, StreamsWholeCharacters) {
   }
 }
 
-TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
+TEST_P(Family, GivesTheSameIdsForATextThatWasSplit) {
   EXPECT_EQ(tokenizer.tables().is_splittable, name != "added" && name != "unknowns");
   if (!tokenizer.tables().is_splittable) return;
   std::string text;
@@ -139,7 +139,7 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasCut) {
   EXPECT_EQ(whole, joined);
 }
 
-TEST_P(Family, SurvivesItsFileCutShort) {
+TEST_P(Family, RefusesItsTruncatedFile) {
   const std::string json = io::read_text(data(name + ".tokenizer.json"));
   for (std::size_t length = 0; length + 2 < json.size(); length += 1 + json.size() / 300)
     test::expect_error(ExitCode::data, "tokenizer",

@@ -1,5 +1,5 @@
-// Conversions by ranks that are threads: the same bytes for any number of them, back to where they came from,
-// and nothing left after a failure.
+// Conversions, with ranks as threads: the same bytes for any number of ranks, round trips, and nothing left after a
+// failure.
 
 #include "io/convert/convert.hpp"
 
@@ -63,7 +63,7 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
   EXPECT_TRUE(fs::exists(folder / "back1/model.safetensors.index.json"));
 }
 
-TEST(Convert, WhatGoesThereComesBack) {
+TEST(Convert, RoundTripsGiveTheSameBytes) {
   const TempDir folder;
   constexpr std::uint64_t whole = ~std::uint64_t{0} >> 1;
   for (const auto& [dtype, most] :
@@ -105,7 +105,7 @@ TEST(Convert, SlicesOfATensorBecomeTensorsAndBack) {
   EXPECT_EQ(bytes(a), bytes(b));
 }
 
-TEST(Convert, AValueThatDoesNotFitIsNamedAndNothingIsLeft) {
+TEST(Convert, AnOverflowIsNamedAndNothingIsLeft) {
   const TempDir folder;
   std::string bytes = test::safetensors_of(R"({"a.b":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", 0);
   const float values[] = {1, 2, -70000, 3};

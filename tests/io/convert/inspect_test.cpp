@@ -1,4 +1,4 @@
-// Looking at what is on disk: figures, comparisons, damage found and named, and files that would crash a reader.
+// Inspection: statistics, comparisons, verification, recognition, and HDF5 files that crash the library.
 
 #include <cmath>
 #include <cstdlib>
@@ -65,7 +65,7 @@ TEST(TensorStats, ComparesEveryElement) {
   EXPECT_EQ(compare(x.tensors[0], cache_x, y.tensors[0], cache_y, 0, 20000).elements, 0);
 }
 
-/// A checkpoint of the usual tensors in DIRECTORY.
+/// A checkpoint of default_tensors() in DIRECTORY.
 void make_checkpoint(const TempDir& folder, const std::string& name) {
   fs::create_directories(fs::path(folder / name).parent_path());
   test::write_model(folder / "hf", test::default_tensors(), DType::f16);
@@ -89,7 +89,7 @@ std::vector<std::string> damage_of(const std::string& directory, int ranks) {
   return damage;
 }
 
-TEST(Verify, NamesEveryDamagedPlace) {
+TEST(Verify, NamesAllDamage) {
   const TempDir folder;
   make_checkpoint(folder, "good");
   EXPECT_TRUE(damage_of(folder / "good", 3).empty());
@@ -156,8 +156,8 @@ TEST(Sandbox, NoHdf5FileEndsTheProgram) {
   expect_error(ExitCode::data, "cannot read", [&] { (void)read_hdf5_sandboxed(folder / "nowhere.h5"); });
 }
 
-/// Superblock 0: headers without checksums, which crash the library under damage every now and then.
-TEST(Sandbox, NorDoesOneOfTheOldestForm) {
+/// Superblock 0: headers without checksums, where damage may crash the library.
+TEST(Sandbox, NorDoesOneOfSuperblock0) {
   const TempDir folder(TempDir::Place::memory);
   const std::string good = bytes_of(TESSERA_TEST_DATA "/golden/superblock0.h5");
   EXPECT_EQ(read_hdf5_sandboxed(folder.file("good.h5", good)).datasets.size(), 4u);
@@ -186,7 +186,7 @@ TEST(Recognize, ByNamesAndFirstBytes) {
   make_checkpoint(folder, "run/v2-20260101-000000/checkpoint-9");
   fs::create_directories(folder / "run/v10-20260101-000000");
   fs::copy(folder / "run/v2-20260101-000000/checkpoint-9", folder / "run/v10-20260101-000000/checkpoint-7");
-  fs::create_directories(folder / "run/v10-20260101-000000/checkpoint-8");  // a save that did not end
+  fs::create_directories(folder / "run/v10-20260101-000000/checkpoint-8");  // an unfinished save
   const auto is = [&](const std::string& path, PathKind kind) {
     EXPECT_EQ(static_cast<int>(recognize(folder / path).kind), static_cast<int>(kind)) << path;
   };

@@ -1,6 +1,5 @@
 #pragma once
-// A model in safetensors for the tests of conversions: tensors of many sizes, some below and some above
-// a block, values from their place.
+// A model in safetensors for the tests of conversions: tensors smaller and larger than a block.
 
 #include <string>
 #include <vector>
