@@ -47,7 +47,7 @@ void require(Isa isa, const char* where) {
                 "Configure it with -DTESSERA_ISA=all");
   if (cpu_has(isa)) return;
   throw Error(ExitCode::usage, strfmt("this CPU has no %s", name_of(isa)), where,
-              "Choose portable, or none for the best there is");
+              "Choose portable, or unset it for the best available");
 }
 
 Isa first_choice() {
