@@ -28,7 +28,7 @@ struct ConvertBytesArgs {
 };
 /// Rounds once, to nearest even. Infinities, NaNs (the upper bits of their payload) and signed zeros stay what they
 /// are: bits that come from a narrower type go back to it unchanged. Returns `count`, or the index of the first finite
-/// element that the target cannot hold; that one and those behind it are not written. On the calling thread alone.
+/// element that the target cannot hold; that one and later ones are not written. On the calling thread alone.
 [[nodiscard]] std::int64_t convert_bytes(const ConvertBytesArgs& args);
 
 }  // namespace tessera::kernels

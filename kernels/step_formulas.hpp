@@ -27,7 +27,7 @@ TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {
   int top = count;
   while (top > 0 && digits[top - 1] == 0) --top;
   if (top == 0) return 0;
-  // The top 96 bits, cut to 62; a sticky bit stands for what lies below.
+  // The top 96 bits, truncated to 62; a sticky bit represents the bits below.
   const auto digit = [&](int below_top) {
     return top > below_top ? static_cast<std::uint64_t>(static_cast<std::uint32_t>(digits[top - 1 - below_top]))
                            : std::uint64_t{0};

@@ -67,7 +67,7 @@ struct AdamWTile {
   bool decay;
 };
 TESSERA_HD AdamWTile adamw_tile(const AdamWTable& table, int tile) {
-  int low = 0, high = table.count - 1;  // the last row whose first tile is not behind this one
+  int low = 0, high = table.count - 1;  // the last row whose first tile is not after this one
   while (low < high) {
     const int middle = (low + high + 1) / 2;
     if (table.rows[middle].first_tile <= tile) low = middle;

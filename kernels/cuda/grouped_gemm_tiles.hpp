@@ -18,7 +18,7 @@ TESSERA_HD std::int64_t max_row_tiles(std::int64_t rows, std::int64_t groups, st
 }
 
 TESSERA_HD RowTile row_tile(const std::int32_t* offsets, std::int64_t groups, std::int64_t index, std::int64_t height) {
-  std::int64_t low = 0, high = groups;  // low begins at or before `index`, high behind it
+  std::int64_t low = 0, high = groups;  // low begins at or before `index`, high after it
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
     if (offsets[middle] / height + middle <= index) low = middle;

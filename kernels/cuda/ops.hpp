@@ -5,7 +5,7 @@
 //   adamw, sum_tree, sum_tree_16bit, normals, balance_*   the same bits as the host's; sum_tree takes at most 256 parts
 //   sum_of_squares                        adds to the words of an ExactSum: the same words as the host's
 //   gemm                                  cuBLASLt
-//   grouped_gemm, grouped_gemm_gradient   own kernels: cuBLASLt wants the groups' sizes on the host
+//   grouped_gemm, grouped_gemm_gradient   our kernels: cuBLASLt needs the groups' sizes on the host
 //   cache_append, cached_attention        a position outside the cache is not written, and read as the cache's last
 //   linear_cross_entropy                  logits of a block of rows over the whole vocabulary, then one kernel that
 //   makes loss

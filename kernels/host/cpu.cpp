@@ -24,7 +24,7 @@ struct Registers {
 };
 Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
   Registers r;
-  __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);  // zeros if the CPU does not know the leaf
+  __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);  // zeros if the CPU lacks the leaf
   return r;
 }
 bool has(unsigned word, unsigned bit) { return (word >> bit & 1) != 0; }

@@ -101,8 +101,7 @@ inline T exp_tail(T r) {
   }
 }
 
-/// x with its magnitude cut to `limit`; of NaN as well. By integers, for which compilers know a minimum that has no
-/// branch.
+/// x with its magnitude clamped to `limit`, NaN too. On integers, whose minimum compiles without a branch.
 template <class T>
 inline T clamp_magnitude(T x, T limit) {
   using Signed = typename Real<T>::Signed;
@@ -111,7 +110,7 @@ inline T clamp_magnitude(T x, T limit) {
   return bits_as<T>((magnitude < most ? magnitude : most) | (bits & ~rest));
 }
 
-/// e^x within 2 ulp for |x| <= exp_limit; anything else gives nonsense.
+/// e^x within 2 ulp for |x| <= exp_limit; undefined beyond.
 template <class T>
 inline T exp_bounded(T x) {
   using R = Real<T>;
