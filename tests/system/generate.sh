@@ -73,7 +73,7 @@ refuse 2 '--prompt: expected a value' 2 generate "${m[@]}" --prompt ''
 refuse 3 'blank.txt' 2 generate "${m[@]}" --prompt_file blank.txt
 refuse 3 'number.jsonl:1' 2 generate "${m[@]}" --prompt_file number.jsonl
 refuse 3 'other.jsonl:1' 2 generate "${m[@]}" --prompt_file other.jsonl
-refuse 2 'prompt 1 has 40 tokens, the model 32 positions' 2 generate "${m[@]}" --prompt "$(printf 'x%.0s' $(seq 40))"
+refuse 2 'prompt 1 has 40 tokens, the model has 32 positions' 2 generate "${m[@]}" --prompt "$(printf 'x%.0s' $(seq 40))"
 refuse 2 'Set it to at most 30' 2 generate "${m[@]}" --prompt abc --max_new_tokens 31
 refuse 2 'max_new_tokens' 1 generate "${m[@]}" --prompt abc --max_new_tokens 0
 refuse 2 'temperature' 1 generate "${m[@]}" --prompt abc --temperature -1

@@ -77,7 +77,7 @@ full() {
   refuse 2 'fp16 alone needs' 2 train $base --bf16 --loss_scale_window 10
   refuse 3 'No such file' 2 train $base --resume_from_checkpoint nowhere/checkpoint-3
   CUDA_VISIBLE_DEVICES="" refuse 2 'backend cuda' 2 train $base --backend cuda
-  refuse 2 '--comm nccl needs GPUs' 2 train $base --comm nccl
+  refuse 2 '--comm nccl ' 2 train $base --comm nccl
   refuse 2 zero 2 train $base --zero_stage 2 --fsdp full_shard
   refuse 4 'a rank needs' 2 train $base --device_memory 64KiB
   refuse 3 'one sample takes' 2 train --model config.json --from_scratch --max_length 16 --dataset short.txt
