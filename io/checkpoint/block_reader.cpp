@@ -99,7 +99,7 @@ std::string damaged_datasets(const std::string& path, const StateFile& file, std
 [[noreturn]] void throw_damaged(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
   throw Error(ExitCode::data,
-              strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; hit is ",
+              strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; damaged: ",
                      path.c_str(), static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
                      static_cast<unsigned long long>(last)) +
                   damaged_datasets(path, file, first, last));

@@ -20,8 +20,7 @@ namespace tessera::io {
 struct FoundCheckpoint {
   std::string path;
   std::int64_t step = 0;
-  std::string problem;  // why it is not whole: no manifest, a file missing or of another size, …; "" if it is, as far
-                        // as sizes tell
+  std::string problem;  // why it is incomplete: no manifest, a missing file, a wrong size, …; "" if none of these
 };
 /// The checkpoint-<step> directories in `directory`, newest step first; symbolic links are not followed.
 /// Empty if the directory does not exist.

@@ -19,13 +19,13 @@ Manifest read_manifest(const std::string& directory) {
   if (::stat(directory.c_str(), &there) != 0) throw system_error("read", directory, errno);
   const std::string path = directory + "/" + manifest_name;
   if (::stat(path.c_str(), &there) != 0 && errno == ENOENT)
-    throw Error(ExitCode::data,
-                "E130 " + directory + " has no " + manifest_name + ": it is no checkpoint, or its save did not end");
+    throw Error(ExitCode::data, "E130 " + directory + " has no " + manifest_name +
+                                    ": it is not a checkpoint, or its save was interrupted");
   Manifest manifest = parse_manifest(read_text(path, max_manifest_bytes), path);
   const auto check = [&](const std::string& name, std::uint64_t bytes) {
     const std::string file = directory + "/" + name;
     if (::lstat(file.c_str(), &there) != 0) throw system_error("read", file, errno);
-    if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is no regular file");
+    if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is not a regular file");
     if (static_cast<std::uint64_t>(there.st_size) != bytes)
       throw Error(ExitCode::data,
                   strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(),
@@ -113,7 +113,7 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
   world_.run_and_agree([&] {
     if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
       throw Error(
-          ExitCode::data, directory_ + " holds the model alone, no optimizer state", {},
+          ExitCode::data, directory_ + " has no optimizer state, only the model", {},
           "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
     const auto extents = [&] {
       try {

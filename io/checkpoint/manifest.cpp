@@ -174,7 +174,7 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   };
   const Json json = Json::parse(text, not_deep, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
-    read.refuse("E130", "it is no manifest of a tessera checkpoint");
+    read.refuse("E130", "it is not a manifest of a Tessera checkpoint");
   if (read.member(json, "version") != static_cast<std::uint64_t>(format_version))
     read.refuse("E132", strfmt("format version %llu; this program reads version %lld",
                                static_cast<unsigned long long>(read.member(json, "version")),

@@ -172,7 +172,7 @@ void Conversion::verify(World& world) {
     for (std::size_t i = 0; i < names.size() && i < max_listed_differences; ++i)
       list += (i > 0 ? ", " : "") + quote_name(names[i]);
     if (names.size() > max_listed_differences) list += strfmt(" and %zu more", names.size() - max_listed_differences);
-    throw Error(ExitCode::data, "E144 what was written is not what was read: " + list, {},
+    throw Error(ExitCode::data, "E144 the output differs from the source in " + list, {},
                 "Check the disk, and convert again");
   });
 }

@@ -28,7 +28,7 @@ class TextEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return leave(); }
   bool key(std::string& name) override {
     if (depth_ == 1) at_text_ = name == "text";
-    if (depth_ == 1 && at_text_ && found_) throw refuse("\"text\" stands twice in the object");
+    if (depth_ == 1 && at_text_ && found_) throw refuse("\"text\" occurs twice in the object");
     return true;
   }
   bool string(string_t& value) override {

@@ -14,8 +14,7 @@ std::string read_text(const std::string& path, std::size_t limit) {
   const File file = File::open_to_read(path);
   std::string text;
   const auto too_long = [&] {
-    return Error(ExitCode::data,
-                 strfmt("%s is longer than %zu bytes, too long for what it should be", path.c_str(), limit));
+    return Error(ExitCode::data, strfmt("%s is longer than %zu bytes, the limit for such a file", path.c_str(), limit));
   };
   if (file.size() > limit) throw too_long();
   std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, so that the first read finds the end

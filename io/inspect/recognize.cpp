@@ -75,7 +75,8 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
   for (const auto& [version, directory] : versions)
     if (std::string newest = newest_in(directory, problem); !newest.empty())
       return {PathKind::checkpoint, std::move(newest)};
-  if (!problem.empty()) throw Error(ExitCode::data, "no whole checkpoint in " + path + "; of the newest: " + problem);
+  if (!problem.empty())
+    throw Error(ExitCode::data, "no complete checkpoint in " + path + "; of the newest: " + problem);
   if (prefer == Prefer::checkpoint)
     throw Error(ExitCode::data, "no checkpoint in " + path, {}, "Name a checkpoint-N, or a run's directory");
   throw Error(ExitCode::data, "neither a checkpoint nor a model in safetensors in " + path, {},

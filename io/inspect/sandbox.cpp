@@ -98,17 +98,19 @@ std::string drain(int in) {
 
 Hdf5Contents parse(const std::string& text, const std::string& path) {
   const AnyJson json = AnyJson::parse(text, nullptr, false);
-  if (!json.is_object()) throw Error(ExitCode::data, "E120 " + path + ": reading it gave no answer");
+  if (!json.is_object()) throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
   if (json.contains("error")) throw Error(ExitCode::data, json["error"].get<std::string>());
   Hdf5Contents catalogue;
   try {
     for (const AnyJson& d : json.at("datasets")) {
       const auto type = find_safetensors_type(d.at(1).get<std::string>());
-      if (!type) throw Error(ExitCode::data, "E120 " + path + ": reading it gave no answer");
+      if (!type) throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
       catalogue.datasets.push_back({d.at(0), type->dtype, d.at(2).get<std::vector<std::int64_t>>(), d.at(3), d.at(4)});
     }
     for (const AnyJson& a : json.at("attributes")) catalogue.attributes.push_back({a.at(0), a.at(1), a.at(2)});
-  } catch (const AnyJson::exception&) { throw Error(ExitCode::data, "E120 " + path + ": reading it gave no answer"); }
+  } catch (const AnyJson::exception&) {
+    throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
+  }
   return catalogue;
 }
 

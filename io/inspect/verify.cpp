@@ -50,7 +50,7 @@ std::string problem_of(const std::string& path, const StateFile& file) {
   std::error_code failed;
   const auto status = fs::symlink_status(path, failed);
   if (!fs::exists(status)) return "E109 " + path + " is missing: it holds " + describe_range(file, 0, file.bytes);
-  if (!fs::is_regular_file(status)) return "E110 " + path + " is no regular file";
+  if (!fs::is_regular_file(status)) return "E110 " + path + " is not a regular file";
   const std::uint64_t bytes = fs::file_size(path, failed);
   if (failed) return "E109 " + path + ": " + failed.message();
   if (bytes == file.bytes) return {};

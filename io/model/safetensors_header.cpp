@@ -44,7 +44,7 @@ class HeaderEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     if (at_ == At::start) return go(At::top);
     if (at_ == At::top && key_ == "__metadata__") {
-      if (seen_metadata_) throw refuse_("E104", "\"__metadata__\" stands twice in the header");
+      if (seen_metadata_) throw refuse_("E104", "\"__metadata__\" occurs twice in the header");
       seen_metadata_ = true;
       return go(At::metadata);
     }
@@ -201,7 +201,7 @@ void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& re
   std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
   const auto twice =
       std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-  if (twice != names.end()) throw refuse("E104", "tensor " + quote_name(**twice) + " stands twice in the header");
+  if (twice != names.end()) throw refuse("E104", "tensor " + quote_name(**twice) + " occurs twice in the header");
 }
 
 }  // namespace

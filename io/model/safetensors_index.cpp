@@ -29,7 +29,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     if (depth_ == 1 && at_map()) {
-      if (std::exchange(seen_map_, true)) throw refuse("E104", "\"weight_map\" stands twice");
+      if (std::exchange(seen_map_, true)) throw refuse("E104", "\"weight_map\" occurs twice");
     } else if (depth_ == 2 && at_map()) {
       throw refuse("E103", "tensor " + quote_name(key_) + " is an object, not a file's name");
     }
@@ -57,7 +57,7 @@ class IndexEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (depth_ == 2 && top_ == "metadata" && key_ == "total_size") {
-      if (index_.total_size) throw refuse("E104", "\"total_size\" stands twice");
+      if (index_.total_size) throw refuse("E104", "\"total_size\" occurs twice");
       index_.total_size = value;
     }
     return scalar("a number");

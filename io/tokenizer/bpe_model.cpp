@@ -19,9 +19,9 @@ BpeModel::BpeModel(const Component& node, const TokenizerJson& json, Alphabet al
   node.only({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
              "ignore_merges", "vocab", "merges"});
   const Component dropout = node.child("dropout");
-  if (!dropout.absent() && dropout.json() != 0 && dropout.json() != 0.0) throw dropout.refuse("is not built");
+  if (!dropout.absent() && dropout.json() != 0 && dropout.json() != 0.0) throw dropout.refuse("is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (!node.text(key, "").empty()) throw node.child(key).refuse("is not built");
+    if (!node.text(key, "").empty()) throw node.child(key).refuse("is not supported");
   fuse_unknown_ = node.flag("fuse_unk", false);
   byte_fallback_ = node.flag("byte_fallback", false);
   ignore_merges_ = node.flag("ignore_merges", false);

@@ -54,7 +54,7 @@ std::int64_t Component::integer(const char* key, std::int64_t fallback) const {
   if (found.absent()) return fallback;
   const bool fits = found.node_.is_number_integer() &&
                     (!found.node_.is_number_unsigned() || found.node_.get<std::uint64_t>() <= 0x7FFFFFFFu);
-  if (!fits) throw found.refuse("is no integer of 31 bits");
+  if (!fits) throw found.refuse("is not a 31-bit integer");
   return found.node_.get<std::int64_t>();
 }
 

@@ -16,7 +16,7 @@ nlohmann::json read_object(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return nlohmann::json::object();
   nlohmann::json parsed = nlohmann::json::parse(read_text(path), nullptr, false);
-  if (!parsed.is_object()) throw Error(ExitCode::data, "this is no JSON object", path, "Fetch the file again");
+  if (!parsed.is_object()) throw Error(ExitCode::data, "this is not a JSON object", path, "Fetch the file again");
   return parsed;
 }
 
@@ -27,7 +27,7 @@ std::vector<std::int32_t> ids_under(const nlohmann::json& object, const char* ke
   std::vector<std::int32_t> ids;
   const auto add = [&](const nlohmann::json& value) {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > 0x7FFFFFFFu)
-      throw Error(ExitCode::data, std::string(key) + " is no token id", path, "Write an id, or a list of ids");
+      throw Error(ExitCode::data, std::string(key) + " is not a token id", path, "Write an id, or a list of ids");
     ids.push_back(value.get<std::int32_t>());
   };
   if (found->is_array())

@@ -41,7 +41,7 @@ void Normalizer::add(const Component& node) {
     steps_.push_back({Kind::replace, pattern.text("String", ""), node.text("content", "")});
     if (steps_.back().from.empty()) throw node.refuse("replaces nothing");
   } else {
-    throw node.refuse("is \"" + type + "\", which is not built");
+    throw node.refuse("is \"" + type + "\", which is not supported");
   }
 }
 

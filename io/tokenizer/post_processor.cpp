@@ -19,7 +19,7 @@ void PostProcessor::add(const Component& node) {
   } else if (type == "TemplateProcessing") {
     add_template(node);
   } else {
-    throw node.refuse("is \"" + type + "\", which is not built");
+    throw node.refuse("is \"" + type + "\", which is not supported");
   }
 }
 

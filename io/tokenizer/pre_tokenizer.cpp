@@ -15,14 +15,14 @@ constexpr const char* lower_block = "\u2581";  // SentencePiece's replacement of
 
 PreTokenizer::PreTokenizer(const Component& node) {
   add(node);
-  if (pattern_ && !byte_level_) throw node.refuse("splits without ByteLevel, which is not built");
+  if (pattern_ && !byte_level_) throw node.refuse("splits without ByteLevel, which is not supported");
 }
 
 void PreTokenizer::add(const Component& node) {
   if (node.absent()) return;
   const std::string type = node.type();
   if (byte_level_ || metaspace_)
-    throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not built");
+    throw node.refuse("is \"" + type + "\" behind ByteLevel or Metaspace, which is not supported");
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const Component& part : node.child("pretokenizers").elements()) add(part);
@@ -33,7 +33,7 @@ void PreTokenizer::add(const Component& node) {
   } else if (type == "Metaspace") {
     add_metaspace(node);
   } else {
-    throw node.refuse("is \"" + type + "\", which is not built");
+    throw node.refuse("is \"" + type + "\", which is not supported");
   }
 }
 
@@ -41,15 +41,15 @@ void PreTokenizer::add_split(const Component& node) {
   node.only({"pattern", "behavior", "invert"});
   const Component pattern = node.child("pattern");
   pattern.only({"Regex"});
-  if (pattern_) throw node.refuse("splits a second time, which is not built");
+  if (pattern_) throw node.refuse("splits a second time, which is not supported");
   const std::string regex = pattern.text("Regex", "");
   pattern_ = split_pattern(regex);
-  if (!pattern_) throw node.refuse("splits by a pattern that is not built: " + regex);
+  if (!pattern_) throw node.refuse("splits by a pattern that is not supported: " + regex);
   // The patterns match every character, so all behaviors that separate matches give the same pieces.
   const std::string behavior = node.text("behavior", "");
   const bool invert = node.flag("invert", false);
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert))
-    throw node.refuse("has the behavior " + behavior + (invert ? ", inverted" : "") + ", which is not built");
+    throw node.refuse("has the behavior " + behavior + (invert ? ", inverted" : "") + ", which is not supported");
 }
 
 void PreTokenizer::add_byte_level(const Component& node) {
@@ -58,20 +58,20 @@ void PreTokenizer::add_byte_level(const Component& node) {
   prefix_space_ = node.flag("add_prefix_space", true);
   const bool use_regex = node.flag("use_regex", true);
   if (pattern_ && (use_regex || prefix_space_))
-    throw node.refuse("splits, or adds spaces, behind a Split, which is not built");
+    throw node.refuse("splits, or adds spaces, behind a Split, which is not supported");
   if (use_regex) pattern_ = SplitPattern::gpt2;
 }
 
 void PreTokenizer::add_metaspace(const Component& node) {
   node.only({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  if (pattern_) throw node.refuse("is a Metaspace behind a Split, which is not built");
+  if (pattern_) throw node.refuse("is a Metaspace behind a Split, which is not supported");
   metaspace_ = true;
   mark_ = node.text("replacement", lower_block);
   if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size()))
     throw node.refuse("replaces by no single character");
   const std::string scheme = node.text("prepend_scheme", node.flag("add_prefix_space", true) ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never")
-    throw node.refuse("has the prepend_scheme \"" + scheme + "\", which is not built");
+    throw node.refuse("has the prepend_scheme \"" + scheme + "\", which is not supported");
   scheme_ = scheme == "always" ? Scheme::always : scheme == "first" ? Scheme::first : Scheme::never;
   split_at_mark_ = node.flag("split", true);
 }

@@ -31,7 +31,7 @@ TokenizerTables::TokenizerTables(std::string_view json, const std::string& where
   for (const auto* ids : {&post_processor.before, &post_processor.behind})
     for (const std::int32_t id : *ids)
       if (!has(id))
-        throw root.child("post_processor").refuse("adds the id " + std::to_string(id) + ", which is no token");
+        throw root.child("post_processor").refuse("adds the id " + std::to_string(id) + ", which is not a token");
   const auto harmless = [](const AddedToken& t) {
     return !t.lstrip && !t.rstrip && t.content.find('\n') == t.content.npos;
   };

@@ -34,18 +34,18 @@ TokenDecoder::TokenDecoder(const Component& node) {
     if (steps.size() == 1 && steps[0].type() == "ByteLevel") byte_level_ = true;
     else
       for (const Component& step : steps) add_step(step, stage);
-    if (!byte_level_ && stage < 3) throw node.refuse("has no step Fuse, without which it is not built");
+    if (!byte_level_ && stage < 3) throw node.refuse("has no step Fuse, without which it is not supported");
   } else {
-    throw node.refuse("is \"" + type + "\", which is not built");
+    throw node.refuse("is \"" + type + "\", which is not supported");
   }
 }
 
 void TokenDecoder::add_step(const Component& node, int& stage) {
   const std::string type = node.type();
   const int order = type == "Replace" ? 1 : type == "ByteFallback" ? 2 : type == "Fuse" ? 3 : type == "Strip" ? 4 : 0;
-  if (order == 0) throw node.refuse("is \"" + type + "\", which is not built");
+  if (order == 0) throw node.refuse("is \"" + type + "\", which is not supported");
   if (order < stage || (order == stage && order != 1) || (order == 4 && stage != 3))
-    throw node.refuse("is \"" + type + "\" at a place where it is not built");
+    throw node.refuse("is \"" + type + "\" at a place where it is not supported");
   stage = order;
   if (order == 1) {
     node.only({"pattern", "content"});
@@ -57,7 +57,7 @@ void TokenDecoder::add_step(const Component& node, int& stage) {
     node.only({"content", "start", "stop"});
     const std::string content = node.text("content", "");
     if (content.size() != 1 || node.integer("stop", 0) != 0 || node.integer("start", 0) < 0)
-      throw node.refuse("strips something else than one ASCII character at the beginning, which is not built");
+      throw node.refuse("strips something else than one ASCII character at the beginning, which is not supported");
     strip_character_ = content[0];
     strip_count_ = node.integer("start", 0);
   } else {

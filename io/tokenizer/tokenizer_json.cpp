@@ -49,7 +49,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& key) override {
     if (list_ != List::vocab && !keys_.back().insert(key).second)
-      throw refuse("the key " + quote_name(key) + " stands twice");
+      throw refuse("the key " + quote_name(key) + " occurs twice");
     key_ = key;
     return true;
   }
@@ -105,7 +105,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   template <class T>
   bool value(T&& v) {
     if (list_ == List::vocab) throw refuse("the token " + quote_name(key_) + " has no integer id");
-    if (list_ == List::merges) throw refuse("a merge that is no text");
+    if (list_ == List::merges) throw refuse("a merge that is not text");
     place(Tree(std::forward<T>(v)));
     return true;
   }
@@ -149,7 +149,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
     throw Error(ExitCode::data, "this tokenizer.json is damaged: it holds a zero byte", where, "Fetch the file again");
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   if (!parsed.tree.is_object())
-    throw Error(ExitCode::data, "this tokenizer.json is damaged: it is no table", where, "Fetch the file again");
+    throw Error(ExitCode::data, "this tokenizer.json is damaged: it is not an object", where, "Fetch the file again");
   return parsed;
 }
 

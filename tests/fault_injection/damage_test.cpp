@@ -127,7 +127,7 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
     std::string hit = "the file's headers or the gaps between data sets";
     for (const auto& set : file.datasets)
       if (flip.byte >= set.offset && flip.byte < set.offset + set.bytes) hit = set.path;
-    EXPECT_TRUE(line.ends_with("hit is " + hit)) << line << " instead of " << hit;
+    EXPECT_TRUE(line.ends_with("damaged: " + hit)) << line << " instead of " << hit;
   }
 }
 

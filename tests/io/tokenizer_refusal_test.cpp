@@ -27,12 +27,12 @@ void expect_refusal(const std::string& family, const std::string& pointer, const
 
 TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
   expect_refusal("qwen2", "/normalizer", {{"type", "NFKC"}},
-                 "the tokenizer's normalizer is \"NFKC\", which is not built [t.json]");
+                 "the tokenizer's normalizer is \"NFKC\", which is not supported [t.json]");
   expect_refusal("qwen2", "/normalizer/extra", 1, "\"extra\"");
   expect_refusal("llama2", "/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "\"Regex\"");
   expect_refusal("qwen2", "/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer is \"Whitespace\"");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+",
-                 "by a pattern that is not built: \\s+");
+                 "by a pattern that is not supported: \\s+");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Contiguous", "behavior Contiguous");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/invert", true, "Isolated, inverted");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/1/use_regex", true, "behind a Split");
@@ -44,9 +44,9 @@ TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
   expect_refusal("llama2", "/decoder/decoders/3/stop", 1, "at the beginning");
   expect_refusal("llama2", "/decoder/decoders/2/type", "CTC", "decoders[2] is \"CTC\"");
   expect_refusal("gpt2", "/model/type", "Unigram", "of type \"Unigram\"");
-  expect_refusal("gpt2", "/model/dropout", 0.1, "model.dropout is not built");
-  expect_refusal("gpt2", "/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is not built");
-  expect_refusal("gpt2", "/model/continuing_subword_prefix", "##", "continuing_subword_prefix is not built");
+  expect_refusal("gpt2", "/model/dropout", 0.1, "model.dropout is not supported");
+  expect_refusal("gpt2", "/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is not supported");
+  expect_refusal("gpt2", "/model/continuing_subword_prefix", "##", "continuing_subword_prefix is not supported");
   expect_refusal("gpt2", "/model/novelty", true, "\"novelty\"");
   expect_refusal("gpt2", "/novelty", true, "\"novelty\"");
 }
@@ -60,11 +60,11 @@ TEST(TokenizerRefusals, NameWhatContradictsItself) {
   expect_refusal("gpt2", "/model/merges/0", "a b c", "is not two tokens");
   expect_refusal("gpt2", "/model/merges/0", "qqq qqq", "merges \"qqq\" and \"qqq\"");
   expect_refusal("llama3", "/model/merges/0", {"a"}, "a merge of 1 tokens");
-  expect_refusal("llama3", "/model/merges/0", 5, "a merge that is no text");
+  expect_refusal("llama3", "/model/merges/0", 5, "a merge that is not text");
   expect_refusal("gpt2", "/added_tokens/0/id", 5, "where Hugging Face's tokenizers count");
   expect_refusal("qwen2", "/added_tokens/1/content", "<|endoftext|>", "twice");
   expect_refusal("gpt2", "/added_tokens/0/content", "", "is empty");
-  expect_refusal("llama2", "/post_processor/special_tokens/<s>/ids", {99999}, "99999, which is no token");
+  expect_refusal("llama2", "/post_processor/special_tokens/<s>/ids", {99999}, "99999, which is not a token");
   expect_refusal("llama2", "/post_processor/single", {{{"SpecialToken", {{"id", "<s>"}}}}}, "no place for the text");
   expect_refusal("llama2", "/model/unk_token", "<none>", "\"<none>\", its unk_token");
   Json json = file("gpt2");
@@ -85,9 +85,9 @@ TEST(TokenizerRefusals, NameWhatIsNoTokenizer) {
     test::expect_error(ExitCode::data, words, [&] { (void)io::TextTokenizer::parse(text, "t.json"); });
   };
   refuse("", "not JSON");
-  refuse("[]", "no table");
+  refuse("[]", "not an object");
   refuse("{}", "model is missing");
-  refuse(R"({"model": {}, "model": {}})", "\"model\" stands twice");
+  refuse(R"({"model": {}, "model": {}})", "\"model\" occurs twice");
   refuse(std::string(100, '['), "deeper than 64 levels");
   refuse(std::string("{\"a\": \"\0\"}", 10), "zero byte");
   refuse("{\"a\": \"\xff\"}", "not JSON");

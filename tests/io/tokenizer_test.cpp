@@ -179,7 +179,8 @@ TEST(Tokenizer, ReadsWhatEndsADocument) {
   EXPECT_EQ(by_list.eos_ids(), (Ids{9, 7}));
   EXPECT_EQ(by_list.bos_id(), 5);
   folder.file("generation_config.json", R"({"eos_token_id": "9"})");
-  test::expect_error(ExitCode::data, "eos_token_id is no token id", [&] { (void)TextTokenizer::load(folder.path()); });
+  test::expect_error(ExitCode::data, "eos_token_id is not a token id",
+                     [&] { (void)TextTokenizer::load(folder.path()); });
   test::expect_error(ExitCode::data, "tokenizer.json",
                      [&] { (void)TextTokenizer::load(folder / "nowhere.tokenizer.json"); });
   EXPECT_FALSE(TextTokenizer::exists(folder / "nowhere"));

@@ -93,6 +93,6 @@ refuse 2 'does not name the token that ends a document' tokenize --tokenizer "$t
 refuse 3 'holds tokens already' tokenize --model model --dataset t1.bin --out x.bin
 refuse 2 'no tokenizer.json at bare' train "${common[@]}" --tokenizer bare --dataset short.jsonl
 sed -i 's/"type":"NFC"/"type":"NFKC"/; s/"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false/"Digits"/' model/tokenizer.json
-refuse 3 'is "Digits", which is not built' train "${common[@]}" --dataset short.jsonl
+refuse 3 'is "Digits", which is not supported' train "${common[@]}" --dataset short.jsonl
 [ ! -e x.bin ] || fail "a refused run wrote a file"
 echo "tokens: all good"
