@@ -71,8 +71,8 @@ done
 plan() { "$tessera" plan --model model --world_size 2 --max_length 16 --per_device_train_batch_size 2 --json "$@" | tr -d ' \n' | grep -o '"buffers":[0-9]*' | head -1 | cut -d: -f2; }
 # Positions take 2 x 16 x 4 bytes; the plan rounds each buffer up to pages.
 [ $(($(plan --packing) - $(plan))) = "$(getconf PAGE_SIZE)" ] || fail "plan does not count positions"
-refuse 2 'packs nothing' train "${common[@]}" --dataset t1.bin --packing_strategy sequential
-refuse 2 'bigram counts pairs across documents' train "${packed[@]}" --dataset t1.bin --val_dataset t1.bin --baseline bigram
+refuse 2 'has no effect without --packing' train "${common[@]}" --dataset t1.bin --packing_strategy sequential
+refuse 2 'bigram counts pairs of tokens across the documents' train "${packed[@]}" --dataset t1.bin --val_dataset t1.bin --baseline bigram
 refuse 2 'needs to know where the documents' train "${packed[@]}" --dataset plain.bin --eos_token none
 refuse 3 'holds no token 959' train "${packed[@]}" --dataset plain.bin --eos_token '<|eot_id|>'
 head -c 40 beside.bin.documents > plain.bin.documents
@@ -87,7 +87,7 @@ cmp <(losses bytes) <(losses bare-run) || fail "auto is not bytes"
 
 refuse 2 'needs --out' tokenize --model model --dataset long.txt
 refuse 2 'ends in \.bin' tokenize --model model --dataset long.txt --out x.txt
-refuse 2 'no tokenizer to use' tokenize --model bare --dataset long.txt --out x.bin
+refuse 2 'no tokenizer was found' tokenize --model bare --dataset long.txt --out x.bin
 refuse 2 'no token nonesuch' tokenize --model model --dataset long.txt --out x.bin --eos_token nonesuch
 refuse 2 'does not name the token that ends a document' tokenize --tokenizer "$tokenizers/gpt2.tokenizer.json" --dataset long.txt --out x.bin
 refuse 3 'holds tokens already' tokenize --model model --dataset t1.bin --out x.bin
