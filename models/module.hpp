@@ -35,17 +35,17 @@ enum class Phase : unsigned char { train, eval, logits };
 struct Batch {
   TensorView ids;      // (B, T) int32
   TensorView targets;  // (B, T) int32, ignore_index for no loss; absent in Phase::logits
-  const double* loss_scale =
-      nullptr;  // 1 / valid tokens of the global batch; train only; in device memory on a device, as `sums`
+  /// 1 / valid tokens of the global batch; train only. In device memory on a device, as `sums`.
+  const double* loss_scale = nullptr;
   kernels::LossSums* sums = nullptr;  // results are added to it
   TensorView logits;                  // (B, V) of the activations' type or fp32; Phase::logits only
   /// (B, T) int32; absent: 0 … T-1 in every row. In training and evaluation rows are packed: a document begins at
   /// position 0 and attends to itself alone. A document of one token without a target is padding (kernels/padding.hpp).
   TensorView positions;
-  TensorView
-      router;  // (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted
-  const std::int32_t* lengths =
-      nullptr;  // (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all
+  /// (layers with experts, 2, E) fp64: counts and probabilities, written by forward; absent: not wanted.
+  TensorView router;
+  /// (B) in host memory, Phase::logits only: tokens of each row before its padding; null: T in all.
+  const std::int32_t* lengths = nullptr;
 };
 
 /// Positions and targets, which tell what is padding. Results never depend on padding.
@@ -78,8 +78,8 @@ struct ForwardArgs {
 struct BackwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;
-  std::span<const TensorView>
-      dparams;  // in the order of params(); of the activations' type, or fp32 where those have 16 bits
+  /// In the order of params(); of the activations' type, or fp32 where those have 16 bits.
+  std::span<const TensorView> dparams;
   std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
   TensorView x;                              // the forward's input, unchanged
   TensorView saved, workspace;

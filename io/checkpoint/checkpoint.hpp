@@ -20,8 +20,8 @@ struct SaveRequest {
   const shard::ShardLayout* layout = nullptr;
   std::vector<StateView> shards;  // this rank's; without moments (null), the model alone is saved
   int replica = 0, replicas = 1;  // this rank's index among those that hold the same shards
-  bool compare_replicas =
-      true;  // refuse to save if replicas differ; reads the whole state once more; the same on every rank
+  /// Refuse to save if replicas differ. Reads the whole state once more. The same on every rank.
+  bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;
   std::vector<AuxiliaryFile> auxiliary_files;
   std::string training = "{}", run_metadata = "{}";  // JSON objects; used on rank 0

@@ -3,13 +3,13 @@
 // on the stream and do not wait for it. Pointers are device memory, scalars too. fp32, bf16 and fp16; statistics are
 // fp32; an fp64 tensor is refused. What differs from the host's side:
 //   adamw, sum_tree, sum_tree_16bit, normals, balance_*   the same bits as the host's; sum_tree takes at most 256 parts
-//   sum_of_squares                        adds to the words of an ExactSum: the same words as the host's
+//   sum_of_squares                        adds to the int64 counters of an ExactSum: the same integers as the host's
 //   gemm                                  cuBLASLt
 //   grouped_gemm, grouped_gemm_gradient   our kernels: cuBLASLt needs the groups' sizes on the host
 //   cache_append, cached_attention        a position outside the cache is not written, and read as the cache's last
 //   linear_cross_entropy                  logits of a block of rows over the whole vocabulary, then one kernel that
-//   makes loss
-//                                         and gradient in place; a target outside the vocabulary makes the loss NaN
+//                                         computes loss and gradient in place; a target outside the vocabulary makes
+//                                         the loss NaN
 
 #include "kernels/operations.hpp"
 

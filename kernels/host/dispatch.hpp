@@ -2,12 +2,11 @@
 // Run-time choice of the instruction set. Only host/isa/*.cpp are compiled once per set; they hold the arithmetic.
 //
 // How to add an operation `op`:
-//   1. operations.hpp: one line. kernels/op.hpp: the arguments and the contract. kernels/op.cpp: check shapes,
-//   dispatch.
+//   1. operations.hpp: one line. kernels/op.hpp: the arguments and the contract. kernels/op.cpp: check shapes and
+//      dispatch to host or device.
 //   2. host/op.cpp: split the work over threads (host/parallel.hpp) and call `op<T>().forward(…)`.
 //   3. host/op.hpp: `template <class T> struct Op { void (*forward)(const T* x, T* y, std::int64_t n); … };` and, in
-//   namespace
-//      host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file only.
+//      namespace host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file only.
 //   4. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
 //      anonymous namespace (the linker might keep a weak symbol compiled for AVX-512 for everybody), then
 //      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16. Elements of T are stored, and

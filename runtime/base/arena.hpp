@@ -63,8 +63,7 @@ class Arena {
  public:
   static constexpr std::size_t alignment = page_bytes;  // of own slots, within their block: for SIMD and O_DIRECT
   static constexpr std::size_t canary_bytes = 64;
-  static constexpr std::size_t device_block_bytes = std::size_t{2}
-                                                    << 20;  // what a device's allocator gives out at least
+  static constexpr std::size_t device_block_bytes = std::size_t{2} << 20;  // smallest allocation on a device
 
   /// Allocates a slot that peers share: `bytes` for each rank, canary included. Returns the start of this rank's part
   /// (peers_read) or of the whole region (node). Called in slot order, which is the same on every rank.

@@ -14,8 +14,7 @@ constexpr GpuSpec table[] = {
     {"A100-SXM4-80GB", 312e12, 19.5e12, 2.039e12},
     {"A100 80GB PCIe", 312e12, 19.5e12, 1.935e12},
     // "NVIDIA H100 Tensor Core GPU" data sheet: SXM bf16 1979 sparse, fp32 67, 3.35 TB/s; PCIe 1513 sparse, 51, 2 TB/s;
-    // NVL
-    // 1671 sparse, 60, 3.9 TB/s.
+    // NVL 1671 sparse, 60, 3.9 TB/s.
     {"H100 80GB HBM3", 989.5e12, 67e12, 3.35e12},
     {"H100 PCIe", 756.5e12, 51e12, 2.0e12},
     {"H100 NVL", 835.5e12, 60e12, 3.9e12},
@@ -31,13 +30,11 @@ constexpr GpuSpec table[] = {
     // "NVIDIA A10 Tensor Core GPU" data sheet: bf16 125 (250 sparse), fp32 31.2, 600 GB/s.
     {"A10", 125e12, 31.2e12, 0.6e12},
     // "NVIDIA Ampere GA102 GPU Architecture" white paper, V2, tables 2 and 3: bf16 with fp32 sums 154.8 (309.6 sparse),
-    // fp32
-    // 38.7, 768 GB/s; RTX 3090: 71 (142 sparse), 35.6, 936 GB/s.
+    // fp32 38.7, 768 GB/s; RTX 3090: 71 (142 sparse), 35.6, 936 GB/s.
     {"RTX A6000", 154.8e12, 38.7e12, 0.768e12},
     {"GeForce RTX 3090", 71e12, 35.6e12, 0.936e12},
     // "NVIDIA Ada GPU Architecture" white paper, V2.02, appendix A: bf16 with fp32 sums 165.2 (330.4 sparse),
-    // fp32 82.6, 1008
-    // GB/s.
+    // fp32 82.6, 1008 GB/s.
     {"GeForce RTX 4090", 165.2e12, 82.6e12, 1.008e12},
 };
 

@@ -37,12 +37,10 @@ struct Strategy {
 };
 
 /// The table of strategies (docs/strategies.md):
-///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2",
-///   in
-///         any case.
-///   group: ranks of a shard group, for HYBRID strategies and, if 0 < group < world, for a hybrid ZeRO-1, 2 or 3. 0:
-///   the
-///          default, which is the node for HYBRID strategies and the world for the others.
+///   word: "0".."3", "zero0".."zero3", "NO_SHARD", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD" or
+///         "HYBRID_SHARD_ZERO2", in any case.
+///   group: ranks of a shard group, for HYBRID strategies and, if 0 < group < world, for a hybrid ZeRO-1, 2 or 3.
+///          0: the default, which is the node for HYBRID strategies and the world for the others.
 /// Throws Error (usage): unknown word; a group that does not divide the world (the message names those that do).
 [[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node);
 

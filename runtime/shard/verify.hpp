@@ -18,14 +18,11 @@ struct Violation {
 /// streams) that no two conflicting uses of a buffer can change places. Two ranks of each axis stand for all, since all
 /// ranks run the same list. Proves:
 /// - a unit is read after a gather of its current version (or while resident), and before its slot is released or
-/// written
-///   again; in place, peers are readers too: an update comes after every peer's reads;
+///   written again; in place, peers are readers too: an update comes after every peer's reads;
 /// - a slot has one unit at a time, and no write to it is unordered against another use of it; a gradient slot is in
-/// use
-///   until the reduce that reads it has ended, on this rank and on peers that read it in place;
+///   use until the reduce that reads it has ended, on this rank and on peers that read it in place;
 /// - all contributions to a gradient come before its reduce; the accumulations count every micro-batch once; update
-/// follows
-///   norm, and norm follows every reduce;
+///   follows norm, and norm follows every reduce;
 /// - where parameters are fixed, resident units are gathered before the first run (build_load), and nothing is updated;
 /// - dependencies point to earlier instructions, and collectives have one order on every rank.
 /// Empty: safe.

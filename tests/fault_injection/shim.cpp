@@ -7,9 +7,9 @@
 //   FAULT_AFTER begin to count at the first call whose path contains this
 //   FAULT_RANK  the rank with the fault (OMPI_COMM_WORLD_RANK); the others only count
 //   FAULT_AT    which call fails, from 1; 0 or unset: none
-//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO | short: half a write, what follows
-//   succeeds |
-//               short_full: half a write, then no space | full: no space from there on
+//   FAULT_KIND  kill: SIGKILL, a write half done | stop: SIGSTOP | ENOSPC | EIO |
+//               short: half a write, what follows succeeds | short_full: half a write, then no space | full: no space
+//               from there on
 //   FAULT_LOG   PREFIX: each call is a line "NUMBER CALL PATH" in PREFIX.RANK, the failed call "fault KIND CALL PATH"
 
 #include "tests/fault_injection/shim.hpp"
