@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
+void initialize(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream) {
   TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %lld + %lld of %s %s",
                  static_cast<long long>(first), static_cast<long long>(count), param.name.c_str(),

@@ -11,7 +11,7 @@ namespace tessera::kernels {
 /// r(w0)·sin(w1), r(w2)·cos(w3), r(w2)·sin(w3), where r(w) = √(-2 ln((w + ½)/2^32)) and the angle is 2π·w/2^32
 /// (Box-Muller), computed in double without fused operations and rounded to fp32: the same bits on every instruction
 /// set.
-void initialise(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
+void initialize(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream = host_stream);
 
 }  // namespace tessera::kernels

@@ -17,7 +17,7 @@ struct RouteArgs {
   TensorView probs;       // (N, E): softmax, written; may be logits
   TensorView experts;     // (N, K) int32: the K largest, descending; the lowest index among equals
   TensorView weights;     // (N, K): their probabilities
-  bool normalise = true;  // divided by their sum
+  bool normalize = true;  // divided by their sum
   /// (E) f64, written: choices of each expert, and Σ over tokens of its probability; absent: not written.
   TensorView counts, sums;
   TokenFields fields;  // tell which tokens are padding: they are routed, but not counted
@@ -27,7 +27,7 @@ void route(const RouteArgs& args, StreamView stream);
 struct RouteBackwardArgs {
   TensorView dweights;  // (N, K)
   TensorView probs, experts, weights;
-  bool normalise = true;
+  bool normalize = true;
   /// (E) f64: gradient of the balance loss, added to that of every token's probabilities; absent: none.
   TensorView balance;
   TokenFields fields;  // tell which tokens are padding: their gradient is 0

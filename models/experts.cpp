@@ -9,7 +9,7 @@ ExpertsConfig parse_experts(const ConfigReader& config, const ExpertsKeys& keys)
   ExpertsConfig e;
   e.count = config.integer(keys.count, 1, 4096);
   e.top_k = config.integer({"num_experts_per_tok"}, 1, e.count);
-  e.normalise = keys.normalise;
+  e.normalize = keys.normalize;
   const double coefficient = config.number("router_aux_loss_coef", 0, 1e6, 0.001);
   if (config.boolean("output_router_logits", false)) e.balance = coefficient;
   return e;
@@ -31,7 +31,7 @@ std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& c, const ExpertsLaye
   MoeMlpSpec spec{.router = linear(layer.prefix + c.names.router, layer.hidden, c.count),
                   .experts = {},
                   .top_k = c.top_k,
-                  .normalise = c.normalise,
+                  .normalize = c.normalize,
                   .layer = layer.layer,
                   .balance = c.balance};
   for (std::int64_t j = 0; j < c.count; ++j) {

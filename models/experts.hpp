@@ -12,7 +12,7 @@ struct ExpertsConfig {
   std::int64_t count = 0;         // E; 0: dense model
   std::int64_t top_k = 0;         // K
   std::int64_t intermediate = 0;  // width of an expert
-  bool normalise = true;          // the K weights are divided by their sum (norm_topk_prob)
+  bool normalize = true;          // the K weights are divided by their sum (norm_topk_prob)
   double balance = 0;  // coefficient of the balance loss: router_aux_loss_coef if output_router_logits is true, else 0
   std::vector<std::int64_t> layers;  // layers with experts, ascending
   struct Names {                     // appended to "model.layers.i."
@@ -24,7 +24,7 @@ struct ExpertsConfig {
 
 struct ExpertsKeys {
   std::vector<std::string> count;  // names of the key for the number of experts
-  bool normalise = true;
+  bool normalize = true;
 };
 /// Reads the keys that these families share. Throws Error (usage) with the key. The family sets intermediate, names and
 /// layers.

@@ -1,5 +1,5 @@
 #pragma once
-// GPT-2 (model_type "gpt2"): its config and its composition. Names, order and initialisation are Hugging Face's.
+// GPT-2 (model_type "gpt2"): its config and its composition. Names, order and initialization are Hugging Face's.
 
 #include "models/config_reader.hpp"
 #include "models/module.hpp"

@@ -15,7 +15,7 @@ struct MoeMlpSpec {
   };
   std::vector<Expert> experts;  // all of one shape
   std::int64_t top_k = 0;       // K
-  bool normalise = true;        // the K weights are divided by their sum
+  bool normalize = true;        // the K weights are divided by their sum
   int layer = 0;                // index among the model's mixtures: its row of Batch::router
   double balance = 0;           // coefficient of the balance loss; 0: measured only
 };
@@ -54,7 +54,7 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] TensorView balance_gradient(const BackwardArgs& args, const Scratch& w) const;
 
   std::int64_t channels_, hidden_, top_k_;
-  bool normalise_;
+  bool normalize_;
   int layer_;
   double balance_;
   Linear router_;

@@ -11,7 +11,7 @@ Model make_qwen3_moe(const ConfigReader& config, DType dtype) {
   c.qkv_bias = c.out_bias = config.boolean("attention_bias", false);
   c.qk_norm = true;
   c.experts = parse_experts(
-      config, {.count = {"num_experts", "num_local_experts"}, .normalise = config.boolean("norm_topk_prob", false)});
+      config, {.count = {"num_experts", "num_local_experts"}, .normalize = config.boolean("norm_topk_prob", false)});
   c.experts.intermediate = config.integer({"moe_intermediate_size"}, 1, 4 * max_width);
   c.experts.names = {
       .router = "mlp.gate", .expert = "mlp.experts.", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};

@@ -94,9 +94,9 @@ double theta_of(const ConfigReader& config, const ConfigReader& scaling, double 
 Rope parse_rope(const ConfigReader& config, const RopeShape& shape) {
   std::string type;
   const ConfigReader scaling = scaling_of(config, type);
-  for (const ConfigReader* place : {&config, &scaling})
-    if (place->number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
-      place->refuse("partial_rotary_factor", "is not 1: rotating a part of the head is not supported");
+  for (const ConfigReader* source : {&config, &scaling})
+    if (source->number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
+      source->refuse("partial_rotary_factor", "is not 1: rotating a part of the head is not supported");
   const double theta = theta_of(config, scaling, shape.default_theta);
   Rope rope{plain(shape.head_dim, theta), 1};
   if (type == "default") return rope;

@@ -19,7 +19,7 @@ namespace tessera::io {
 /// not be written both directly and through the page cache.
 inline constexpr std::size_t direct_alignment = 4096;
 
-/// Memory aligned for O_DIRECT, uninitialised, on huge pages where it is large: the kernel pins a write's memory page
+/// Memory aligned for O_DIRECT, uninitialized, on huge pages where it is large: the kernel pins a write's memory page
 /// by page. The system provides pages as they are first used.
 class DirectBuffer {
  public:

@@ -15,7 +15,7 @@ const nlohmann::ordered_json nothing;
 
 Error Component::refuse(const std::string& what) const {
   return Error(ExitCode::data, "the tokenizer's " + name_ + " " + what, where_,
-               "Tokenizers of the GPT-2, Llama 2 and 3, Mixtral and Qwen families are read; or tokenise elsewhere and "
+               "Tokenizers of the GPT-2, Llama 2 and 3, Mixtral and Qwen families are read; or tokenize elsewhere and "
                "give .bin files");
 }
 

@@ -13,7 +13,7 @@ Encoder::Encoder(const TokenizerTables& tables, Memory memory) : tables_(tables)
 
 void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids) {
   if (text.size() >= (std::size_t{1} << 31) / 4)  // prefixes and replacements can make it four times as long
-    throw Error(ExitCode::data, strfmt("a text of %zu bytes is too long to be tokenised at once", text.size()), {},
+    throw Error(ExitCode::data, strfmt("a text of %zu bytes is too long to be tokenized at once", text.size()), {},
                 "Cut it into documents below 512 MiB");
   std::string repaired;
   if (utf8::valid_prefix(text) != text.size()) {
@@ -31,7 +31,7 @@ void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector
     }
     const bool at_beginning = section.text.data() == text.data();
     const Normalizer::Place here = at_beginning ? place : Normalizer::Place::beginning;
-    const std::string_view normal = tables_.normalizer.apply(section.text, here, normalised_);
+    const std::string_view normal = tables_.normalizer.apply(section.text, here, normalized_);
     if (normal.empty()) continue;
     const bool first = at_beginning && place == Normalizer::Place::beginning;
     if (tables_.normalized.empty()) {

@@ -28,7 +28,7 @@ class Encoder {
   std::optional<WordCache> cache_;
   std::vector<std::int32_t> word_;
   std::vector<Section> sections_, parts_;
-  std::string normalised_, prepared_;
+  std::string normalized_, prepared_;
   std::int64_t repaired_ = 0;
 };
 

@@ -41,7 +41,7 @@ GenerateTimes measure_generation(World& world, plan::RunSpec spec, const infer::
   spec.tokens = shape.tokens;
   spec.cache_tokens = shape.cache_tokens;
   infer::Inference run(world, infer::InferenceOptions{.run = spec});
-  run.initialise(42);
+  run.initialize(42);
   infer::GenerateRequest warm = request;
   warm.max_new_tokens = std::min<std::int64_t>(2, request.max_new_tokens);
   (void)run.generate(warm);

@@ -41,7 +41,7 @@ class Turns {
         sampler_(io::count_samples(tokens_.size(), options_.run.tokens).samples, false, 1),
         raw_(world, directory + "/tessera-bench.raw",
              static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
-    trainer_.initialise();
+    trainer_.initialize();
     trainer_.set_callback(&callback_);
     (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
   }

@@ -40,7 +40,7 @@ void measure(Measurement& measurement, const Call& call, World& world, const io:
   if (measurement.precision.compute != DType::f16) options.loss_scale.reset();
   options.lr.kind = train::LrSchedule::Kind::constant;
   train::Trainer trainer(world, options);
-  trainer.initialise();
+  trainer.initialize();
   const std::int64_t global = options.run.batch.global_batch;
   const io::Sampler sampler(io::count_samples(tokens.size(), options.run.tokens).samples, false, 1);
   const std::string choices = choose_gpu_kernels({&call.options(), &world, &trainer, {&tokens, &sampler, global}});

@@ -53,7 +53,7 @@ struct ResultOf {
   bool add, pairs;
 };
 
-/// The operands and the result of this block's tile; rows < 1: no work. Blocks run over columns first: neighbours share
+/// The operands and the result of this block's tile; rows < 1: no work. Blocks run over columns first: neighbors share
 /// rows of a.
 template <class T>
 __device__ __forceinline__ ResultOf<T> tile_of(const GroupedCall<T>& c, int height, int width, Operands<T>& x) {

@@ -13,7 +13,7 @@ struct Choice {
   std::int32_t* experts;
   float* weights;
   std::int64_t tokens, num_experts, k;
-  bool normalise;
+  bool normalize;
   PaddingMap padding;
 };
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(group_block) route_kernel(const Choice c) {
       c.weights[token * c.k + i] = last;
     }
   }
-  if (!c.normalise) return;
+  if (!c.normalize) return;
   __syncwarp();
   for (std::int64_t i = lane; i < c.k; i += 32) c.weights[token * c.k + i] = div(c.weights[token * c.k + i], total);
 }
@@ -88,7 +88,7 @@ struct ChoiceGradient {
   const double* balance;  // or null
   T* dlogits;
   std::int64_t tokens, num_experts, k;
-  bool normalise;
+  bool normalize;
 };
 
 /// dp of expert e: from the balance loss, and from the choice if it was chosen.
@@ -98,7 +98,7 @@ __device__ float probability_gradient(const ChoiceGradient<T>& c, std::int64_t t
   float dp = c.balance ? static_cast<float>(c.balance[e]) : 0.0F;
   for (std::int64_t i = token * c.k; i < (token + 1) * c.k; ++i) {
     if (c.experts[i] != e) continue;
-    dp += c.normalise ? div(c.dweights[i] - mean, total) : c.dweights[i];
+    dp += c.normalize ? div(c.dweights[i] - mean, total) : c.dweights[i];
   }
   return dp;
 }
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(group_block)
 void route(const RouteArgs& args, StreamView stream) {
   const Choice c{args.logits.as<float>(),  args.probs.as<float>(), data_of<std::int32_t>(args.experts),
                  args.weights.as<float>(), args.probs.shape[0],    args.probs.shape[1],
-                 args.experts.shape[1],    args.normalise,         padding_of(args.fields)};
+                 args.experts.shape[1],    args.normalize,         padding_of(args.fields)};
   if (c.tokens > 0) {
     route_kernel<<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route");
@@ -160,7 +160,7 @@ void route_backward(const RouteBackwardArgs& args, StreamView stream) {
                               args.probs.shape[0],
                               args.probs.shape[1],
                               args.experts.shape[1],
-                              args.normalise};
+                              args.normalize};
     route_backward_kernel<T>
         <<<blocks_for(c.tokens, ThreadGroup<32>::per_block), group_block, 0, stream_of(stream)>>>(c);
     check_launch("route_backward");

@@ -27,10 +27,10 @@ void choose(const T* p, std::int64_t experts, std::int64_t k, std::int32_t* chos
 }
 
 template <class T>
-void weigh_choice(const T* p, const std::int32_t* chosen, std::int64_t k, bool normalise, T* weights) {
+void weigh_choice(const T* p, const std::int32_t* chosen, std::int64_t k, bool normalize, T* weights) {
   T sum = 0;
   for (std::int64_t i = 0; i < k; ++i) sum += weights[i] = p[chosen[i]];
-  if (!normalise) return;
+  if (!normalize) return;
   for (std::int64_t i = 0; i < k; ++i) weights[i] /= sum;
 }
 
@@ -67,7 +67,7 @@ void route(const RouteArgs& args) {
         T* const p = probs + t * experts;
         kernel.softmax(logits + t * experts, p, experts);
         choose(p, experts, k, chosen + t * k);
-        weigh_choice(p, chosen + t * k, k, args.normalise, weights + t * k);
+        weigh_choice(p, chosen + t * k, k, args.normalize, weights + t * k);
       }
     });
     if (args.counts) statistics<T>(args);
@@ -96,7 +96,7 @@ void route_backward(const RouteBackwardArgs& args) {
         for (std::int64_t e = 0; e < experts; ++e) dp[e] = balance ? static_cast<A>(balance[e]) : A(0);
         A sum = 0, mean = 0;  // of the chosen probabilities; Σ dw·w
         for (std::int64_t i = 0; i < k; ++i) sum += p[chosen[t * k + i]], mean += dw[i] * w[i];
-        for (std::int64_t i = 0; i < k; ++i) dp[chosen[t * k + i]] += args.normalise ? (dw[i] - mean) / sum : dw[i];
+        for (std::int64_t i = 0; i < k; ++i) dp[chosen[t * k + i]] += args.normalize ? (dw[i] - mean) / sum : dw[i];
         kernel.softmax_backward(p, dp, dlogits + t * experts, experts);
       }
     });

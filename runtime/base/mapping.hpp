@@ -19,7 +19,7 @@ inline constexpr std::size_t page_bytes = 4096;
 }
 
 /// Zero-filled pages between two inaccessible guard pages. The guards keep the kernel from merging the mapping with a
-/// neighbour, so that /proc/self/maps has an entry for it alone; they also catch writes outside it.
+/// neighbor, so that /proc/self/maps has an entry for it alone; they also catch writes outside it.
 class Mapping {
  public:
   Mapping() = default;
@@ -57,7 +57,7 @@ class ProcessMaps {
   struct Range {
     std::size_t begin = 0, end = 0;
   };
-  std::vector<Range> ranges_;  // ascending; neighbours are joined
+  std::vector<Range> ranges_;  // ascending; neighbors are joined
 };
 
 }  // namespace tessera

@@ -55,7 +55,7 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 ///                        channels spread it over the node's ranks and cards; their sum is the same.
 ///   two-level (node)     K·(S-L)c, where the node's members are a subtree
 ///   mpi                  K·L·(S-L)c
-/// A reduce_scatter loads it alike, an all_reduce twice. One rank does not show this: the ring neighbour of most ranks
+/// A reduce_scatter loads it alike, an all_reduce twice. One rank does not show this: the ring neighbor of most ranks
 /// is on their own node.
 struct AxisLoad {
   std::uint64_t busiest_rank = 0, node_uplink = 0;
@@ -71,10 +71,10 @@ struct AxisLoad {
 ///   node, local  shared scratch, exactly.
 ///   mpi          0.
 ///   nccl         device memory, an estimate, since NCCL decides at run time:
-///                channels × neighbours × (receive buffer + send buffer).
+///                channels × neighbors × (receive buffer + send buffer).
 ///     - 24 channels: what NCCL takes over the NVSwitch of A100 (github.com/NVIDIA/nccl-tests/issues/100); fewer over
 ///       PCIe.
-///     - Neighbours in rings, and in trees within a node: two; one if the group is a pair.
+///     - Neighbors in rings, and in trees within a node: two; one if the group is a pair.
 ///     - Receive buffer: Simple 4 MiB (NCCL_BUFFSIZE) + LL128 120·640·8·8 B + LL 8·512·8·16 B = 9.19 MiB (src/init.cc,
 ///       2.28), allocated as 10 MiB. Send buffer: 2 MiB on the same node, 10 MiB to another node, whose network proxy
 ///       sends from a buffer of its own. github.com/NVIDIA/nccl/issues/1685 shows both sizes of allocations.

@@ -104,8 +104,8 @@ void Inference::parameters_loaded() {
   p.run(*p.load, none, block);
 }
 
-void Inference::initialise(std::uint64_t seed) {
-  parts_->initialise(seed);
+void Inference::initialize(std::uint64_t seed) {
+  parts_->initialize(seed);
   parameters_loaded();
 }
 

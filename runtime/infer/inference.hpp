@@ -38,8 +38,8 @@ class Inference {
   [[nodiscard]] std::vector<io::ShardView> shards();
   /// Collective. Gathers the units that stay gathered.
   void parameters_loaded();
-  /// Collective. Initialises the parameters instead of loading them.
-  void initialise(std::uint64_t seed);
+  /// Collective. Initializes the parameters instead of loading them.
+  void initialize(std::uint64_t seed);
 
   /// Purpose evaluate. As train::evaluate.
   [[nodiscard]] train::EvalReport evaluate(const io::TokenStream& tokens, std::int64_t max_samples = 0,

@@ -87,12 +87,12 @@ int RunContext::data_rank() const {
          mesh.coordinate(world.rank(), Axis::shard);
 }
 
-void RunContext::initialise(std::uint64_t seed) {
+void RunContext::initialize(std::uint64_t seed) {
   const auto& layout = plan.layout;
   const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
   for (int u = 0; u < layout.num_units(); ++u)
     for (const auto& segment : layout.segments(u, shard))
-      kernels::initialise(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset,
+      kernels::initialize(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset,
                           segment.length, manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)),
                           manager.stream());
 }

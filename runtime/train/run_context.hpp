@@ -36,8 +36,8 @@ class RunContext {
 
   /// Data-parallel rank r: this rank has micro-batches m = a·W + r.
   [[nodiscard]] int data_rank() const;
-  /// Initialises the parameters, as a function of seed, parameter name and element index alone.
-  void initialise(std::uint64_t seed);
+  /// Initializes the parameters, as a function of seed, parameter name and element index alone.
+  void initialize(std::uint64_t seed);
   /// This rank's master shards, one per unit.
   [[nodiscard]] std::vector<io::ShardView> shards();
   [[nodiscard]] TrafficCount traffic(Axis axis) const;

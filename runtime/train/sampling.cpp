@@ -27,7 +27,7 @@ TokenPicker::TokenPicker(const Sampling& sampling, std::int64_t vocab) : samplin
   if (sampling_.top_k > 0) values_.reserve(static_cast<std::size_t>(vocab));
 }
 
-void TokenPicker::penalise(std::span<float> logits, std::span<const std::int32_t> row) {
+void TokenPicker::penalize(std::span<float> logits, std::span<const std::int32_t> row) {
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
   for (const std::int32_t id : row) {  // each id once
     const auto at = static_cast<std::size_t>(id);
@@ -74,7 +74,7 @@ std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int
                 strfmt("prompt %llu, token %llu", static_cast<unsigned long long>(prompt + 1),
                        static_cast<unsigned long long>(position + 1)),
                 "Check the weights: one is not finite, or far too large");
-  if (sampling_.repetition_penalty != 1) penalise(logits, row);
+  if (sampling_.repetition_penalty != 1) penalize(logits, row);
   const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);
   if (sampling_.temperature <= 0) return pick_token(logits, 0, key, position);
   const float largest = *std::max_element(logits.begin(), logits.end());

@@ -31,7 +31,7 @@ class TokenPicker {
                                   std::uint64_t position);
 
  private:
-  void penalise(std::span<float> logits, std::span<const std::int32_t> row);
+  void penalize(std::span<float> logits, std::span<const std::int32_t> row);
   void keep_top_k(std::span<const float> logits);
   void keep_top_p();
 

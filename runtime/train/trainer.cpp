@@ -92,8 +92,8 @@ const plan::RunPlan& Trainer::plan() const { return parts_->plan; }
 World& Trainer::world() { return parts_->world; }
 Arena& Trainer::arena() { return *parts_->arena; }
 
-void Trainer::initialise() {
-  parts_->initialise(parts_->options.seed);
+void Trainer::initialize() {
+  parts_->initialize(parts_->options.seed);
   parameters_changed();
 }
 

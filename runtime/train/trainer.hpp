@@ -77,8 +77,8 @@ class Trainer {
   [[nodiscard]] const plan::RunPlan& plan() const;
   [[nodiscard]] World& world();
 
-  /// Initialises the parameters, as a function of seed, parameter name and element index alone.
-  void initialise();
+  /// Initializes the parameters, as a function of seed, parameter name and element index alone.
+  void initialize();
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();

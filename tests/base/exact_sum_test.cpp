@@ -79,21 +79,21 @@ TEST(ExactSum, AnyOrderAnyGrouping) {
   for (int i = 0; i < 3000; ++i)
     values.push_back(
         std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), static_cast<int>(random() % 400) - 260));
-  ExactSum whole;
-  for (const double v : values) whole.add(v);
+  ExactSum total;
+  for (const double v : values) total.add(v);
   for (int round = 0; round < 20; ++round) {
     std::shuffle(values.begin(), values.end(), random);
     std::vector<ExactSum> ranks(1 + random() % 7);
     for (std::size_t i = 0; i < values.size(); ++i) ranks[i % ranks.size()].add(values[i]);
     ExactSum sum;
     for (const auto& rank : ranks) sum.add(rank);
-    EXPECT_EQ(sum.value(), whole.value());
+    EXPECT_EQ(sum.value(), total.value());
   }
   // Near the truth that long double sees, after sorting from small to large.
   std::sort(values.begin(), values.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
   long double truth = 0, size = 0;
   for (const double v : values) truth += v, size += std::abs(v);
-  EXPECT_NEAR(whole.value(), static_cast<double>(truth), 1e-15 * static_cast<double>(size));
+  EXPECT_NEAR(total.value(), static_cast<double>(truth), 1e-15 * static_cast<double>(size));
 }
 
 TEST(ExactSum, ManyAddingsBetweenReads) {

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-TEST(Mapping, NeighboursAreMeasuredApart) {
+TEST(Mapping, NeighborsAreMeasuredSeparately) {
   std::vector<Mapping> mappings;
   const std::vector<std::size_t> sizes = {1, 4096, 4097, 3 << 20, 4096, 4096};
   for (const std::size_t bytes : sizes) mappings.push_back(Mapping::anonymous(bytes, "tessera test"));
@@ -39,7 +39,7 @@ TEST(Mapping, FilesAreOfTheSizeThatIsMapped) {
   EXPECT_EQ(ProcessMaps().bytes_at(first.data()), 8192u);
 }
 
-TEST(Mapping, PartsAddUpToTheWhole) {
+TEST(Mapping, PartsAddUpToTheTotal) {
   for (const std::size_t bytes : {4096u, 12288u, 4097u}) {
     std::size_t sum = 0;
     for (int i = 0; i < 3; ++i) sum += part_of(bytes, 3, i);

@@ -26,13 +26,13 @@ TEST(Rng, Hash64IsFnv1a) {
 
 TEST(Rng, UniformAndNormalMoments) {
   const int n = 200000;
-  double mean = 0, square = 0, normal_mean = 0, normal_square = 0, normal_fourth = 0, neighbours = 0;
+  double mean = 0, square = 0, normal_mean = 0, normal_square = 0, normal_fourth = 0, neighbors = 0;
   for (std::uint64_t i = 0; i < n; ++i) {
     const double u = uniform(7, i), z = normal(7, i);
     ASSERT_TRUE(u >= 0 && u < 1);
     ASSERT_TRUE(std::isfinite(z));
     mean += u, square += u * u, normal_mean += z, normal_square += z * z, normal_fourth += z * z * z * z;
-    neighbours += z * normal(7, i + 1);
+    neighbors += z * normal(7, i + 1);
   }
   const double tolerance = 5 / std::sqrt(static_cast<double>(n));  // five standard errors and more
   EXPECT_NEAR(mean / n, 0.5, tolerance / 3);
@@ -40,7 +40,7 @@ TEST(Rng, UniformAndNormalMoments) {
   EXPECT_NEAR(normal_mean / n, 0, tolerance);
   EXPECT_NEAR(normal_square / n, 1, 1.5 * tolerance);
   EXPECT_NEAR(normal_fourth / n, 3, 10 * tolerance);
-  EXPECT_NEAR(neighbours / n, 0, tolerance);
+  EXPECT_NEAR(neighbors / n, 0, tolerance);
 }
 
 TEST(Rng, PermuteIsABijection) {

@@ -75,8 +75,8 @@ class Checker {
       all_reduce(shared);
     }
     if (chunk <= 1000) {
-      reduce_halves<bf16>();
-      reduce_halves<f16>();
+      reduce_16bit<bf16>();
+      reduce_16bit<f16>();
     }
     words(chunk);
     broadcast(chunk);
@@ -185,7 +185,7 @@ class Checker {
   /// 16-bit inputs: their sum is that of the widened ones, in fp32. In a buffer of this rank,
   /// and in memory that peers read.
   template <class T>
-  void reduce_halves() {
+  void reduce_16bit() {
     const auto term = [&](int member, std::size_t k) {
       return T(at(member, k) * 0x1p-8F);
     };  // within the range of fp16
@@ -193,10 +193,10 @@ class Checker {
     const std::size_t first = static_cast<std::size_t>(me_) * chunk_;
     std::vector<T> plain(count_);
     Floats mine(chunk_, -1.0F), sums(count_, -1.0F);
-    std::vector<T*> places{plain.data()};
+    std::vector<T*> outputs{plain.data()};
     if (region_)
-      places.push_back(reinterpret_cast<T*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank));
-    for (T* full : places) {
+      outputs.push_back(reinterpret_cast<T*>(region_.base + static_cast<std::size_t>(me_) * region_.bytes_per_rank));
+    for (T* full : outputs) {
       for (std::size_t k = 0; k < count_; ++k) full[k] = term(me_, k);
       auto before = comm_->traffic();
       comm_->reduce_scatter({"reduce", name_of(dtype), 1}, SourceBuffer(full, dtype), mine.data(), chunk_);

@@ -47,36 +47,37 @@ class Pair {
   }
 
   void run(std::size_t chunk) {
-    const Floats terms = values(world_.rank(), chunk * n_);
-    Floats wanted = terms, got = terms;
+    const Floats input = values(world_.rank(), chunk * n_);
+    Floats wanted = input, got = input;
     plain_->reduce_scatter({"reduce", "u", 0}, wanted.data(), wanted.data() + me_ * chunk, chunk);
     staged_->reduce_scatter({"reduce", "u", 0}, got.data(), got.data() + me_ * chunk, chunk);
     same(wanted, got, "reduce in place", chunk);
 
-    Floats apart(chunk, -1);
-    staged_->reduce_scatter({"reduce", "v", 0}, terms.data(), apart.data(), chunk);
+    Floats separate(chunk, -1);
+    staged_->reduce_scatter({"reduce", "v", 0}, input.data(), separate.data(), chunk);
     same(Floats(wanted.begin() + static_cast<std::ptrdiff_t>(me_ * chunk),
                 wanted.begin() + static_cast<std::ptrdiff_t>((me_ + 1) * chunk)),
-         apart, "reduce apart", chunk);
+         separate, "reduce apart", chunk);
 
-    std::vector<std::uint16_t> halves(chunk * n_);
-    for (std::size_t k = 0; k < halves.size(); ++k)
-      halves[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(terms[k]) >> 16);
+    std::vector<std::uint16_t> input_16bit(chunk * n_);
+    for (std::size_t k = 0; k < input_16bit.size(); ++k)
+      input_16bit[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(input[k]) >> 16);
     Floats half_wanted(chunk), half_got(chunk);
-    plain_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(halves.data(), DType::bf16), half_wanted.data(), chunk);
-    staged_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(halves.data(), DType::bf16), half_got.data(), chunk);
+    plain_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(input_16bit.data(), DType::bf16), half_wanted.data(),
+                           chunk);
+    staged_->reduce_scatter({"reduce", "h", 0}, SourceBuffer(input_16bit.data(), DType::bf16), half_got.data(), chunk);
     same(half_wanted, half_got, "reduce of bf16", chunk);
 
-    Floats whole(chunk * n_, -1), mine(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(chunk));
+    Floats gathered(chunk * n_, -1), mine(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(chunk));
     staged_->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(mine.data()),
-                        reinterpret_cast<std::byte*>(whole.data()), chunk * 4);
+                        reinterpret_cast<std::byte*>(gathered.data()), chunk * 4);
     for (std::size_t r = 0; r < n_; ++r) {
       const Floats theirs = values(static_cast<int>(r), chunk * n_);
-      if (chunk > 0 && std::memcmp(whole.data() + r * chunk, theirs.data(), chunk * 4) != 0)
+      if (chunk > 0 && std::memcmp(gathered.data() + r * chunk, theirs.data(), chunk * 4) != 0)
         throw std::runtime_error(strfmt("gather of %zu: part %zu differs on rank %d", chunk, r, world_.rank()));
     }
 
-    Floats a = terms, b = terms;
+    Floats a = input, b = input;
     plain_->all_reduce({"reduce", "w", -1}, a.data(), a.size());
     staged_->all_reduce({"reduce", "w", -1}, b.data(), b.size());
     same(a, b, "all_reduce", chunk);
@@ -140,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Staged,
                                          test.param.gather == Gather::direct ? "direct" : "staged");
                          });
 
-TEST(StagedRoom, grows_with_the_members_and_holds_them) {
+TEST(StagingBytes, grow_with_the_members_and_suffice) {
   for (const int size : {1, 2, 3, 128, 5000}) {
     EXPECT_EQ(staged_slice(size) % 512, 0u);
     EXPECT_GE(staged_slice(size), 4096u);
@@ -150,7 +151,7 @@ TEST(StagedRoom, grows_with_the_members_and_holds_them) {
   }
 }
 
-TEST(StagedRoom, is_part_of_what_the_plan_sets_aside) {
+TEST(StagingBytes, are_part_of_the_plan) {
   const Topology plain{Transport::mpi, 4}, device{Transport::mpi, 4, false, true}, ring{Transport::nccl, 4};
   const Mesh mesh(1, 4);
   EXPECT_EQ(staging_bytes(device, mesh, Axis::shard, 0, 1 << 20),

@@ -50,7 +50,7 @@ void train(tessera::World& world, const std::string& strategy) {
   options.lr = {.kind = tessera::train::LrSchedule::Kind::constant, .learning_rate = 1e-2, .total_steps = steps};
 
   tessera::train::Trainer trainer(world, options);
-  trainer.initialise();
+  trainer.initialize();
   const Fibonacci data;
   const tessera::io::Sampler order(tessera::io::count_samples(data.size(), tokens).samples, true, 7);
   double first = 0, last = 0;

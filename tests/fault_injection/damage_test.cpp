@@ -132,8 +132,8 @@ void expect_named(const std::string& line, const Flip& flip, const Manifest& man
 }
 
 void flip_bits(const TestTensors& tensors, std::uint64_t file_bytes, int rounds, int ranks,
-               TempDir::Place place = TempDir::Place::memory) {
-  const TempDir folder(place);
+               TempDir::Storage storage = TempDir::Storage::memory) {
+  const TempDir folder(storage);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, file_bytes);
   const Manifest manifest = io::read_manifest(directory);
@@ -157,11 +157,11 @@ void flip_bits(const TestTensors& tensors, std::uint64_t file_bytes, int rounds,
 TEST(Damage, AnyFlippedBitIsFoundAndNamed) { flip_bits(small_tensors(), io::SaveRequest::default_file_bytes, 1000, 1); }
 TEST(Damage, AlsoInOneOfSeveralFilesAndOnSeveralRanks) { flip_bits(small_tensors(), 4000, 200, 3); }
 TEST(Damage, OfSeveralBlocksTheBlockAndItsTensorsAreNamed) {
-  flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, TempDir::Place::disk);
+  flip_bits(large_tensors(), io::SaveRequest::default_file_bytes, 15, 2, TempDir::Storage::disk);
 }
 
 TEST(Damage, ATruncatedFileIsRefused) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
@@ -183,7 +183,7 @@ TEST(Damage, ATruncatedFileIsRefused) {
 }
 
 TEST(Damage, AMissingFileIsNamed) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(tensors, directory, 3, 6000);
@@ -208,7 +208,7 @@ TEST(Damage, AMissingFileIsNamed) {
 }
 
 TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3", 3, 6000);
   make_checkpoint(tensors, folder / "checkpoint-4", 4, 6000);
@@ -236,7 +236,7 @@ TEST(Damage, FilesOfAnotherSaveOrOfEachOtherAreFound) {
 }
 
 TEST(Damage, UnknownFilesAreIgnored) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   make_checkpoint(tensors, folder / "checkpoint-3");
   std::ofstream(folder / "checkpoint-3/notes.txt") << "mine";
@@ -248,10 +248,10 @@ TEST(Damage, UnknownFilesAreIgnored) {
   fs::create_directory_symlink(folder / "checkpoint-3", folder / "checkpoint-11");
   const auto found = io::list_checkpoints(folder.path());
   ASSERT_FALSE(found.empty());
-  std::vector<std::int64_t> whole;
+  std::vector<std::int64_t> intact;
   for (const auto& one : found)
-    if (one.problem.empty()) whole.push_back(one.step);
-  EXPECT_EQ(whole, std::vector<std::int64_t>{3});
+    if (one.problem.empty()) intact.push_back(one.step);
+  EXPECT_EQ(intact, std::vector<std::int64_t>{3});
   EXPECT_EQ(load_says(tensors, folder / "checkpoint-3"), "");
 }
 
@@ -266,11 +266,11 @@ void rewrite_manifest(const std::string& directory, const std::function<void(Man
 
 /// A forged manifest: the checksum is right, the content is not.
 TEST(Damage, AForgedManifestIsRefusedAndAllocatesNothing) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   const std::string directory = folder / "checkpoint-3";
   constexpr std::uint64_t huge = std::uint64_t{1} << 60;
-  const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> lies = {
+  const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> forgeries = {
       {"a huge file", [](Manifest& m) { m.files[0].bytes = huge; }},
       {"a huge data set",
        [](Manifest& m) {
@@ -300,7 +300,7 @@ TEST(Damage, AForgedManifestIsRefusedAndAllocatesNothing) {
       {"no data set", [](Manifest& m) { m.files[0].datasets.clear(); }},
       {"no file", [](Manifest& m) { m.files.clear(); }},
   };
-  for (const auto& [what, change] : lies) {
+  for (const auto& [what, change] : forgeries) {
     SCOPED_TRACE(what);
     fs::remove_all(directory);
     make_checkpoint(tensors, directory);
@@ -335,12 +335,12 @@ std::string signed_text(const nlohmann::ordered_json& json) {
 }
 
 TEST(Damage, AManifestWithOtherTypesIsRefused) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "checkpoint-3", path = directory + "/" + io::manifest_name;
   make_checkpoint(small_tensors(), directory);
-  auto whole = nlohmann::ordered_json::parse(bytes_of(path));
-  whole.erase("crc32c");
-  ASSERT_EQ(io::parse_manifest(signed_text(whole), path).step, 3);
+  auto intact = nlohmann::ordered_json::parse(bytes_of(path));
+  intact.erase("crc32c");
+  ASSERT_EQ(io::parse_manifest(signed_text(intact), path).step, 3);
   const std::vector<nlohmann::ordered_json> others = {nullptr,
                                                       3,
                                                       -1,
@@ -363,20 +363,20 @@ TEST(Damage, AManifestWithOtherTypesIsRefused) {
       EXPECT_THAT(error.line(), testing::HasSubstr(path)) << what;
     }
   };
-  const auto flat = whole.flatten();
-  for (const auto& [place, unused] : flat.items()) {
-    for (nlohmann::ordered_json::json_pointer pointer(place); !pointer.empty(); pointer = pointer.parent_pointer()) {
+  const auto flat = intact.flatten();
+  for (const auto& [key, unused] : flat.items()) {
+    for (nlohmann::ordered_json::json_pointer pointer(key); !pointer.empty(); pointer = pointer.parent_pointer()) {
       for (const auto& other : others) {
-        auto changed = whole;
+        auto changed = intact;
         changed[pointer] = other;
         try_text(signed_text(changed), pointer.to_string() + " = " + other.dump());
       }
-      auto changed = whole;
+      auto changed = intact;
       auto& parent = changed[pointer.parent_pointer()];
       if (parent.is_object()) parent.erase(pointer.back());
       try_text(signed_text(changed), pointer.to_string() + " is gone");
     }
-    if (place.find("/files/0/datasets/1") == 0) break;  // what follows is alike
+    if (key.find("/files/0/datasets/1") == 0) break;  // what follows is alike
   }
   EXPECT_GT(tried, 100);
   EXPECT_GT(refused, tried / 2);
@@ -388,7 +388,7 @@ TEST(Damage, AManifestWithOtherTypesIsRefused) {
 }
 
 TEST(Damage, OtherModelsAreRefused) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "checkpoint-3";
   make_checkpoint(small_tensors(), directory);
   TestTensors more = small_tensors();

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Kept : testing::Test {
-  TempDir folder{TempDir::Place::memory};
+  TempDir folder{TempDir::Storage::memory};
   const TestTensors tensors = small_tensors();
 
   void make(std::int64_t step) {
@@ -43,7 +43,7 @@ struct Kept : testing::Test {
   using Steps = std::vector<std::int64_t>;
 };
 
-TEST_F(Kept, TheNewestByStepStay) {
+TEST_F(Kept, TheNewestByStepAreKept) {
   for (const std::int64_t step : {100, 20, 3}) make(step);  // not in order of time
   io::Retention retention(2);
   retention.apply(folder.path());
@@ -84,7 +84,7 @@ TEST_F(Kept, WhatWasVerifiedAndThenChangedIsReadAgain) {
 }
 
 TEST_F(Kept, NothingOutsideTheDirectoryIsTouched) {
-  const TempDir other(TempDir::Place::memory);
+  const TempDir other(TempDir::Storage::memory);
   make(2);
   make(1);
   fs::rename(folder / "checkpoint-1", other / "checkpoint-1");
@@ -112,7 +112,7 @@ TEST_F(Kept, LeftoversOfADeadRunGoAndNothingElse) {
 }
 
 TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   {
     const io::DirectoryLock first(folder.path());
     ASSERT_TRUE(first.held());
@@ -136,7 +136,7 @@ TEST(Lock, TheSecondIsRefusedByNameAndTheFirstMayLeave) {
 }
 
 TEST(Lock, AKilledHolderDoesNotBlock) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();

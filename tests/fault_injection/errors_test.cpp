@@ -124,7 +124,7 @@ long sweep(const Case& c, const char* kind, const char* words) {
   const TestTensors tensors = small_tensors();
   const std::string_view name = kind;
   const bool one_call_fails = name == "ENOSPC" || name == "EIO";
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   save_alone(tensors, folder / "checkpoint-1", 1, 1);
   std::set<std::string> calls;
   long count = 0;
@@ -156,7 +156,7 @@ TEST(Errors, InTheBackground) {
 }
 
 // No space from the n-th call on, with or without a short write before it.
-TEST(ErrorsFull, ADiskThatStaysFull) {
+TEST(ErrorsFull, ADiskThatRemainsFull) {
   sweep({Mesh(1, 3)}, "full", "No space left on device");
   sweep({Mesh(1, 2)}, "short_full", "No space left on device");
 }
@@ -164,7 +164,7 @@ TEST(ErrorsFull, ADiskThatStaysFull) {
 // The new checkpoint has the name of an existing one, which stays until the rename.
 TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
   const TestTensors tensors = small_tensors();
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "checkpoint-2";
   save_alone(tensors, directory, 2, 1);  // the values of another run's step 2
   each_call(
@@ -203,7 +203,7 @@ std::vector<std::string> try_to_export(const TestTensors& tensors, const std::st
 // The directory holds the model of step 1. It keeps it, or holds all of that of step 2, or no config.json.
 TEST(Errors, AnExportLeavesACompleteModelOrNone) {
   const TestTensors tensors = small_tensors();
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string directory = folder / "run";
   (void)try_to_export(tensors, directory, 1);
   int with_config = 0, without = 0;

@@ -76,10 +76,10 @@ void expect_identical_files(const TestTensors& tensors, std::uint64_t file_bytes
 
 TEST(IdenticalFiles, FilesOfAStateAreTheSameBytesAtAnyMesh) {
   expect_identical_files(small_tensors(), io::SaveRequest::default_file_bytes, 1, meshes(),
-                         TempDir(TempDir::Place::memory));
+                         TempDir(TempDir::Storage::memory));
 }
 TEST(IdenticalFiles, AlsoWhereThereAreSeveralFiles) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const auto several = save_in(small_tensors(), Mesh(1, 1), folder / "checkpoint-0", 3000).files.size();
   EXPECT_GT(several, 4u);
   expect_identical_files(small_tensors(), 3000, several - 1, meshes(), folder);
@@ -91,7 +91,7 @@ TEST(IdenticalFiles, AlsoWhereTensorsSpanBlocksAndBlocksSpanTensors) {
 
 // Loaded on each mesh and saved there again: nothing depends on the first mesh.
 TEST(IdenticalFiles, LoadingAnywhereAndSavingAgainGivesTheSameFiles) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   const Saved first = save_in(tensors, Mesh(2, 2), folder / "checkpoint-7", 5000);
   for (const Mesh& mesh : meshes()) {
@@ -120,9 +120,9 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
     spec.optimizer = true;
     spec.files = io::plan_state_files(tensors.params, true, io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
-    const auto extents = io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(),
-                                          state.replica(), state.replicas());
-    io::BlockWriter writer(transaction.paths(), extents, {}, 2);
+    const auto ranges = io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(),
+                                         state.replica(), state.replicas());
+    io::BlockWriter writer(transaction.paths(), ranges, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();
     transaction.commit(writer.checksums(), "{}", "{}");  // throws at a byte written not at all or twice
@@ -130,8 +130,8 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
   return bytes;
 }
 
-TEST(EveryByteOnce, RanksWriteTheLogicalBytesTogetherAndNoMore) {
-  const TempDir folder(TempDir::Place::memory);
+TEST(EveryByteOnce, AllRanksWriteTheLogicalBytesAndNoMore) {
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   for (const Mesh& mesh : meshes()) {
     const auto bytes = bytes_by_rank(tensors, mesh, folder / "checkpoint-7");
@@ -164,7 +164,7 @@ TEST(EveryByteOnce, ReplicasShareALargeStateEvenly) {
 
 // One replica has a flipped bit: nothing is saved, and the error names the ranks.
 TEST(Replicas, ThatDifferAreNamedAndNothingIsSaved) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
   for (const int kind : {0, 2}) {
     std::vector<std::string> said(4);

@@ -260,9 +260,9 @@ ssize_t writev(int descriptor, const struct iovec* parts, int count) {
   bool last = false;
   const ssize_t most = permit_write("writev", descriptor, count > 0 ? parts[0].iov_len : 0, last);
   if (most < 0) return -1;
-  const bool whole = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
-  const ssize_t done = whole ? ::syscall(SYS_writev, descriptor, parts, count)
-                             : ::syscall(SYS_write, descriptor, parts[0].iov_base, static_cast<std::size_t>(most));
+  const bool complete = !last && (count == 0 || static_cast<std::size_t>(most) == parts[0].iov_len);
+  const ssize_t done = complete ? ::syscall(SYS_writev, descriptor, parts, count)
+                                : ::syscall(SYS_write, descriptor, parts[0].iov_base, static_cast<std::size_t>(most));
   if (last) end_here();
   return done;
 }

@@ -17,7 +17,7 @@ namespace tessera::test {
 namespace {
 
 struct Shim : testing::Test {
-  TempDir folder{TempDir::Place::memory};
+  TempDir folder{TempDir::Storage::memory};
   std::string root = std::filesystem::canonical(folder.path()).string(), path = root + "/x";
   const std::string text = std::string(10000, 'a');
 

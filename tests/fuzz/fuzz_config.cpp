@@ -7,17 +7,17 @@
 #include "runtime/base/error.hpp"
 
 namespace {
-void walk(const tessera::io::ConfigNode& node, int depth) {
+void traverse(const tessera::io::ConfigNode& node, int depth) {
   using Kind = tessera::io::ConfigNode::Kind;
   if (depth > tessera::io::max_config_depth + 1 || node.line < 1) std::abort();
   if (node.kind != Kind::scalar && !node.text.empty()) std::abort();
   if ((node.kind != Kind::list && !node.items.empty()) || (node.kind != Kind::map && !node.entries.empty()))
     std::abort();
-  for (const auto& item : node.items) walk(item, depth + 1);
+  for (const auto& item : node.items) traverse(item, depth + 1);
   std::set<std::string> keys;
   for (const auto& [key, value] : node.entries) {
     if (!keys.insert(key).second) std::abort();
-    walk(value, depth + 1);
+    traverse(value, depth + 1);
   }
 }
 }  // namespace
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto root = data[0] == 'j' ? io::parse_json_config(text, "input") : io::parse_yaml(text, "input");
     if (root.kind != io::ConfigNode::Kind::map) std::abort();
-    walk(root, 0);
+    traverse(root, 0);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) std::abort();
   }

@@ -19,7 +19,7 @@ std::string with_right_checksum(std::string text) {
   return text + open_crc + tessera::strfmt("%08x\"\n}\n", crc);
 }
 
-void walk(const tessera::io::Manifest& manifest) {
+void traverse(const tessera::io::Manifest& manifest) {
   for (const auto& file : manifest.files) {
     if (file.name.empty() || file.name.find('/') != file.name.npos || file.name == "..") std::abort();
     if (file.crcs.size() !=
@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   try {
     const io::Manifest manifest = io::parse_manifest(with_right_checksum(text), "input");
-    walk(manifest);
+    traverse(manifest);
     const std::string again = io::manifest_text(manifest);
     if (io::manifest_text(io::parse_manifest(again, "input")) != again) std::abort();
   } catch (const Error& error) {

@@ -71,7 +71,7 @@ std::vector<Completion> generate(const models::Model& model, const GenerateReque
         auto options = options_of(model, where, plan::Purpose::generate);
         use(options, request);
         infer::Inference inference(world, options);
-        inference.initialise(5);
+        inference.initialize(5);
         const auto report = inference.generate(request);
         EXPECT_EQ(inference.arena().broken_canary(), "") << where.str();
         if (world.rank() == 0) out = report.completions;
@@ -108,13 +108,13 @@ TEST(Inference, ARowEndsAtItsStopTokenOthersContinue) {
   const models::Model model = models::make(config_json({}), "test");
   GenerateRequest request = five_prompts();
   request.sampling.temperature = 2;  // different rows
-  const auto whole = generate(model, request, {});
-  request.stop = {whole[2].ids[3], 1000};
+  const auto full = generate(model, request, {});
+  request.stop = {full[2].ids[3], 1000};
   for (const Where& where : {Where{}, Where{.world = 2}, Where{.world = 3, .copies = true}}) {
     const auto out = generate(model, request, where);
-    ASSERT_EQ(out.size(), whole.size());
-    for (std::size_t p = 0; p < whole.size(); ++p) {
-      const auto& ids = whole[p].ids;
+    ASSERT_EQ(out.size(), full.size());
+    for (std::size_t p = 0; p < full.size(); ++p) {
+      const auto& ids = full[p].ids;
       const auto stop = std::find(ids.begin(), ids.end(), request.stop[0]);
       const infer::TokenIds until(ids.begin(), stop == ids.end() ? stop : stop + 1);
       EXPECT_EQ(out[p].ids, until) << p;
@@ -132,7 +132,7 @@ TEST(Inference, EvaluationEqualsTheTrainersBitForBit) {
   run_local(1, [&](World& world) {
     Variant v{.world = 1, .micro_batch = 2};
     train::Trainer trainer(world, options_of(model, v, 1));
-    trainer.initialise();
+    trainer.initialize();
     expected = trainer.evaluate(tokens, 13);
   });
   EXPECT_EQ(expected.tokens, 13 * 9);
@@ -143,7 +143,7 @@ TEST(Inference, EvaluationEqualsTheTrainersBitForBit) {
           auto options = options_of(model, where, plan::Purpose::evaluate);
           options.run.tokens = 9;
           infer::Inference inference(world, options);
-          inference.initialise(5);
+          inference.initialize(5);
           for (int again = 0; again < 2; ++again) {
             const auto report = inference.evaluate(tokens, 13);
             EXPECT_EQ(report.loss, expected.loss) << where.str();
@@ -169,7 +169,7 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
             else options.run.tokens = 9;
             infer::Inference inference(world, options);
             inference.arena().fill_with_pattern();
-            inference.initialise(5);
+            inference.initialize(5);
             if (purpose == plan::Purpose::generate) (void)inference.generate(request);
             else (void)inference.evaluate(tokens, 2 * where.world + 1);
             const auto& costs = inference.plan().costs;
@@ -210,7 +210,7 @@ TEST(Inference, ResidentParametersAreGatheredOnce) {
           auto options = options_of(model, {.world = 2, .strategy = strategy, .copies = true}, plan::Purpose::generate);
           use(options, request);
           infer::Inference inference(world, options);
-          inference.initialise(5);
+          inference.initialize(5);
           const auto& plan = inference.plan();
           const auto before = inference.traffic(Axis::shard);
           const auto report = inference.generate(request);

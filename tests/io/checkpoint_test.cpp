@@ -50,10 +50,10 @@ struct Rank {
   void each(const auto& action) {
     for (const StateView& view : views)
       for (int k = 0; k < num_state_kinds; ++k)
-        for (const auto& piece : layout.segments(view.unit, view.shard))
-          for (std::int64_t i = 0; i < piece.length; ++i)
-            action(view.data[k][piece.unit_offset - view.shard * layout.shard_numel(view.unit) + i],
-                   value(k, piece.param, piece.param_offset + i));
+        for (const auto& segment : layout.segments(view.unit, view.shard))
+          for (std::int64_t i = 0; i < segment.length; ++i)
+            action(view.data[k][segment.unit_offset - view.shard * layout.shard_numel(view.unit) + i],
+                   value(k, segment.param, segment.param_offset + i));
   }
   [[nodiscard]] SaveRequest request(const std::string& directory) const {
     return {.directory = directory,

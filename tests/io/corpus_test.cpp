@@ -24,11 +24,11 @@ TextTokenizer tokenizer(const std::string& family) {
 }
 
 io::CorpusReport tokenize(int ranks, const TextTokenizer& with, const std::vector<std::string>& files,
-                          const io::TokenizeOptions& job) {
+                          const io::TokenizeOptions& check) {
   io::CorpusReport report;
   std::mutex guard;
   run_local(ranks, [&](World& world) {
-    const io::CorpusReport mine = io::tokenize_corpus(world, with, io::Corpus(files), job);
+    const io::CorpusReport mine = io::tokenize_corpus(world, with, io::Corpus(files), check);
     const std::lock_guard lock(guard);
     report = mine;
   });
@@ -141,13 +141,13 @@ TEST_F(CorpusFiles, HashByContentsAlone) {
     });
     return found;
   };
-  const std::uint64_t whole = hash(files, 1);
-  EXPECT_EQ(hash(files, 3), whole);
-  EXPECT_EQ(hash({folder.file("copy.txt", test::bytes_of(files[0])), files[1]}, 2), whole);
-  EXPECT_NE(hash({files[1], files[0]}, 1), whole);
+  const std::uint64_t reference = hash(files, 1);
+  EXPECT_EQ(hash(files, 3), reference);
+  EXPECT_EQ(hash({folder.file("copy.txt", test::bytes_of(files[0])), files[1]}, 2), reference);
+  EXPECT_NE(hash({files[1], files[0]}, 1), reference);
   std::string changed = test::bytes_of(files[0]);
   changed.back() ^= 1;
-  EXPECT_NE(hash({folder.file("copy.txt", changed), files[1]}, 1), whole);
+  EXPECT_NE(hash({folder.file("copy.txt", changed), files[1]}, 1), reference);
 }
 
 TEST(TokenFile, CountsBeyond31BitsInItsOwnForm) {

@@ -46,18 +46,18 @@ TEST(Dataset, TextFilesAreJoinedByOneNewline) {
   EXPECT_EQ(data.files[2].tokens, 2);
 }
 
-TEST(Dataset, AnyRangeIsThatPartOfTheWhole) {
+TEST(Dataset, AnyRangeEqualsThatRangeOfTheStream) {
   TempDir folder;
   const auto data =
       open({folder.file("a.txt", "ab"), folder.file("b.jsonl", "{\"text\":\"\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}"),
             folder.file("c.txt", "d")});
   EXPECT_EQ(text_of(*data.tokens), "ab\n\n\nc\nd");
-  const auto whole = all(*data.tokens);
+  const auto full = all(*data.tokens);
   for (std::int64_t first = 0; first <= data.tokens->size(); ++first)
     for (std::int64_t count = 0; first + count <= data.tokens->size(); ++count) {
       std::vector<std::int32_t> part(static_cast<std::size_t>(count) + 1, -7);
       data.tokens->read(first, count, part.data());
-      EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, whole.begin() + first));
+      EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, full.begin() + first));
       EXPECT_EQ(part.back(), -7);
     }
   std::int32_t out[10];
@@ -198,7 +198,7 @@ TEST(Dataset, ReadsFromManyThreadsWithoutAllocating) {
   std::string bytes;
   for (int i = 0; i < 20000; ++i) bytes += static_cast<char>('a' + i % 23);
   const auto data = open({folder.file("a.txt", bytes), folder.file("b.txt", bytes)});
-  const auto whole = all(*data.tokens);
+  const auto full = all(*data.tokens);
   std::vector<std::thread> threads;
   std::vector<std::size_t> taken(4);
   std::vector<int> wrong(4);
@@ -208,7 +208,7 @@ TEST(Dataset, ReadsFromManyThreadsWithoutAllocating) {
       (void)test::allocated_bytes();
       for (std::int64_t first = static_cast<std::int64_t>(t); first + 100 <= data.tokens->size(); first += 61) {
         data.tokens->read(first, 100, out.data());
-        if (!std::equal(out.begin(), out.end(), whole.begin() + first)) ++wrong[t];
+        if (!std::equal(out.begin(), out.end(), full.begin() + first)) ++wrong[t];
       }
       taken[t] = test::allocated_bytes();
     });
@@ -219,13 +219,13 @@ TEST(Dataset, ReadsFromManyThreadsWithoutAllocating) {
 
 TEST(Dataset, SliceIsAWindow) {
   TempDir folder;
-  const std::shared_ptr<const io::TokenStream> whole = open({folder.file("a.txt", "abcdef")}).tokens;
-  const auto part = io::slice(whole, 2, 3);
+  const std::shared_ptr<const io::TokenStream> full = open({folder.file("a.txt", "abcdef")}).tokens;
+  const auto part = io::slice(full, 2, 3);
   EXPECT_EQ(text_of(*part), "cde");
   std::int32_t out[4];
   EXPECT_THROW(part->read(1, 3, out), std::logic_error);
-  EXPECT_THROW((void)io::slice(whole, 4, 3), std::logic_error);
-  EXPECT_EQ(io::slice(whole, 6, 0)->size(), 0);
+  EXPECT_THROW((void)io::slice(full, 4, 3), std::logic_error);
+  EXPECT_EQ(io::slice(full, 6, 0)->size(), 0);
 }
 
 TEST(Samples, AreCountedWithWhatIsDropped) {

@@ -12,11 +12,11 @@
 
 namespace tessera::test {
 
-TempDir::TempDir(Place place) {
+TempDir::TempDir(Storage storage) {
   const std::string memory = "/dev/shm/";
   std::error_code missing;
   const bool roomy =
-      place == Place::memory && std::filesystem::space(memory, missing).available > (16u << 20) && !missing;
+      storage == Storage::memory && std::filesystem::space(memory, missing).available > (16u << 20) && !missing;
   std::string name = (roomy ? memory : testing::TempDir()) + "tessera-io-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
   path_ = name;

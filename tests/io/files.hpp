@@ -14,12 +14,12 @@
 
 namespace tessera::test {
 
-/// A temporary directory. Place::memory: on a tmpfs, for tests that write thousands of small files; on disk if there is
-/// none.
+/// A temporary directory. Storage::memory: on a tmpfs, for tests that write thousands of small files; on disk if there
+/// is none.
 class TempDir {
  public:
-  enum class Place { disk, memory };
-  explicit TempDir(Place place = Place::disk);
+  enum class Storage { disk, memory };
+  explicit TempDir(Storage storage = Storage::disk);
   ~TempDir();
   TempDir(const TempDir&) = delete;
   [[nodiscard]] std::string path() const { return path_.string(); }

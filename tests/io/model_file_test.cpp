@@ -45,10 +45,10 @@ struct Rank {
     for (int u = 0; u < layout.num_units(); ++u) {
       const int s = mesh.coordinate(rank, Axis::shard);
       memory.emplace_back(static_cast<std::size_t>(layout.shard_numel(u)), std::numeric_limits<float>::quiet_NaN());
-      for (const auto& piece : layout.segments(u, s))
-        for (std::int64_t i = 0; i < piece.length; ++i)
-          memory.back()[static_cast<std::size_t>(piece.unit_offset - s * layout.shard_numel(u) + i)] =
-              value(piece.param, piece.param_offset + i);
+      for (const auto& segment : layout.segments(u, s))
+        for (std::int64_t i = 0; i < segment.length; ++i)
+          memory.back()[static_cast<std::size_t>(segment.unit_offset - s * layout.shard_numel(u) + i)] =
+              value(segment.param, segment.param_offset + i);
       views.push_back({.unit = u, .shard = s, .data = memory.back().data()});
     }
   }

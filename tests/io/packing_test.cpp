@@ -135,19 +135,19 @@ TEST(Packing, SequentialKeepsTheOrderAndBinpackFillsBest) {
 TEST(Packing, TheIndexMayBeMoved) {
   const Ends lengths = {3, 1, 0, 17, 2, 5, 5, 16, 33, 1, 8}, ends = ends_of(lengths);
   PackedStream moved(std::make_shared<Counting>(ends.back()), {0, ends}, 8, Packing::binpack);
-  const PackedStream stays = packed(lengths, 8, Packing::binpack);
-  std::vector<std::int64_t> room(moved.index_bytes() / 8 + 1, -1);
+  const PackedStream original = packed(lengths, 8, Packing::binpack);
+  std::vector<std::int64_t> buffer(moved.index_bytes() / 8 + 1, -1);
   EXPECT_GE(moved.index_bytes(), 16U * 9 + 8U * static_cast<std::size_t>(moved.count().samples));
-  moved.move_index(std::as_writable_bytes(std::span(room)).first(moved.index_bytes()));
-  EXPECT_EQ(room.back(), -1);
-  EXPECT_EQ(moved.index_bytes(), stays.index_bytes());
-  EXPECT_EQ(moved.hash(), stays.hash());
-  for (std::int64_t k = 0; k < stays.count().samples; ++k) {
-    EXPECT_EQ(read(moved, k).ids, read(stays, k).ids);
-    EXPECT_EQ(read(moved, k).targets, read(stays, k).targets);
+  moved.move_index(std::as_writable_bytes(std::span(buffer)).first(moved.index_bytes()));
+  EXPECT_EQ(buffer.back(), -1);
+  EXPECT_EQ(moved.index_bytes(), original.index_bytes());
+  EXPECT_EQ(moved.hash(), original.hash());
+  for (std::int64_t k = 0; k < original.count().samples; ++k) {
+    EXPECT_EQ(read(moved, k).ids, read(original, k).ids);
+    EXPECT_EQ(read(moved, k).targets, read(original, k).targets);
   }
-  std::ranges::fill(room, 0);  // it is read from there
-  EXPECT_NE(moved.hash(), stays.hash());
+  std::ranges::fill(buffer, 0);  // it is read from there
+  EXPECT_NE(moved.hash(), original.hash());
 }
 
 TEST(Packing, SplitDocumentsLoseNoTarget) {

@@ -17,7 +17,7 @@ namespace {
 using test::expect_error;
 using test::TempDir;
 
-TEST(TextFile, ReadsWholeFilesUpToALimit) {
+TEST(TextFile, ReadsFilesUpToALimit) {
   TempDir folder;
   EXPECT_EQ(io::read_text(folder.file("a", "abc")), "abc");
   EXPECT_EQ(io::read_text(folder.file("a", "")), "");

@@ -104,7 +104,7 @@ TEST_P(Family, GivesTextBackThatWasUtf8) {
   EXPECT_TRUE(!exact || checked > 150);
 }
 
-TEST_P(Family, StreamsWholeCharacters) {
+TEST_P(Family, StreamsCompleteCharacters) {
   io::StreamDecoder stream(tokenizer, Special::with);
   for (const std::string& text : corpus) {
     const Ids ids = tokenizer.encode(text, Special::without);
@@ -125,7 +125,7 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasSplit) {
   std::string text;
   for (int i = 0; i < 3; ++i)
     for (const std::string& part : corpus) text += part.substr(0, 300) + (i > 0 ? "\n" : "");
-  const Ids whole = tokenizer.encode(text, Special::without);
+  const Ids at_once = tokenizer.encode(text, Special::without);
   io::Encoder encoder(tokenizer.tables(), io::Encoder::Memory::cache);
   Ids joined;
   int cuts = 0;
@@ -136,7 +136,7 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasSplit) {
     at = end;
   }
   EXPECT_GT(cuts, 100);
-  EXPECT_EQ(whole, joined);
+  EXPECT_EQ(at_once, joined);
 }
 
 TEST_P(Family, RefusesItsTruncatedFile) {

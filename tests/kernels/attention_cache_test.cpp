@@ -9,7 +9,7 @@ namespace tessera::kernels {
 namespace {
 
 struct Case {
-  std::int64_t batch, tokens, heads, kv_heads, head_dim, room;
+  std::int64_t batch, tokens, heads, kv_heads, head_dim, capacity;
 };
 
 /// Largest difference between the last `fresh` tokens by cache and by attention_forward over all tokens.
@@ -17,19 +17,19 @@ template <class T>
 double distance(const Case& c, std::int64_t fresh) {
   const std::int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim, out_width = c.heads * c.head_dim,
                      before = c.tokens - fresh;
-  const AttentionShape whole{c.batch, c.tokens, c.heads, c.kv_heads, c.head_dim};
+  const AttentionShape full{c.batch, c.tokens, c.heads, c.kv_heads, c.head_dim};
   auto qkv = random_vector<T>(c.batch * c.tokens * width, 5);
   std::vector<T> expected(static_cast<std::size_t>(c.batch * c.tokens * out_width)),
       ours(static_cast<std::size_t>(c.batch * fresh * out_width));
-  Workspace forward(attention_forward_workspace(whole, dtype_of<T>::value));
-  attention_forward({.shape = whole,
+  Workspace forward(attention_forward_workspace(full, dtype_of<T>::value));
+  attention_forward({.shape = full,
                      .qkv = {qkv.data(), {c.batch, c.tokens, width}},
                      .out = {expected.data(), {c.batch, c.tokens, out_width}},
                      .lse = {},
                      .scale = 0.3,
                      .workspace = forward.view()},
                     host_stream);
-  const Shape cache_shape{c.batch, c.kv_heads, c.room, c.head_dim};
+  const Shape cache_shape{c.batch, c.kv_heads, c.capacity, c.head_dim};
   std::vector<T> keys(static_cast<std::size_t>(cache_shape.numel()), std::numeric_limits<T>::quiet_NaN()),
       values = keys;
   const AttentionCache cache{{keys.data(), cache_shape}, {values.data(), cache_shape}};

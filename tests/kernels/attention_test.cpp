@@ -189,7 +189,7 @@ TEST(Attention, ASequenceDoesNotDependOnItsBatch) {
   EXPECT_EQ(last.dqkv, part(all.dqkv, one.rows() * one.width()));
 }
 
-TEST(Attention, ExtremeScoresStayFinite) {
+TEST(Attention, ExtremeScoresAreFinite) {
   // Scores of ±1e4 and more: all the weight is on one key, or on keys that tie.
   for (const double spread : {30.0, 300.0}) {
     Case c{{1, 130, 2, 1, 64}, spread};
@@ -255,10 +255,11 @@ TEST(Attention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
           row += tokens;
         }
       }
-      const auto whole = run<float>(c, qkv, dout, positions_of({{211}, {211}})), plain = run<float>(c, qkv, dout);
-      EXPECT_EQ(whole.out, plain.out);
-      EXPECT_EQ(whole.lse, plain.lse);
-      EXPECT_EQ(whole.dqkv, plain.dqkv);
+      const auto one_document = run<float>(c, qkv, dout, positions_of({{211}, {211}})),
+                 plain = run<float>(c, qkv, dout);
+      EXPECT_EQ(one_document.out, plain.out);
+      EXPECT_EQ(one_document.lse, plain.lse);
+      EXPECT_EQ(one_document.dqkv, plain.dqkv);
     }
   }
 }

@@ -1,4 +1,4 @@
-// convert_bytes: rounding to 16 bits against a search for the nearest neighbour; NaNs, infinities, and what does not
+// convert_bytes: rounding to 16 bits against a search for the nearest neighbor; NaNs, infinities, and what does not
 // fit. Every instruction set.
 
 #include "kernels/convert.hpp"

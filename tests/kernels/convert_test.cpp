@@ -53,7 +53,7 @@ TYPED_TEST(SixteenBitFloats, EveryPatternThereAndBack) {
   }
 }
 
-TYPED_TEST(SixteenBitFloats, BetweenNeighboursTheNearestAndOfTiesTheEven) {
+TYPED_TEST(SixteenBitFloats, RoundsToNearestAndTiesToEven) {
   for (std::uint32_t i = 0; i < infinity_bits<TypeParam>; ++i) {
     const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
     const double a = value_of<TypeParam>(low);

@@ -78,11 +78,11 @@ TYPED_TEST(SixteenBit, AddAndColumnSums) {
     expect_rounded(y, wy);
     for (const bool accumulate : {false, true}) {
       auto old = random_16bit<TypeParam>(columns, 3), rounded = old;
-      auto beside = widened(old), wide = beside;
+      auto mixed = widened(old), wide = mixed;
       bias_backward({.dy = view(x, {rows, columns}), .dbias = view(rounded), .accumulate = accumulate}, host_stream);
-      bias_backward({.dy = view(x, {rows, columns}), .dbias = view(beside), .accumulate = accumulate}, host_stream);
+      bias_backward({.dy = view(x, {rows, columns}), .dbias = view(mixed), .accumulate = accumulate}, host_stream);
       bias_backward({.dy = view(wx, {rows, columns}), .dbias = view(wide), .accumulate = accumulate}, host_stream);
-      EXPECT_EQ(beside, wide);  // fp32 gradients of 16-bit inputs equal those of fp32
+      EXPECT_EQ(mixed, wide);  // fp32 gradients of 16-bit inputs equal those of fp32
       expect_rounded(rounded, wide);
     }
   });
@@ -115,42 +115,43 @@ TYPED_TEST(SixteenBit, Embedding) {
     const std::int64_t batch = 3, tokens = 11, vocab = 7, channels = 1061;
     std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * tokens));
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 5);  // 5 and 6 never occur
-    auto table = random_16bit<TypeParam>(vocab * channels, 1), places = random_16bit<TypeParam>(tokens * channels, 2);
+    auto table = random_16bit<TypeParam>(vocab * channels, 1),
+         positions = random_16bit<TypeParam>(tokens * channels, 2);
     std::vector<TypeParam> y(ids.size() * channels);
-    auto wtable = widened(table), wplaces = widened(places), wy = widened(y);
+    auto wtable = widened(table), wpositions = widened(positions), wy = widened(y);
     const Shape all{batch, tokens, channels};
     embedding_forward({.ids = view(ids, {batch, tokens}),
                        .tokens_table = view(table, {vocab, channels}),
-                       .positions_table = view(places, {tokens, channels}),
+                       .positions_table = view(positions, {tokens, channels}),
                        .y = view(y, all)},
                       host_stream);
     embedding_forward({.ids = view(ids, {batch, tokens}),
                        .tokens_table = view(wtable, {vocab, channels}),
-                       .positions_table = view(wplaces, {tokens, channels}),
+                       .positions_table = view(wpositions, {tokens, channels}),
                        .y = view(wy, all)},
                       host_stream);
     expect_rounded(y, wy);
     auto dy = random_16bit<TypeParam>(static_cast<std::int64_t>(y.size()), 3);
     auto wdy = widened(dy);
     for (const bool accumulate : {false, true}) {
-      auto dtable = table, dplaces = places;
-      auto btable = widened(table), bplaces = widened(places), wdtable = btable, wdplaces = bplaces;
-      const auto backward = [&](const TensorView& d, const TensorView& to_table, const TensorView& to_places) {
+      auto dtable = table, dpositions = positions;
+      auto btable = widened(table), bpositions = widened(positions), wdtable = btable, wdpositions = bpositions;
+      const auto backward = [&](const TensorView& d, const TensorView& to_table, const TensorView& to_positions) {
         embedding_backward({.ids = view(ids, {batch, tokens}),
                             .dy = d,
                             .dtokens_table = to_table,
                             .accumulate_tokens = accumulate,
-                            .dpositions_table = to_places,
+                            .dpositions_table = to_positions,
                             .accumulate_positions = accumulate},
                            host_stream);
       };
-      backward(view(dy, all), view(dtable, {vocab, channels}), view(dplaces, {tokens, channels}));
-      backward(view(dy, all), view(btable, {vocab, channels}), view(bplaces, {tokens, channels}));
-      backward(view(wdy, all), view(wdtable, {vocab, channels}), view(wdplaces, {tokens, channels}));
+      backward(view(dy, all), view(dtable, {vocab, channels}), view(dpositions, {tokens, channels}));
+      backward(view(dy, all), view(btable, {vocab, channels}), view(bpositions, {tokens, channels}));
+      backward(view(wdy, all), view(wdtable, {vocab, channels}), view(wdpositions, {tokens, channels}));
       EXPECT_EQ(btable, wdtable);
-      EXPECT_EQ(bplaces, wdplaces);
+      EXPECT_EQ(bpositions, wdpositions);
       expect_rounded(dtable, wdtable);
-      expect_rounded(dplaces, wdplaces);
+      expect_rounded(dpositions, wdpositions);
     }
   });
 }

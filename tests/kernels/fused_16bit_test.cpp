@@ -83,11 +83,11 @@ TYPED_TEST(SixteenBit, LinearCrossEntropy) {
       expect_near_rounded(dx, truth.dx, slack);
       if (n < 1024) expect_near_rounded(dw, truth.dw, slack);  // otherwise once per block
       else EXPECT_LT(relative_error(dw, truth.dw), 1.1 * half_epsilon<TypeParam>);
-      std::vector<float> beside(dw.size(), 1.0F), plus = truth.dw;
-      args.dweight = view(beside, {v, c}), args.accumulate = true;
+      std::vector<float> mixed(dw.size(), 1.0F), plus = truth.dw;
+      args.dweight = view(mixed, {v, c}), args.accumulate = true;
       linear_cross_entropy(args, host_stream);
       for (float& y : plus) y += 1;
-      EXPECT_LT(relative_error(beside, plus), slack);
+      EXPECT_LT(relative_error(mixed, plus), slack);
     }
 }
 
@@ -168,10 +168,10 @@ TYPED_TEST(SixteenBit, RowsOfExperts) {
 TYPED_TEST(SixteenBit, CachedAttention) {
   for (const Isa set : instruction_sets()) {
     const Setting setting(2, set);
-    const std::int64_t room = 300, d = 21;
+    const std::int64_t capacity = 300, d = 21;
     const AttentionShape shape{.batch = 2, .tokens = 1, .heads = 4, .kv_heads = 2, .head_dim = d};
-    auto qkv = random_16bit<TypeParam>(2 * 8 * d, 1), keys = random_16bit<TypeParam>(2 * 2 * room * d, 2),
-         values = random_16bit<TypeParam>(2 * 2 * room * d, 3);
+    auto qkv = random_16bit<TypeParam>(2 * 8 * d, 1), keys = random_16bit<TypeParam>(2 * 2 * capacity * d, 2),
+         values = random_16bit<TypeParam>(2 * 2 * capacity * d, 3);
     std::vector<TypeParam> out(at(2 * 4 * d));
     auto wqkv = widened(qkv), wkeys = widened(keys), wvalues = widened(values), wout = widened(out);
     std::vector<std::int32_t> positions{7, 299};
@@ -189,7 +189,7 @@ TYPED_TEST(SixteenBit, CachedAttention) {
                        host_stream);
       EXPECT_TRUE(workspace.intact());
     };
-    const Shape cached{2, 2, room, d};
+    const Shape cached{2, 2, capacity, d};
     run(view(qkv, {2, 8 * d}), view(keys, cached), view(values, cached), view(out, {2, 4 * d}));
     run(view(wqkv, {2, 8 * d}), view(wkeys, cached), view(wvalues, cached), view(wout, {2, 4 * d}));
     EXPECT_EQ(widened(keys), wkeys);

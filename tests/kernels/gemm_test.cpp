@@ -81,7 +81,7 @@ TEST(Gemm, AFewRowsByALargeMatrix) {
     }
 }
 
-TEST(Gemm, ARowOfASkinnyGemmDoesNotDependOnItsNeighbours) {
+TEST(Gemm, ARowOfASkinnyGemmDoesNotDependOnItsNeighbors) {
   const std::int64_t n = 700, k = 300;
   auto a = random_vector<float>(8 * k, 1), b = random_vector<float>(k * n, 2);
   for (const bool trans_b : {false, true}) {
@@ -132,7 +132,7 @@ void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool
   const std::int64_t pitch = n + 5;
   auto a = random_vector<T>(m * k, 1), b = random_vector<T>(n * k, 2), old = random_vector<T>(m * pitch, 3),
        bias = random_vector<T>(n, 4);
-  auto over = old, apart = std::vector<T>(old.size(), T(7.0F));
+  auto over = old, separate = std::vector<T>(old.size(), T(7.0F));
   const auto before = old;
   GemmArgs args{.a = view(a, {m, k}),
                 .b = view(b, {n, k}),
@@ -142,14 +142,15 @@ void expect_addend_as_old_c(std::int64_t m, std::int64_t n, std::int64_t k, bool
                 .bias = with_bias ? view(bias) : TensorView{},
                 .stride_c = pitch};
   gemm(args, host_stream);
-  args.c = {apart.data(), {m, n}};
+  args.c = {separate.data(), {m, n}};
   args.addend = {old.data(), {m, n}};
   gemm(args, host_stream);
   EXPECT_EQ(std::memcmp(old.data(), before.data(), old.size() * sizeof(T)), 0);
   for (std::int64_t row = 0; row < m; ++row) {
     const auto at = static_cast<std::size_t>(row * pitch), width = static_cast<std::size_t>(n);
-    EXPECT_EQ(std::memcmp(&apart[at], &over[at], width * sizeof(T)), 0) << m << " " << n << " " << k << " row " << row;
-    EXPECT_EQ(static_cast<float>(apart[at + width]), 7.0F);
+    EXPECT_EQ(std::memcmp(&separate[at], &over[at], width * sizeof(T)), 0)
+        << m << " " << n << " " << k << " row " << row;
+    EXPECT_EQ(static_cast<float>(separate[at + width]), 7.0F);
   }
   args.addend = args.c;
   EXPECT_THROW(gemm(args, host_stream), std::logic_error);

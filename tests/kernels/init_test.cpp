@@ -14,7 +14,7 @@ ParamSpec normal_param(std::int64_t n, std::string name = "h.0.attn.c_attn.weigh
 
 std::vector<float> drawn(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count) {
   std::vector<float> out(static_cast<std::size_t>(count) + 1, -7.0F);
-  initialise(param, seed, first, count, out.data());
+  initialize(param, seed, first, count, out.data());
   EXPECT_EQ(out.back(), -7.0F) << "wrote past the end";
   out.pop_back();
   return out;

@@ -194,9 +194,9 @@ TEST(LinearCrossEntropy, AnEmptyMicroBatchOverwritesWithZeros) {
 }
 
 TEST(LinearCrossEntropy, AnySplitOfTheRowsGivesTheSameTotal) {
-  const Case whole{64, 24, 67}, part{16, 24, 67};
-  const auto x = random_vector<float>(whole.n * whole.c, 32), w = random_vector<float>(whole.v * whole.c, 33);
-  const auto targets = random_targets(whole, 2);
+  const Case full{64, 24, 67}, part{16, 24, 67};
+  const auto x = random_vector<float>(full.n * full.c, 32), w = random_vector<float>(full.v * full.c, 33);
+  const auto targets = random_targets(full, 2);
   LossSums forwards, backwards;
   for (int k = 0; k < 4; ++k) {
     const auto add = [&](LossSums& to, int i) {
@@ -209,7 +209,7 @@ TEST(LinearCrossEntropy, AnySplitOfTheRowsGivesTheSameTotal) {
     add(backwards, 3 - k);
   }
   EXPECT_EQ(forwards.loss.value(), backwards.loss.value());
-  const auto all = evaluate<float>(whole, x, w, targets);
+  const auto all = evaluate<float>(full, x, w, targets);
   EXPECT_EQ(forwards.tokens, all.tokens);
   EXPECT_NEAR(forwards.loss.value(), all.loss.value(), 1e-5 * all.loss.value());
 }
@@ -251,7 +251,7 @@ TEST(LinearCrossEntropy, TheLowestIndexAmongEqualsIsTheArgmax) {
   EXPECT_EQ(evaluate<float>(s, {1}, w, {3}).correct, 0);
 }
 
-TEST(LinearCrossEntropy, ExtremeLogitsStayFinite) {
+TEST(LinearCrossEntropy, ExtremeLogitsAreFinite) {
   const Case s{2, 1, 4100};
   std::vector<float> w(4100);
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = i % 2 ? 1e4F : -1e4F;

@@ -11,11 +11,11 @@ namespace {
 
 template <class T>
 struct Problem {
-  Problem(std::int64_t tokens, std::int64_t num_experts, std::int64_t chosen, bool normalised)
+  Problem(std::int64_t tokens, std::int64_t num_experts, std::int64_t chosen, bool normalized)
       : n(tokens),
         e(num_experts),
         k(chosen),
-        normalise(normalised),
+        normalize(normalized),
         logits(random_vector<T>(n * e, 1, 2)),
         probs(logits.size()),
         weights(static_cast<std::size_t>(n * k)),
@@ -29,7 +29,7 @@ struct Problem {
            .probs = view(probs, {n, e}),
            .experts = view(experts, {n, k}),
            .weights = view(weights, {n, k}),
-           .normalise = normalise,
+           .normalize = normalize,
            .counts = view(counts),
            .sums = view(sums)},
           host_stream);
@@ -44,7 +44,7 @@ struct Problem {
     return sum;
   }
   std::int64_t n, e, k;
-  bool normalise;
+  bool normalize;
   std::vector<T> logits, probs, weights, dweights;
   std::vector<std::int32_t> experts;
   std::vector<double> counts, sums, balance;
@@ -55,17 +55,17 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
                                 7, 7,           7, 7};
   std::vector<double> probs(8), weights(6), counts(4), sums(4);
   std::vector<std::int32_t> experts(6);
-  for (const bool normalise : {false, true}) {
+  for (const bool normalize : {false, true}) {
     route({.logits = view(logits, {2, 4}),
            .probs = view(probs, {2, 4}),
            .experts = view(experts, {2, 3}),
            .weights = view(weights, {2, 3}),
-           .normalise = normalise,
+           .normalize = normalize,
            .counts = view(counts),
            .sums = view(sums)},
           host_stream);
     EXPECT_EQ(experts, (std::vector<std::int32_t>{3, 1, 0, 0, 1, 2}));
-    const std::vector<double> expected = normalise
+    const std::vector<double> expected = normalize
                                              ? std::vector<double>{4 / 8.0, 3 / 8.0, 1 / 8.0, 1 / 3.0, 1 / 3.0, 1 / 3.0}
                                              : std::vector<double>{4 / 9.0, 3 / 9.0, 1 / 9.0, .25, .25, .25};
     EXPECT_LE(relative_error(weights, expected), 1e-15);
@@ -77,16 +77,16 @@ TEST(Route, TakesTheLargestTheFirstAmongEqualsAndCounts) {
 
 TEST(Route, SlopesOfWeightsAndOfTheBalanceLoss) {
   for (const Isa set : instruction_sets())
-    for (const bool normalise : {false, true}) {
+    for (const bool normalize : {false, true}) {
       const Setting setting(1, set);
-      Problem<double> p(9, 7, 3, normalise);
+      Problem<double> p(9, 7, 3, normalize);
       p.choose();
       std::vector<double> dlogits(p.logits.size());
       route_backward({.dweights = view(p.dweights, {p.n, p.k}),
                       .probs = view(p.probs, {p.n, p.e}),
                       .experts = view(p.experts, {p.n, p.k}),
                       .weights = view(p.weights, {p.n, p.k}),
-                      .normalise = normalise,
+                      .normalize = normalize,
                       .balance = view(p.balance),
                       .dlogits = view(dlogits, {p.n, p.e})},
                      host_stream);

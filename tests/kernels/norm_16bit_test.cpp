@@ -135,19 +135,19 @@ void agrees() {
         const Setting setting(1, set);
         SCOPED_TRACE(std::string(name_of(set)) + " " + std::to_string(channels));
         Norm<T, T> narrow(channels);
-        Norm<T, float> beside(channels);
-        beside.dweight = widened(narrow.dweight);
-        if constexpr (requires { beside.dbias; }) beside.dbias = widened(narrow.dbias);
+        Norm<T, float> mixed(channels);
+        mixed.dweight = widened(narrow.dweight);
+        if constexpr (requires { mixed.dbias; }) mixed.dbias = widened(narrow.dbias);
         Norm<float, float> wide(narrow);
-        narrow.run(add), beside.run(add), wide.run(add);
+        narrow.run(add), mixed.run(add), wide.run(add);
         expect_rounded(narrow.y, wide.y);
         EXPECT_EQ(narrow.rstd, wide.rstd);
         expect_near_rounded(narrow.dx, wide.dx, order);
-        EXPECT_LT(relative_error(beside.dweight, wide.dweight), order);
-        expect_rounded(narrow.dweight, beside.dweight);
-        if constexpr (requires { beside.dbias; }) {
+        EXPECT_LT(relative_error(mixed.dweight, wide.dweight), order);
+        expect_rounded(narrow.dweight, mixed.dweight);
+        if constexpr (requires { mixed.dbias; }) {
           EXPECT_EQ(narrow.mean, wide.mean);
-          EXPECT_EQ(beside.dbias, wide.dbias);
+          EXPECT_EQ(mixed.dbias, wide.dbias);
           expect_rounded(narrow.dbias, wide.dbias);
         }
         Norm<T, T> threaded(channels);

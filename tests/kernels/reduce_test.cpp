@@ -133,11 +133,11 @@ TEST(SumOfSquares, BlocksToTheBitOnEveryInstructionSet) {
 TEST(SumOfSquares, DoesNotDependOnTheSplit) {
   const std::size_t blocks = 300;
   auto x = random_vector<float>(static_cast<std::int64_t>(blocks * norm_block), 1);
-  ExactSum whole;
-  sum_of_squares(x.data(), x.size(), whole, host_stream);
+  ExactSum total;
+  sum_of_squares(x.data(), x.size(), total, host_stream);
   double truth = 0;
   for (const float v : x) truth += static_cast<double>(v) * static_cast<double>(v);
-  EXPECT_NEAR(whole.value(), truth, 1e-12 * truth);
+  EXPECT_NEAR(total.value(), truth, 1e-12 * truth);
   for (const std::size_t ranks : {2, 3, 5, 64, 300}) {
     ExactSum sum;
     for (std::size_t rank = ranks; rank-- > 0;) {  // any order
@@ -146,7 +146,7 @@ TEST(SumOfSquares, DoesNotDependOnTheSplit) {
       sum_of_squares(x.data() + begin * norm_block, (end - begin) * norm_block, own, host_stream);
       sum.add(own);
     }
-    EXPECT_EQ(sum.value(), whole.value()) << ranks;
+    EXPECT_EQ(sum.value(), total.value()) << ranks;
   }
 }
 

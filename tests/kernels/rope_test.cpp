@@ -66,15 +66,15 @@ TEST(Rope, TurnsAndTurnsBack) {
   }
 }
 
-TEST(Rope, ATableOfListedPositionsHasTheRowsOfTheWhole) {
-  const auto whole = table<float>(900, 1);
+TEST(Rope, ATableOfListedPositionsHasTheRowsOfTheFullTable) {
+  const auto full = table<float>(900, 1);
   const std::vector<std::int32_t> positions = {899, 0, 5, 5};
   std::vector<float> some(positions.size() * d);
   rope_table({.inv_freq = frequencies, .positions = {positions.data(), Shape{4}}, .table = view(some, {4, d})},
              host_stream);
   for (std::size_t r = 0; r < positions.size(); ++r)
     for (std::size_t c = 0; c < d; ++c)
-      EXPECT_EQ(some[r * d + c], whole[static_cast<std::size_t>(positions[r]) * d + c]);
+      EXPECT_EQ(some[r * d + c], full[static_cast<std::size_t>(positions[r]) * d + c]);
 }
 
 TEST(Rope, AnyNumberOfThreadsGivesTheSameBits) {

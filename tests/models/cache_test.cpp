@@ -28,8 +28,8 @@ class Cached {
  public:
   Cached(const char* config, DType dtype)
       : model_(models::make(config, "test", dtype)), with_(model_, {4, 30}), without_(model_, {1, 30}) {
-    with_.randomise(3);
-    without_.randomise(3);
+    with_.randomize(3);
+    without_.randomize(3);
   }
 
   /// Prompts as long as `lengths`, padded to the longest; then `passes` of `step` tokens per row.
@@ -80,7 +80,7 @@ class Cached {
 
 class CacheTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(CacheTest, RaggedRowsGrowAsIfShownWhole) {
+TEST_P(CacheTest, RaggedRowsEqualAFullForwardPass) {
   EXPECT_LE(Cached(GetParam(), DType::f64).distance({7, 1, 12, 3}, 5, 1), 1e-12);
   EXPECT_LE(Cached(GetParam(), DType::f32).distance({7, 1, 12, 3}, 5, 1), 1e-5);
 }

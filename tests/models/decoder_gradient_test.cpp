@@ -43,7 +43,7 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 class DecoderGradients : public testing::TestWithParam<const char*> {
  protected:
   DecoderGradients() {
-    runner.randomise(3);
+    runner.randomize(3);
     targets[4] = kernels::ignore_index;
   }
   std::vector<std::vector<double>> all_grads() const {
@@ -63,7 +63,7 @@ TEST_P(DecoderGradients, OfEveryModuleAlone) {
   for (std::size_t m = 0; m < model.modules.size(); ++m) runner.check_module(m, shape, ids, targets);
 }
 
-TEST_P(DecoderGradients, OfTheWholeModelWithItsBalanceLoss) {
+TEST_P(DecoderGradients, OfTheFullModelWithItsBalanceLoss) {
   (void)runner.train(shape, ids, targets, scale);
   EXPECT_EQ(runner.sums.tokens, 9);
   const auto grads = all_grads();

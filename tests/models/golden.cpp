@@ -20,13 +20,13 @@ std::string slurp(const std::string& path) {
 std::vector<float> decode(const std::string& dtype, const char* data, std::size_t bytes) {
   const std::size_t size = dtype == "F32" ? 4 : 2;
   if (dtype == "F16") {
-    std::vector<float> halves(bytes / 2);
-    for (std::size_t i = 0; i < halves.size(); ++i) {
+    std::vector<float> widened(bytes / 2);
+    for (std::size_t i = 0; i < widened.size(); ++i) {
       _Float16 half = 0;
       std::memcpy(&half, data + 2 * i, 2);
-      halves[i] = static_cast<float>(half);
+      widened[i] = static_cast<float>(half);
     }
-    return halves;
+    return widened;
   }
   std::vector<float> out(bytes / size);
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -113,13 +113,13 @@ TEST_P(GoldenRun, LogitsOfThePromptMatch) {
   std::vector<std::int32_t> twice = prompt;  // a row of other tokens beside it
   for (const std::int32_t id : prompt) twice.push_back((id + 1) % static_cast<std::int32_t>(run.model.vocab));
   const auto ours = run.runner.logits({2, static_cast<std::int64_t>(prompt.size())}, twice);
-  double largest = 0, beside = 0;
+  double largest = 0, other_row = 0;
   for (const double t : theirs) largest = std::max(largest, std::abs(t));
   for (std::size_t v = 0; v < theirs.size(); ++v) {
     EXPECT_NEAR(ours[v], theirs[v], tolerance * largest) << v;
-    beside = std::max(beside, std::abs(ours[theirs.size() + v] - theirs[v]));
+    other_row = std::max(other_row, std::abs(ours[theirs.size() + v] - theirs[v]));
   }
-  EXPECT_GT(beside, 0.01 * largest);  // the second row is another one
+  EXPECT_GT(other_row, 0.01 * largest);  // the second row is another one
 }
 
 TEST_P(GoldenRun, TenStepsOfAdamWMatch) {

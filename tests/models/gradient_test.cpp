@@ -32,7 +32,7 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 class Gradients : public testing::Test {
  protected:
   Gradients() {
-    runner.randomise(3);
+    runner.randomize(3);
     targets[4] = kernels::ignore_index;
   }
 
@@ -61,7 +61,7 @@ TEST_F(Gradients, OfEveryModuleAlone) {
   for (std::size_t m = 0; m < model.modules.size(); ++m) runner.check_module(m, shape, ids, targets);
 }
 
-TEST_F(Gradients, OfTheWholeModel) {
+TEST_F(Gradients, OfTheFullModel) {
   (void)runner.train(shape, ids, targets, scale);
   EXPECT_EQ(runner.sums.tokens, 14);
   const auto grads = all_grads();
@@ -136,7 +136,7 @@ TEST_F(Gradients, AccumulationAddsParameterByParameter) {
 }
 
 TEST_F(Gradients, ShortBatchesInTheSameMemoryAddUpToTheLongOne) {
-  const double whole = runner.train(shape, ids, targets, scale);
+  const double full = runner.train(shape, ids, targets, scale);
   const auto expected = all_grads();
   runner.sums = {};
   double loss = 0;
@@ -150,7 +150,7 @@ TEST_F(Gradients, ShortBatchesInTheSameMemoryAddUpToTheLongOne) {
     loss = runner.train({rows, shape.tokens}, cut(ids), cut(targets), scale, step);
     first += rows;
   }
-  EXPECT_NEAR(loss, whole, 1e-13);
+  EXPECT_NEAR(loss, full, 1e-13);
   EXPECT_LE(largest_distance(all_grads(), expected), 1e-13);
 }
 
@@ -181,7 +181,7 @@ TEST(Logits, EpsilonOfTheNormIsTheConfigs) {
                                                "n_head": 2, "layer_norm_epsilon": 0.07})",
                    "epsilon", DType::f64);
   Runner runner(model, {1, 2});
-  runner.randomise(8);
+  runner.randomize(8);
   for (const char* name :
        {"h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias"}) {
     const TensorView& param = runner.param(runner.index(name));

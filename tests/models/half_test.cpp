@@ -32,7 +32,7 @@ const Case cases[] = {
                     "num_experts_per_tok": 2, "output_router_logits": true, "router_aux_loss_coef": 0.02})"},
 };
 
-/// Relative distance of neighbours.
+/// Relative distance of neighbors.
 double epsilon_of(DType dtype) { return dtype == DType::bf16 ? 1.0 / 128 : 1.0 / 1024; }
 
 std::vector<std::int32_t> some_ids(BatchShape shape, std::int64_t vocab) {
@@ -46,7 +46,7 @@ std::vector<std::int32_t> some_ids(BatchShape shape, std::int64_t vocab) {
 struct Trial {
   Trial(const Case& c, DType compute, DType gradients, DType rounded)
       : model(models::make(c.config, c.name, compute)), runner(model, {3, 17}, gradients) {
-    runner.randomise(1);
+    runner.randomize(1);
     for (std::size_t p = 0; p < model.params.size(); ++p) {
       const TensorView& param = runner.param(static_cast<int>(p));
       for (std::int64_t i = 0; i < param.numel(); ++i) {
@@ -100,14 +100,14 @@ TEST_P(HalfModel, LossAndGradientsAreNearThoseOfFp32) {
 }
 
 TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
-  Trial beside(config(), type(), DType::f32, type()), own(config(), type(), type(), type());
-  EXPECT_EQ(beside.train(), own.train());
+  Trial mixed(config(), type(), DType::f32, type()), own(config(), type(), type(), type());
+  EXPECT_EQ(mixed.train(), own.train());
   std::vector<int> contributors(own.model.params.size());
   for (const auto& module : own.model.modules)
     for (const int p : module->params()) ++contributors[static_cast<std::size_t>(p)];
   for (std::size_t p = 0; p < own.model.params.size(); ++p) {
     if (contributors[p] > 1) continue;  // one rounding per contributor
-    const auto a = own.grad(p), b = beside.grad(p);
+    const auto a = own.grad(p), b = mixed.grad(p);
     for (std::size_t i = 0; i < a.size(); ++i) {
       const auto x = static_cast<float>(b[i]);
       ASSERT_EQ(a[i],
@@ -117,25 +117,25 @@ TEST_P(HalfModel, GradientsOfTheTypeAreThoseOfFp32Rounded) {
   }
 }
 
-TEST_P(HalfModel, RecomputeAndPlaceOfGradientsChangeNoBit) {
+TEST_P(HalfModel, RecomputeAndTheBufferOfGradientsChangeNoBit) {
   Trial first(config(), type(), DType::f32, type()), again(config(), type(), DType::f32, type());
   EXPECT_EQ(first.train(), again.train({.in_place = false, .recompute = true, .accumulate = {}}));
   for (std::size_t p = 0; p < first.model.params.size(); ++p)
     ASSERT_EQ(first.grad(p), again.grad(p)) << first.model.params[p].name;
 }
 
-TEST_P(HalfModel, GenerationWithACacheIsNearTheWholePass) {
+TEST_P(HalfModel, GenerationWithACacheIsNearTheFullPass) {
   Trial t(config(), type(), type(), type());
   const BatchShape shape{2, 9};
   auto ids = some_ids(shape, t.model.vocab);
-  const auto whole = t.runner.logits(shape, ids);
+  const auto full = t.runner.logits(shape, ids);
   t.runner.open_cache({2, 12});
   std::vector<std::int32_t> before, last;
   for (std::int32_t b = 0; b < 2; ++b)
     for (std::int32_t i = 0; i < 9; ++i) (i < 8 ? before : last).push_back(ids[static_cast<std::size_t>(9 * b + i)]);
   (void)t.runner.cached_logits({2, 8}, before, {}, {});
   const auto cached = t.runner.cached_logits({2, 1}, last, {8, 8}, {});
-  EXPECT_LT(distance(cached, whole), 4 * epsilon_of(type()));
+  EXPECT_LT(distance(cached, full), 4 * epsilon_of(type()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HalfModel,
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Families, HalfModel,
                                   name_of(std::get<1>(param_info.param));
                          });
 
-TEST(HalfMemory, ABlockKeepsHalvesAndFp32Statistics) {
+TEST(HalfMemory, ABlockSaves16BitActivationsAndFp32Statistics) {
   const models::Model model =
       models::make(R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12,
                                                "n_head": 12})",

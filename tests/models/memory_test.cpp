@@ -26,7 +26,7 @@ TEST(Memory, ABlockKeepsNineWidthsPerTokenAndWhatNormsAndSoftmaxNeed) {
   EXPECT_EQ(model.modules.back()->saved_bytes(shape, DType::f32), 0U);
 }
 
-TEST(Memory, WorkspaceOfABlockStaysUnderTenWidthsPerToken) {
+TEST(Memory, WorkspaceOfABlockIsUnderTenWidthsPerToken) {
   const models::Model model = models::make(gpt2_124m, "gpt2");
   const BatchShape shape{4, 256};
   const std::size_t width = std::size_t{4} * 256 * 4 * 768;
@@ -49,13 +49,13 @@ TEST(Memory, ShorterBatchesNeverAskForMore) {
       }
 }
 
-TEST(Memory, GuardsAreWholeOnOddShapes) {
+TEST(Memory, GuardsAreIntactOnOddShapes) {
   const models::Model model =
       models::make(R"({"model_type": "gpt2", "vocab_size": 37, "n_positions": 19, "n_embd": 35, "n_layer": 2,
                                                "n_head": 5, "n_inner": 13})",
                    "odd");
   Runner runner(model, {3, 17});
-  runner.randomise(1);
+  runner.randomize(1);
   for (const BatchShape shape : {BatchShape{3, 17}, BatchShape{1, 17}, BatchShape{2, 1}}) {
     std::vector<std::int32_t> ids;
     for (std::int64_t i = 0; i < shape.batch * shape.tokens; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 37));
@@ -73,9 +73,9 @@ TEST(Memory, GuardsAreWholeOnOddShapes) {
 
 TEST(Memory, GuardsNoticeASingleByte) {
   Guarded block(100);
-  EXPECT_TRUE(block.whole());
+  EXPECT_TRUE(block.intact());
   block.bytes().as<std::uint8_t>()[100] ^= 1;
-  EXPECT_FALSE(block.whole());
+  EXPECT_FALSE(block.intact());
 }
 
 TEST(ScratchAllocator, SizesAsItCuts) {

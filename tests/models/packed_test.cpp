@@ -83,13 +83,13 @@ class PackedRows : public testing::TestWithParam<const char*> {};
 TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
   const models::Model model = models::make(GetParam(), "test", DType::f64);
   const Packed packed({{5, 2, 6}, {9, 3, 0}});
-  Runner whole(model, packed.shape()), alone(model, {1, 13});
-  whole.randomise(3);
-  alone.randomise(3);
+  Runner full(model, packed.shape()), alone(model, {1, 13});
+  full.randomize(3);
+  alone.randomize(3);
   const double scale = 1.0 / 20;  // valid targets
-  whole.packed = packed.positions;
-  (void)whole.train(packed.shape(), packed.ids, packed.targets, scale);
-  EXPECT_EQ(whole.sums.tokens, 20);
+  full.packed = packed.positions;
+  (void)full.train(packed.shape(), packed.ids, packed.targets, scale);
+  EXPECT_EQ(full.sums.tokens, 20);
 
   Step step;
   std::ptrdiff_t first = 0;
@@ -103,20 +103,20 @@ TEST_P(PackedRows, HaveTheLossAndGradientsOfTheirDocumentsAlone) {
       first += std::max<std::int64_t>(tokens, 1);
     }
   EXPECT_EQ(alone.sums.tokens, 20);
-  EXPECT_EQ(alone.sums.correct, whole.sums.correct);
-  EXPECT_NEAR(alone.sums.loss.value(), whole.sums.loss.value(), 1e-12);
-  const Grads expected = grads_of(alone, model), got = grads_of(whole, model);
+  EXPECT_EQ(alone.sums.correct, full.sums.correct);
+  EXPECT_NEAR(alone.sums.loss.value(), full.sums.loss.value(), 1e-12);
+  const Grads expected = grads_of(alone, model), got = grads_of(full, model);
   expect_near(model, got, expected);
 
-  whole.sums = {};
-  (void)whole.train(packed.shape(), packed.ids, packed.targets, scale, {.recompute = true});
-  EXPECT_EQ(got, grads_of(whole, model));
-  whole.sums = {};
-  EXPECT_NEAR(whole.evaluate(packed.shape(), packed.ids, packed.targets), alone.sums.loss.value() / 20, 1e-13);
+  full.sums = {};
+  (void)full.train(packed.shape(), packed.ids, packed.targets, scale, {.recompute = true});
+  EXPECT_EQ(got, grads_of(full, model));
+  full.sums = {};
+  EXPECT_NEAR(full.evaluate(packed.shape(), packed.ids, packed.targets), alone.sums.loss.value() / 20, 1e-13);
 
-  whole.sums = {};
-  whole.packed.clear();  // documents that attend to each other are a different computation
-  EXPECT_GT(std::abs(whole.evaluate(packed.shape(), packed.ids, packed.targets) - alone.sums.loss.value() / 20), 1e-3);
+  full.sums = {};
+  full.packed.clear();  // documents that attend to each other are a different computation
+  EXPECT_GT(std::abs(full.evaluate(packed.shape(), packed.ids, packed.targets) - alone.sums.loss.value() / 20), 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedRows, testing::Values(gpt2, llama, qwen2, qwen3, experts));
@@ -124,19 +124,19 @@ INSTANTIATE_TEST_SUITE_P(Families, PackedRows, testing::Values(gpt2, llama, qwen
 TEST(PackedExperts, PaddingHasNoPartInTheBalanceLoss) {
   const models::Model model = models::make(balanced, "test", DType::f64);
   const Packed rows({{5}, {5}}), packed({{5, 5, 0, 0, 0}});
-  Runner apart(model, rows.shape()), together(model, packed.shape());
-  apart.randomise(3);
-  together.randomise(3);
-  together.packed = packed.positions;
+  Runner separate(model, rows.shape()), joint(model, packed.shape());
+  separate.randomize(3);
+  joint.randomize(3);
+  joint.packed = packed.positions;
   Ids ids(packed.ids.begin(), packed.ids.begin() + 10), targets(packed.targets.begin(), packed.targets.begin() + 10);
-  (void)apart.train(rows.shape(), ids, targets, 1.0 / 8);
-  (void)together.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
-  EXPECT_NEAR(together.sums.loss.value(), apart.sums.loss.value(), 1e-12);
+  (void)separate.train(rows.shape(), ids, targets, 1.0 / 8);
+  (void)joint.train(packed.shape(), packed.ids, packed.targets, 1.0 / 8);
+  EXPECT_NEAR(joint.sums.loss.value(), separate.sums.loss.value(), 1e-12);
   for (const int layer : {-1, 0, 1})
-    EXPECT_NEAR(kernels::balance_loss(together.router, 10, layer), kernels::balance_loss(apart.router, 10, layer),
+    EXPECT_NEAR(kernels::balance_loss(joint.router, 10, layer), kernels::balance_loss(separate.router, 10, layer),
                 1e-12)
         << layer;
-  expect_near(model, grads_of(together, model), grads_of(apart, model));
+  expect_near(model, grads_of(joint, model), grads_of(separate, model));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Guarded::Guarded(std::size_t bytes) : size_(bytes), memory_(new std::byte[bytes 
 
 void Guarded::poison() { std::memset(data_, 0xFF, size_); }
 
-bool Guarded::whole() const {
+bool Guarded::intact() const {
   for (std::size_t i = 0; i < guard; ++i)
     if (data_[size_ + i] != std::byte{0xA5} || *(data_ - 1 - i) != std::byte{0xA5}) return false;
   return true;
@@ -90,7 +90,7 @@ Runner::Runner(const models::Model& model, BatchShape most, DType gradients) : m
   gradient_b_ = add(activation);
 }
 
-void Runner::randomise(std::uint64_t seed) {
+void Runner::randomize(std::uint64_t seed) {
   for (std::size_t p = 0; p < params_.size(); ++p) {
     const ParamSpec& spec = model_.params[p];
     const double mean = spec.init.kind == Initializer::Kind::ones ? 1.0 : 0.0, std = spec.shape.rank() == 2 ? 0.3 : 0.2;
@@ -237,7 +237,7 @@ std::vector<double> Runner::cached_logits(BatchShape shape, const std::vector<st
                     .positions = positions.empty() ? TensorView{} : TensorView{positions.data(), rows},
                     .lengths = lengths.empty() ? nullptr : lengths.data()};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::logits, shape, batch);
-  EXPECT_TRUE(out.whole());
+  EXPECT_TRUE(out.intact());
   check_guards();
   return values(out.view(model_.dtype, {shape.batch, model_.vocab}));
 }
@@ -247,13 +247,13 @@ std::vector<double> Runner::logits(BatchShape shape, const std::vector<std::int3
   const Batch batch{.ids = {ids.data(), {shape.batch, shape.tokens}},
                     .logits = out.view(model_.dtype, {shape.batch, model_.vocab})};
   for (std::size_t m = 0; m < model_.modules.size(); ++m) forward(m, Phase::logits, shape, batch);
-  EXPECT_TRUE(out.whole());
+  EXPECT_TRUE(out.intact());
   check_guards();
   return values(batch.logits);
 }
 
 void Runner::check_guards() const {
-  for (const auto& buffer : buffers_) EXPECT_TRUE(buffer->whole());
+  for (const auto& buffer : buffers_) EXPECT_TRUE(buffer->intact());
 }
 
 void Runner::check_module(std::size_t module, BatchShape shape, const std::vector<std::int32_t>& ids,

@@ -17,7 +17,7 @@ class Guarded {
   /// Every bit set: NaN in every floating type.
   void poison();
   /// False if a guard byte changed.
-  [[nodiscard]] bool whole() const;
+  [[nodiscard]] bool intact() const;
   [[nodiscard]] TensorView bytes() const;  // u8; absent if there are none
   [[nodiscard]] TensorView view(DType dtype, Shape shape) const;
 
@@ -48,7 +48,7 @@ class Runner {
   Runner(const models::Model& model, models::BatchShape most, DType gradients);
 
   /// Matrices and tables N(0, 0.3), biases N(0, 0.2), norm weights 1 + N(0, 0.2).
-  void randomise(std::uint64_t seed);
+  void randomize(std::uint64_t seed);
   [[nodiscard]] const TensorView& param(int i) const { return params_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] const TensorView& grad(int i) const { return grads_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] int index(const std::string& name) const;

@@ -111,11 +111,11 @@ TEST(PlanDevice, LargestBatchIsByDeviceMemory) {
 }
 
 TEST(PlanDevice, ASnapshotIsPinned) {
-  plan::RunSpec beside = spec_of(model(), nccl);
-  const std::size_t without = plan::memory_needed(plan::make_plan(beside));
-  beside.snapshot_vectors = 3;
-  const plan::RunPlan plan = plan::make_plan(beside);
-  plan::RunSpec host = beside;
+  plan::RunSpec async = spec_of(model(), nccl);
+  const std::size_t without = plan::memory_needed(plan::make_plan(async));
+  async.snapshot_vectors = 3;
+  const plan::RunPlan plan = plan::make_plan(async);
+  plan::RunSpec host = async;
   host.topology = {Transport::mpi, 4};
   host.device = host_device;
   EXPECT_EQ(slot(plan, plan::snapshot_name).memory, Memory::pinned);
@@ -127,12 +127,12 @@ TEST(PlanDevice, NcclSendsBf16GradientsAsBf16) {
   const models::Model half = models::make(config, "test", DType::bf16);
   plan::RunSpec spec = spec_of(half, nccl);
   spec.strategy.policy.param_dtype = DType::bf16;
-  const plan::RunPlan whole = plan::make_plan(spec);
+  const plan::RunPlan full = plan::make_plan(spec);
   spec.strategy.policy.reduce_dtype = DType::bf16;
   const plan::RunPlan reduced = plan::make_plan(spec);
   std::uint64_t padded = 0;
-  for (int u = 0; u < whole.layout.num_units(); ++u) padded += static_cast<std::uint64_t>(whole.layout.padded_numel(u));
-  EXPECT_EQ(whole.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node,
+  for (int u = 0; u < full.layout.num_units(); ++u) padded += static_cast<std::uint64_t>(full.layout.padded_numel(u));
+  EXPECT_EQ(full.costs.shard_axis.within_node - reduced.costs.shard_axis.within_node,
             3 * padded * 3 / 4 * 2);  // micro-batches, of a ring of four
 }
 

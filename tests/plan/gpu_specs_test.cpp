@@ -40,7 +40,7 @@ TEST(GpuSpecs, OtherGpusAreUnknown) {
     EXPECT_EQ(plan::find_gpu_spec(name), nullptr) << name;
 }
 
-TEST(GpuSpecs, EveryRowIsWhole) {
+TEST(GpuSpecs, EveryRowIsComplete) {
   std::set<std::string_view> names;
   for (const plan::GpuSpec& gpu : plan::gpu_specs()) {
     EXPECT_TRUE(names.insert(gpu.name).second) << gpu.name << " stands twice";

@@ -38,7 +38,7 @@ Bytes bytes_of(const plan::RunPlan& plan, Axis axis) {
   return sum;
 }
 
-TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheWholeBuffer) {
+TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheFullBuffer) {
   const plan::RunPlan ring = plan_of("3", {Transport::nccl, 8}, 64), levels = plan_of("3", {Transport::node, 8}, 64);
   const Bytes b = bytes_of(ring, Axis::shard);
   ASSERT_GT(b.gathered, 0u);
@@ -47,7 +47,7 @@ TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheWholeBuffer) {
   EXPECT_EQ(on_ring.node_uplink, (b.gathered + b.reduced) / 64 * 63 + b.counters);
   EXPECT_EQ(on_ring.busiest_rank, on_ring.node_uplink);
   EXPECT_EQ(on_levels.node_uplink, (b.gathered + b.reduced) / 64 * 56 + 7 * b.counters);
-  // What the first rank sends says nothing of the ring's uplinks: its neighbour is on its node.
+  // What the first rank sends says nothing of the ring's uplinks: its neighbor is on its node.
   EXPECT_EQ(ring.costs.shard_axis.across_nodes, 0u);
   EXPECT_EQ(plan::network_load(ring).replicate_axis, AxisLoad{});
 }

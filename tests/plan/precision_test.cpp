@@ -20,9 +20,9 @@ struct Case {
 };
 
 plan::RunPlan plan_of(const Case& c) {
-  static const models::Model whole = models::make(config, "test"), half = models::make(config, "test", DType::bf16);
+  static const models::Model fp32 = models::make(config, "test"), half = models::make(config, "test", DType::bf16);
   plan::RunSpec spec;
-  spec.model = c.compute == DType::f32 ? &whole : &half;
+  spec.model = c.compute == DType::f32 ? &fp32 : &half;
   spec.strategy = shard::make_strategy(c.strategy, 4, 0, 2);
   spec.strategy.policy.param_dtype = c.compute;
   spec.strategy.policy.reduce_dtype = c.reduce;
@@ -54,7 +54,7 @@ std::size_t bytes_of_slots(const plan::RunPlan& plan, const std::string& prefix)
   return sum;
 }
 
-TEST(PlanPrecision, MastersStayFp32GatheredParametersAreBf16) {
+TEST(PlanPrecision, MastersAreFp32GatheredParametersAreBf16) {
   for (const char* strategy : {"0", "1", "2", "3"}) {
     const plan::RunPlan plan = plan_of({.strategy = strategy, .compute = DType::bf16});
     const std::size_t p = elements(plan), shards = strategy[0] == '0' ? 1 : 4;
@@ -78,39 +78,38 @@ TEST(PlanPrecision, SharedWindowHoldsLowPrecisionCopies) {
 TEST(PlanPrecision, GathersSendHalfAndReductionsWhatTheirTypeSays) {
   for (const std::int64_t accumulation : {1, 2}) {
     const plan::RunPlan plan = plan_of({.strategy = "2", .compute = DType::bf16, .accumulation = accumulation});
-    const plan::RunPlan halves =
+    const plan::RunPlan reduce_16bit =
         plan_of({.strategy = "2", .compute = DType::bf16, .reduce = DType::bf16, .accumulation = accumulation});
     const std::uint64_t p = elements(plan), a = static_cast<std::uint64_t>(accumulation);
     const std::uint64_t norm =
         plan.costs.shard_axis.within_node + plan.costs.shard_axis.across_nodes - (2 * p + a * 4 * p) / 4 * 3;
-    const auto sent = halves.costs.shard_axis.within_node + halves.costs.shard_axis.across_nodes;
+    const auto sent = reduce_16bit.costs.shard_axis.within_node + reduce_16bit.costs.shard_axis.across_nodes;
     EXPECT_EQ(sent, (2 * p + a * 2 * p) / 4 * 3 + norm);
     EXPECT_LT(norm, 20000u);  // a few hundred counters to three peers
-    EXPECT_EQ(bytes_of_slots(halves, "grad.") * 2, bytes_of_slots(plan, "grad."));
+    EXPECT_EQ(bytes_of_slots(reduce_16bit, "grad.") * 2, bytes_of_slots(plan, "grad."));
   }
 }
 
 TEST(PlanPrecision, ReplicasSumWhatTheShardAxisLeftInFp32) {
   const Case base{.strategy = "HYBRID_SHARD", .compute = DType::bf16};
-  Case halves = base;
-  halves.reduce = DType::bf16;
-  EXPECT_EQ(plan_of(base).costs.replicate_axis, plan_of(halves).costs.replicate_axis);
+  Case reduce_16bit = base;
+  reduce_16bit.reduce = DType::bf16;
+  EXPECT_EQ(plan_of(base).costs.replicate_axis, plan_of(reduce_16bit).costs.replicate_axis);
   // Without a shard axis the bf16 gradients are all-reduced: half of the reduce-scatter, and the same all-gather of
   // sums.
   const Case zero0{.strategy = "0", .compute = DType::bf16};
-  Case zero0_halves = zero0;
-  zero0_halves.reduce = DType::bf16;
-  const plan::RunPlan whole = plan_of(zero0), half = plan_of(zero0_halves);
-  EXPECT_EQ(whole.costs.replicate_axis.across_nodes - half.costs.replicate_axis.across_nodes,
-            2 * elements(whole) / 4 * 3);
+  Case zero0_16bit = zero0;
+  zero0_16bit.reduce = DType::bf16;
+  const plan::RunPlan fp32 = plan_of(zero0), half = plan_of(zero0_16bit);
+  EXPECT_EQ(fp32.costs.replicate_axis.across_nodes - half.costs.replicate_axis.across_nodes,
+            2 * elements(fp32) / 4 * 3);
   EXPECT_EQ(bytes_of_slots(half, "reduced."), 4 * elements(half));  // every unit has an fp32 accumulator
 }
 
 TEST(PlanPrecision, ParameterOffsetsDoNotChange) {
-  const plan::RunPlan whole = plan_of({}), half = plan_of({.compute = DType::bf16});
-  ASSERT_EQ(whole.layout.num_units(), half.layout.num_units());
-  for (int u = 0; u < whole.layout.num_units(); ++u)
-    EXPECT_EQ(whole.layout.all_segments(u), half.layout.all_segments(u));
+  const plan::RunPlan fp32 = plan_of({}), half = plan_of({.compute = DType::bf16});
+  ASSERT_EQ(fp32.layout.num_units(), half.layout.num_units());
+  for (int u = 0; u < fp32.layout.num_units(); ++u) EXPECT_EQ(fp32.layout.all_segments(u), half.layout.all_segments(u));
 }
 
 TEST(PlanPrecision, AReduceDtypeOtherThanTheComputeDtypeIsRefused) {

@@ -92,24 +92,24 @@ TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
 
 TEST(Counts, PeakByFormula) {
   const ModelShape shape;
-  const auto whole = [&](int blocks) { return shape.embed + shape.head + blocks * shape.block; };
+  const auto numel_of = [&](int blocks) { return shape.embed + shape.head + blocks * shape.block; };
   sweep("3", [&](ScheduleInput& in, int blocks, int, int prefetch) {
     const Peak p = peak(build_train(in), in.unit_numel);
-    EXPECT_EQ(p.params, whole(std::min(blocks, 1 + prefetch)));
-    EXPECT_EQ(p.grads, whole(std::min(blocks, 2)));  // one written, one reduced
+    EXPECT_EQ(p.params, numel_of(std::min(blocks, 1 + prefetch)));
+    EXPECT_EQ(p.grads, numel_of(std::min(blocks, 2)));  // one written, one reduced
   });
   sweep("2", [&](ScheduleInput& in, int blocks, int num_micro, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(std::min(blocks, 2)));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, numel_of(blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(std::min(blocks, 2)));
     in.policy.reduce = Reduce::last;  // gradients are summed unsharded until the last micro-batch
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? blocks : std::min(blocks, 2)));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(num_micro > 1 ? blocks : std::min(blocks, 2)));
   });
   sweep("1", [&](ScheduleInput& in, int blocks, int, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(blocks));
   });
   sweep("0", [&](ScheduleInput& in, int blocks, int num_micro, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, whole(blocks));
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, whole(num_micro > 1 ? std::min(blocks, 2) : blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, numel_of(blocks));
+    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(num_micro > 1 ? std::min(blocks, 2) : blocks));
   });
 }
 

@@ -93,9 +93,9 @@ class Machine {
         pick = random() % ready.size();
       } else {
         const auto rank_of = [&](const Event& e) {
-          int place = 0;
-          while (static_cast<std::size_t>(choice.order[place]) != e.stream) ++place;
-          return 2 * place + (e.start == choice.ends_first ? 6 : 0);  // starts, or ends, come after the others
+          int rank_in_order = 0;
+          while (static_cast<std::size_t>(choice.order[rank_in_order]) != e.stream) ++rank_in_order;
+          return 2 * rank_in_order + (e.start == choice.ends_first ? 6 : 0);  // starts, or ends, come after the others
         };
         for (std::size_t k = 1; k < ready.size(); ++k) {
           if (rank_of(ready[k]) < rank_of(ready[pick])) pick = k;

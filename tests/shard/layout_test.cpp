@@ -50,16 +50,16 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
   for (std::size_t p = 0; p < model.params.size(); ++p)
     owners[static_cast<int>(p)].assign(static_cast<std::size_t>(model.params[p].numel()), 0);
   for (int u = 0; u < layout.num_units(); ++u) {
-    std::vector<Segment> pieces;
+    std::vector<Segment> segments;
     for (int s = 0; s < layout.num_shards(); ++s) {
-      for (const Segment& piece : layout.segments(u, s)) {
-        EXPECT_EQ(layout.unit_of(piece.param), u);
-        EXPECT_GT(piece.length, 0);
-        EXPECT_EQ(piece.unit_offset, layout.offset_of(piece.param) + piece.param_offset);
-        EXPECT_GE(piece.unit_offset, s * layout.shard_numel(u));
-        EXPECT_LE(piece.unit_offset + piece.length, (s + 1) * layout.shard_numel(u));
-        for (std::int64_t e = 0; e < piece.length; ++e)
-          ++owners[piece.param][static_cast<std::size_t>(piece.param_offset + e)];
+      for (const Segment& segment : layout.segments(u, s)) {
+        EXPECT_EQ(layout.unit_of(segment.param), u);
+        EXPECT_GT(segment.length, 0);
+        EXPECT_EQ(segment.unit_offset, layout.offset_of(segment.param) + segment.param_offset);
+        EXPECT_GE(segment.unit_offset, s * layout.shard_numel(u));
+        EXPECT_LE(segment.unit_offset + segment.length, (s + 1) * layout.shard_numel(u));
+        for (std::int64_t e = 0; e < segment.length; ++e)
+          ++owners[segment.param][static_cast<std::size_t>(segment.param_offset + e)];
       }
     }
   }
@@ -75,11 +75,11 @@ void expect_aligned_and_covered(const ShardLayout& layout, const Model& model) {
     EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(), layout.padded_numel(u));
     std::int64_t covered = 0, numel = 0;
     for (const auto& [offset, length] : layout.gaps(u)) covered += length;
-    for (const Segment& piece : layout.all_segments(u)) {
-      EXPECT_EQ(piece.unit_offset % ShardLayout::param_alignment, 0);
-      EXPECT_EQ(piece.length, model.params[static_cast<std::size_t>(piece.param)].numel());
-      covered += piece.length;
-      numel += piece.length;
+    for (const Segment& segment : layout.all_segments(u)) {
+      EXPECT_EQ(segment.unit_offset % ShardLayout::param_alignment, 0);
+      EXPECT_EQ(segment.length, model.params[static_cast<std::size_t>(segment.param)].numel());
+      covered += segment.length;
+      numel += segment.length;
     }
     EXPECT_EQ(covered, layout.padded_numel(u));  // parameters and gaps, nothing twice
     EXPECT_EQ(numel, layout.numel(u));

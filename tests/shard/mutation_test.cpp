@@ -128,10 +128,10 @@ class Mutants {
         add("accumulation", strfmt("into accumulator %d in ", p) + describe(s_, i), {i})
             .schedule.list[at(i)]
             .accumulation.target = p;
-      auto& fold = add("accumulation", strfmt("input %d added or removed in ", p) + describe(s_, i), {i})
-                       .schedule.list[at(i)]
-                       .accumulation.inputs;
-      if (std::erase(fold, p) == 0) fold.push_back(p);
+      auto& accumulated = add("accumulation", strfmt("input %d added or removed in ", p) + describe(s_, i), {i})
+                              .schedule.list[at(i)]
+                              .accumulation.inputs;
+      if (std::erase(accumulated, p) == 0) accumulated.push_back(p);
     }
   }
 
@@ -203,7 +203,7 @@ void print(const std::string& of, const Score& score) {
               100.0 * score.unproven / std::max(score.refused, 1));
 }
 
-void judge(const Subject& subject, const Mutant& mutant, Score& score, Score& of_kind) {
+void try_mutant(const Subject& subject, const Mutant& mutant, Score& score, Score& of_kind) {
   const bool refused = !verify(mutant.schedule, subject.mesh).empty();
   const std::string fault = find_fault(mutant.schedule, subject.mesh, mutant.suspects, all_mutants ? 20 : 4);
   for (Score* sum : {&score, &of_kind}) {
@@ -242,7 +242,7 @@ TEST(Mutation, EveryUnsafeMutantIsRefused) {
       std::shuffle(mutants.begin(), mutants.end(), random);
       mutants.resize(std::min<std::size_t>(mutants.size(), 8));
     }
-    for (const Mutant& mutant : mutants) judge(all[k], mutant, score, of_kind[mutant.kind]);
+    for (const Mutant& mutant : mutants) try_mutant(all[k], mutant, score, of_kind[mutant.kind]);
   }
   for (const auto& [kind, sum] : of_kind) print(kind, sum);
   print(strfmt("%zu schedules", all.size()), score);

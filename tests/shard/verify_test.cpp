@@ -37,11 +37,11 @@ TEST(Verify, LowPrecisionParametersDoNotChangeTheSchedule) {
     for (const bool in_place : {false, true}) {
       ScheduleInput in = schedule_input({.num_blocks = 3}, make_strategy(word, 4, 0, 2), 2);
       in.params_in_place = in_place;
-      const Schedule whole = build_train(in);
+      const Schedule fp32 = build_train(in);
       in.policy.param_dtype = DType::bf16;
       const Schedule rounded = build_train(in);
-      EXPECT_EQ(text(rounded), text(whole)) << word;
-      EXPECT_TRUE(rounded.has_separate_masters() && !whole.has_separate_masters());
+      EXPECT_EQ(text(rounded), text(fp32)) << word;
+      EXPECT_TRUE(rounded.has_separate_masters() && !fp32.has_separate_masters());
       EXPECT_TRUE(verify(rounded, in.mesh).empty()) << word;
     }
 }

@@ -80,7 +80,7 @@ refuse 3 'does not say where the documents' train "${packed[@]}" --dataset plain
 
 # Bytes: where asked for, and where there is no tokenizer.
 "$tessera" train "${common[@]}" --tokenizer bytes --dataset short.jsonl --output_dir bytes > log 2>&1 || fail "training on bytes"
-! grep -q '^tokens ' log || fail "bytes were tokenised"
+! grep -q '^tokens ' log || fail "bytes were tokenized"
 mkdir bare && cp model/config.json bare
 "$tessera" train "${common[@]}" --model bare --dataset short.jsonl --output_dir bare-run > log 2>&1 || fail "training without a tokenizer"
 cmp <(losses bytes) <(losses bare-run) || fail "auto is not bytes"

@@ -57,7 +57,7 @@ Allocations allocations_in_steps(const Variant& v, const std::string& config = c
         train::TrainerOptions options = options_of(model, v, 9);
         options.run.packed = packed;
         train::Trainer trainer(world, options);
-        trainer.initialise();
+        trainer.initialize();
         const io::Sampler sampler(40, true, 1);
         (void)trainer.step(tokens, sampler, 0, v.global_batch);
         world.barrier();
@@ -149,7 +149,7 @@ TEST_F(Allocation, NoneInAPassOfGeneration) {
             options.run.tokens = shape.tokens;
             options.run.cache_tokens = shape.cache_tokens;
             infer::Inference inference(world, options);
-            inference.initialise(5);
+            inference.initialize(5);
             (void)inference.generate(request);
           },
           copies);

@@ -19,7 +19,7 @@ TEST(Failure, NonFiniteLossStopsEveryRankBeforeTheUpdate) {
     int refused = 0;
     run_local(v.world, [&](World& world) {
       train::Trainer trainer(world, options_of(model, v, 3));
-      trainer.initialise();
+      trainer.initialize();
       const io::Sampler sampler(30, true, 1);
       (void)trainer.step(tokens, sampler, 0, 6);
       if (world.rank() == 1)
@@ -72,7 +72,7 @@ TEST(Failure, ARankThatThrowsEndsAllOthers) {
           [&](World& world) {
             Variant v{.world = 4, .global_batch = 8};
             train::Trainer trainer(world, options_of(model, v, 3));
-            trainer.initialise();
+            trainer.initialize();
             const io::Sampler sampler(30, true, 1);
             const io::TokenStream& tokens = world.rank() == 2 ? static_cast<const io::TokenStream&>(bad) : good;
             (void)trainer.step(tokens, sampler, 0, 8);
@@ -96,7 +96,7 @@ TEST(Failure, BuffersOutliveGathersInFlight) {
                      [&](World& world) {
                        Variant v{.world = 2, .global_batch = 2, .prefetch = 3, .delay = {.gather_s = 0.05}};
                        train::Trainer trainer(world, options_of(model, v, 3));
-                       trainer.initialise();
+                       trainer.initialize();
                        trainer.start_trace(1);
                        (void)trainer.step(bad, io::Sampler(30, true, 1), 0, 2);
                      },
@@ -112,7 +112,7 @@ TEST(Failure, ALateRankIsNamedWithStepUnitAndMicroBatch) {
         2,
         [&](World& world) {
           train::Trainer trainer(world, options_of(model, {.world = 2, .global_batch = 4}, 3));
-          trainer.initialise();
+          trainer.initialize();
           if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(1));
           (void)trainer.step(tokens, io::Sampler(30, true, 1), 0, 4);
         },

@@ -101,9 +101,9 @@ class Squares {
 };
 
 /// Compares a run with the golden numbers.
-class Judge {
+class Comparison {
  public:
-  Judge(const Golden& g, const Variant& v) : g_(g), v_(v) {}
+  Comparison(const Golden& g, const Variant& v) : g_(g), v_(v) {}
 
   void near(const char* what, double value, double golden, double relative, const std::string& at) {
     if (std::fabs(value - golden) <= relative * std::fabs(golden)) return;
@@ -142,7 +142,7 @@ class Judge {
 
 GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   const json& e = g.expected;
-  Judge judge(g, v);
+  Comparison comparison(g, v);
   Squares gradients(g, KeyBiases::count), weights(g, KeyBiases::left_out);
   train::Trainer trainer(world, options(g, v));
   const auto& layout = trainer.plan().layout;
@@ -152,7 +152,7 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   trainer.parameters_changed();
   const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
   for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
-    judge.step(
+    comparison.step(
         s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
         trainer.layer_aux_losses());
     if (s > 0 || !trainer.writes_shards()) continue;
@@ -165,9 +165,9 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
       copy_now(shard.device, data.data(), shard.data, data.size() * sizeof(float));
       weights.add(layout, shard.unit, shard.shard, data);
     }
-  judge.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
-  judge.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);
-  return judge.take();
+  comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
+  comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);
+  return comparison.take();
 }
 
 }  // namespace tessera::test

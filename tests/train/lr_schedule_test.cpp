@@ -44,7 +44,7 @@ TEST(LrSchedule, MiddleAndLastValues) {
   EXPECT_DOUBLE_EQ(make(Kind::wsd).at(109), 3e-5 + 2.7e-4 * 0.05);
 }
 
-TEST(LrSchedule, BeyondTheEndItStaysAtTheEnd) {
+TEST(LrSchedule, AfterTheEndItIsConstant) {
   EXPECT_EQ(make(Kind::linear).at(110), 0);
   EXPECT_EQ(make(Kind::linear).at(200), 0);
   EXPECT_EQ(make(Kind::cosine).at(200), 0);

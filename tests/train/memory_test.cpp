@@ -20,7 +20,7 @@ void expect_measured_is_planned(const models::Model& model, const Variant& v) {
       [&](World& world) {
         train::Trainer trainer(world, options_of(model, v, 3));
         trainer.arena().fill_with_pattern();
-        trainer.initialise();
+        trainer.initialize();
         for (int s = 0; s < 2; ++s) (void)trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
         (void)trainer.evaluate(tokens, 9);
         (void)trainer.generate(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1, 0, 0);
@@ -124,7 +124,7 @@ TEST(Memory, AShortenedSlotBreaksItsCanary) {
               options.test_hooks.resized_slot = slot.name;
               options.test_hooks.resize = -64;
               train::Trainer trainer(world, options);
-              trainer.initialise();
+              trainer.initialize();
               EXPECT_EQ(trainer.broken_canary(), "");
               (void)trainer.step(tokens, sampler, 0, v.global_batch);
               EXPECT_EQ(trainer.broken_canary(), slot.name) << slot.name << " " << slot.bytes << " in " << v.str();

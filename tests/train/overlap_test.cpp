@@ -39,7 +39,7 @@ Timing measure(const Delay& delay, const char* strategy) {
       [&](World& world) {
         Variant v{.world = 2, .strategy = strategy, .global_batch = 4, .micro_batch = 2, .tokens = 96, .delay = delay};
         train::Trainer trainer(world, options_of(model, v, 20));
-        trainer.initialise();
+        trainer.initialize();
         const io::Sampler sampler(40, true, 1);
         std::vector<double> seconds;
         for (int s = 0; s < 7; ++s) {

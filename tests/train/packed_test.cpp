@@ -58,13 +58,13 @@ TEST_P(Packed, SameBitsAtEveryStageAndWithEveryKnob) {
 TEST_P(Packed, WorldAndSplitChangeNothingButRounding) {
   if (model_.router.layers > 0) GTEST_SKIP() << "the balance loss depends on how a batch is cut";
   const double rounding = dtype_ == DType::f32 ? 2e-5 : 1e-2;  // rounding of 16-bit sums
-  const Outcome whole = outcome({.world = 1, .global_batch = 7, .micro_batch = 7, .tokens = 13});
+  const Outcome full = outcome({.world = 1, .global_batch = 7, .micro_batch = 7, .tokens = 13});
   for (const auto& [world, micro] : {std::pair{1, 2}, {2, 2}, {3, 1}}) {
     const Outcome o = outcome({.world = world, .global_batch = 7, .micro_batch = micro, .tokens = 13});
-    EXPECT_EQ(o.tokens, whole.tokens);
+    EXPECT_EQ(o.tokens, full.tokens);
     for (std::size_t s = 0; s < o.losses.size(); ++s) {
-      EXPECT_NEAR(o.losses[s], whole.losses[s], rounding * whole.losses[s]);
-      EXPECT_NEAR(o.norms[s], whole.norms[s], rounding * whole.norms[s]);
+      EXPECT_NEAR(o.losses[s], full.losses[s], rounding * full.losses[s]);
+      EXPECT_NEAR(o.norms[s], full.norms[s], rounding * full.norms[s]);
     }
   }
 }
@@ -80,9 +80,9 @@ TEST(PackedRuns, PackedStepEqualsSeparateDocumentsInEveryDtype) {
   for (std::int64_t at = 0, i = 0; i < 12; ++i) ends.push_back(at += 8 + i * i % 6);
   const auto tokens = std::make_shared<RandomTokens>(ends.back(), 37);
   const io::PackedStream alone(tokens, {0, ends}, 13, io::Packing::sequential),
-      together(tokens, {0, ends}, 39, io::Packing::binpack);
+      joint(tokens, {0, ends}, 39, io::Packing::binpack);
   ASSERT_EQ(alone.count().samples, 12);
-  ASSERT_LE(together.count().samples, 5);
+  ASSERT_LE(joint.count().samples, 5);
   std::string qwen3 = qwen3_config;
   qwen3.replace(qwen3.find("16"), 2, "40");  // positions
   for (const std::string& config : {config_json({.positions = 40}), qwen3})
@@ -96,7 +96,7 @@ TEST(PackedRuns, PackedStepEqualsSeparateDocumentsInEveryDtype) {
                         .dtype = dtype};
         return run({&model, &stream, 1, "", false, {}}, v);
       };
-      const Outcome a = step(alone, 1), b = step(together, 2);
+      const Outcome a = step(alone, 1), b = step(joint, 2);
       EXPECT_EQ(a.tokens, b.tokens);
       EXPECT_NEAR(b.losses[0], a.losses[0], rounding * a.losses[0]) << name_of(dtype);
       double error = 0, norm = 0;
@@ -130,7 +130,7 @@ TEST(PackedRuns, FlopsCountDocumentsAndThePlanHasTheIndex) {
     EXPECT_EQ(plan::compare_memory(trainer.plan(), trainer.measured_memory()), "");
     EXPECT_TRUE(trainer.slot_memory("no such slot").empty());
     stream.move_index(trainer.slot_memory(plan::index_name));
-    trainer.initialise();
+    trainer.initialize();
     const auto report = trainer.step(stream, io::Sampler(stream.count().samples, false, 1), 0, stream.count().samples);
     EXPECT_EQ(report.tokens, 9 + 5 + 12 + 1);
     EXPECT_EQ(report.flops, model.train_flops(31, 100 + 36 + 169 + 4));
@@ -147,20 +147,20 @@ TEST(PackedRuns, PackedEvaluationEqualsSeparateDocumentsOnAnyWorld) {
       train::TrainerOptions options = options_of(model, {.world = world, .micro_batch = 2, .tokens = tokens}, 1);
       options.run.packed = true;
       train::Trainer trainer(w, options);
-      trainer.initialise();
+      trainer.initialize();
       const train::EvalReport mine = trainer.evaluate(stream);
       if (w.rank() == 0) report = mine;
     });
     return report;
   };
   // Samples of 23 hold several documents, or one and padding.
-  const io::PackedStream together = packed(31), in_order = packed(23, io::Packing::sequential);
-  const train::EvalReport one = evaluate(together, 31, 1), other = evaluate(in_order, 23, 1);
-  EXPECT_EQ(one.tokens, together.count().targets);
+  const io::PackedStream joint = packed(31), in_order = packed(23, io::Packing::sequential);
+  const train::EvalReport one = evaluate(joint, 31, 1), other = evaluate(in_order, 23, 1);
+  EXPECT_EQ(one.tokens, joint.count().targets);
   EXPECT_EQ(one.tokens, other.tokens);
   EXPECT_NEAR(one.loss, other.loss, 1e-6 * one.loss);
   for (const int world : {2, 3}) {
-    const train::EvalReport more = evaluate(together, 31, world);
+    const train::EvalReport more = evaluate(joint, 31, world);
     EXPECT_EQ(more.loss, one.loss);
     EXPECT_EQ(more.token_accuracy, one.token_accuracy);
     EXPECT_EQ(more.tokens, one.tokens);

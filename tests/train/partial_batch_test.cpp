@@ -28,7 +28,7 @@ TEST(PartialBatch, LastBatchOfAnEpoch) {
     run_local(world, [&](World& w) {
       Variant v{.world = world, .global_batch = 4};
       train::Trainer trainer(w, options_of(model, v, 3));
-      trainer.initialise();
+      trainer.initialize();
       const io::Sampler sampler(10, false, 0);
       (void)trainer.step(tokens, sampler, 0, 4);
       (void)trainer.step(tokens, sampler, 4, 4);

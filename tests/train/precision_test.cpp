@@ -111,13 +111,13 @@ TEST_F(Bf16, LossEqualsFp32ToThreeDigits) {
   std::vector<std::int32_t> ids(600);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 37);
   const RandomTokens pattern(ids);
-  const models::Model whole = models::make(config_json({}), "test");
+  const models::Model fp32 = models::make(config_json({}), "test");
   const Variant v{.world = 2, .global_batch = 8, .micro_batch = 4, .tokens = 16};
   Variant half = v;
   half.dtype = DType::bf16;
   Variant quarter = half;
   quarter.reduce_dtype = DType::bf16;
-  const Outcome a = run({&whole, &pattern, 40, "", false, {}}, v);
+  const Outcome a = run({&fp32, &pattern, 40, "", false, {}}, v);
   for (const Variant& variant : {half, quarter}) {
     const Outcome b = run({&model_, &pattern, 40, "", false, {}}, variant);
     EXPECT_LT(a.losses.back(), 0.6 * a.losses.front());
@@ -159,7 +159,7 @@ TEST_F(Fp16, AnOverflowSkipsTheStepAndLeavesEveryBit) {
           [&](World& world) {
             kernels::set_threads(1);
             train::Trainer trainer(world, options_of(model_, v, 20));
-            trainer.initialise();
+            trainer.initialize();
             const io::Sampler sampler(40, true, 1);
             double scale = 0x1p30;
             int skipped = 0, taken = 0;
@@ -207,7 +207,7 @@ TEST_F(Fp16, TooManyOverflowsAtTheLeastScaleEndTheRun) {
     run_local(2, [&](World& world) {
       kernels::set_threads(1);
       train::Trainer trainer(world, options_of(model_, v, 20));
-      trainer.initialise();
+      trainer.initialize();
       const io::Sampler sampler(40, true, 1);
       for (int s = 0; s < 20; ++s) {
         (void)trainer.step(tokens_, sampler, 0, 4);

@@ -42,12 +42,12 @@ TEST(Random, AgreesWithTheUnshardedRun) {
     v.reshard = dice.coin();
     v.copies = dice.coin();
     v.streams = dice.coin() ? Stream::Mode::threaded : Stream::Mode::deferred;
-    Variant whole = v;
-    whole.world = 1;
-    whole.group = 0;
-    whole.strategy = "0";
+    Variant single = v;
+    single.world = 1;
+    single.group = 0;
+    single.strategy = "0";
     const RunInput input{&model, &tokens, 3, "", true, {}};
-    const Outcome a = run(input, whole), b = run(input, v);
+    const Outcome a = run(input, single), b = run(input, v);
     ASSERT_EQ(a.tokens, b.tokens) << v.str();
     for (std::size_t s = 0; s < a.losses.size(); ++s) {
       ASSERT_NEAR(a.losses[s], b.losses[s], 2e-5 * a.losses[s]) << seed << ": " << v.str();

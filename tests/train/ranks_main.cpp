@@ -18,7 +18,7 @@ namespace {
 std::string one_rank(World& world, const models::Model& model, const RandomTokens& tokens, const Variant& v,
                      bool check_traffic) {
   train::Trainer trainer(world, options_of(model, v, 3));
-  trainer.initialise();
+  trainer.initialize();
   const io::Sampler sampler(40, true, 11);
   std::string text;
   for (int s = 0; s < 3; ++s) {
@@ -67,11 +67,11 @@ std::vector<Variant> variants(int world) {
 }
 
 int compare(World& world, const RandomTokens& tokens) {
-  const models::Model whole = models::make(config_json({}), "test"),
+  const models::Model fp32 = models::make(config_json({}), "test"),
                       half = models::make(config_json({}), "test", DType::bf16);
   int wrong = 0;
   for (const Variant& v : variants(world.size())) {
-    const models::Model& model = v.dtype == DType::bf16 ? half : whole;
+    const models::Model& model = v.dtype == DType::bf16 ? half : fp32;
     const auto said = world.gather(one_rank(world, model, tokens, v, true));
     if (world.rank() == 0) {
       std::vector<std::string> expected(static_cast<std::size_t>(world.size()));

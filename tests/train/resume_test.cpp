@@ -85,7 +85,7 @@ class Saver : public train::StepCallback {
 };
 
 struct Part {
-  std::string from, to;  // load from, save to at the end; "": initialise, do not save
+  std::string from, to;  // load from, save to at the end; "": initialize, do not save
   int first = 0, last = all_steps;
   bool in_background = false;     // saves after step `half`, while training goes on
   const Record* saved = nullptr;  // what the run kept beside the tensors that it loads
@@ -105,7 +105,7 @@ Record train_part(Variant v, const Part& part) {
     if (part.in_background) options.run.snapshot_vectors = io::num_state_kinds;
     train::Trainer trainer(world, options);
     if (part.from.empty()) {
-      trainer.initialise();
+      trainer.initialize();
     } else {
       const io::CheckpointReader reader(world, part.from);
       EXPECT_EQ(reader.manifest().step, part.first);
@@ -156,23 +156,23 @@ std::vector<std::string> state_files(const std::string& directory) {
 constexpr std::size_t numbers_of_half = 5 * half;
 
 TEST(Resume, AtEqualWorldContinuesBitForBit) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string there = folder / "checkpoint-3";
   for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"},
                            Variant{.world = 2, .strategy = "2"}, Variant{.world = 3, .strategy = "3"},
                            Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     SCOPED_TRACE(v.str());
-    const Record whole = train_part(v, {});
+    const Record uninterrupted = train_part(v, {});
     (void)train_part(v, {.to = there, .last = half});
     const Record rest = train_part(v, {.from = there, .first = half});
-    EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
-    EXPECT_EQ(whole.hashes, rest.hashes);
-    EXPECT_NE(whole.numbers[numbers_of_half], whole.numbers[0]);
+    EXPECT_EQ(difference(uninterrupted, rest, numbers_of_half), "");
+    EXPECT_EQ(uninterrupted.hashes, rest.hashes);
+    EXPECT_NE(uninterrupted.numbers[numbers_of_half], uninterrupted.numbers[0]);
   }
 }
 
 TEST(Resume, ContinuesBitForBitInBf16) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string there = folder / "checkpoint-3";
   for (Variant v :
        {Variant{.world = 3, .strategy = "0", .dtype = DType::bf16},
@@ -182,13 +182,13 @@ TEST(Resume, ContinuesBitForBitInBf16) {
     if (v.dtype == DType::f16)
       v.loss_scale = {.initial = 0x1p23, .window = 2};  // some steps overflow before half, and the scale doubles again
     SCOPED_TRACE(v.str());
-    const Record whole = train_part(v, {});
+    const Record uninterrupted = train_part(v, {});
     const Record before = train_part(v, {.to = there, .last = half});
     const Record rest = train_part(v, {.from = there, .first = half, .saved = &before});
-    EXPECT_EQ(difference(whole, rest, numbers_of_half), "");
-    EXPECT_EQ(whole.hashes, rest.hashes);
-    EXPECT_EQ(whole.skipped, rest.skipped);
-    EXPECT_EQ(whole.loss_scale, rest.loss_scale);
+    EXPECT_EQ(difference(uninterrupted, rest, numbers_of_half), "");
+    EXPECT_EQ(uninterrupted.hashes, rest.hashes);
+    EXPECT_EQ(uninterrupted.skipped, rest.skipped);
+    EXPECT_EQ(uninterrupted.loss_scale, rest.loss_scale);
     EXPECT_EQ(before.skipped > 0, v.dtype == DType::f16);
     // The state is fp32: it loads into a run of another precision, bit for bit.
     Variant other = v;
@@ -200,7 +200,7 @@ TEST(Resume, ContinuesBitForBitInBf16) {
 }
 
 TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string one = folder / "one", other = folder / "other";
   const Variant base{.world = 1, .reproducible = true, .dtype = DType::bf16, .reduce_dtype = DType::bf16};
   (void)train_part(base, {.to = one, .last = half});
@@ -214,11 +214,11 @@ TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
 }
 
 TEST(Resume, AnotherMeshLoadsTheSameStateAndSavesTheSameBytes) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string first = folder / "checkpoint-3", again = folder / "again", back = folder / "back";
   const Variant four{.world = 4, .strategy = "3"};
   const Record saved = train_part(four, {.to = first, .last = half});
-  const Record whole = train_part(four, {});
+  const Record uninterrupted = train_part(four, {});
   for (const Variant& v : {Variant{.world = 3, .strategy = "1"}, Variant{.world = 3, .strategy = "2"},
                            Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}, Variant{.world = 1},
                            Variant{.world = 2, .strategy = "0"}, Variant{.world = 5, .strategy = "3"},
@@ -233,39 +233,40 @@ TEST(Resume, AnotherMeshLoadsTheSameStateAndSavesTheSameBytes) {
     // Training continues: the same data and learning rate, sums in another order.
     const Record rest = train_part(v, {.from = first, .first = half});
     for (std::size_t i = 0; i < rest.numbers.size(); ++i)
-      EXPECT_NEAR(rest.numbers[i], whole.numbers[numbers_of_half + i],
-                  1e-4 * std::abs(whole.numbers[numbers_of_half + i]))
+      EXPECT_NEAR(rest.numbers[i], uninterrupted.numbers[numbers_of_half + i],
+                  1e-4 * std::abs(uninterrupted.numbers[numbers_of_half + i]))
           << i;
     for (std::size_t i = 2; i < rest.numbers.size(); i += 5)  // learning rate, step and tokens exactly
-      for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(rest.numbers[i + k], whole.numbers[numbers_of_half + i + k]);
+      for (std::size_t k = 0; k < 3; ++k)
+        EXPECT_EQ(rest.numbers[i + k], uninterrupted.numbers[numbers_of_half + i + k]);
   }
 }
 
 TEST(Resume, ReproducibleContinuesBitForBitAtAnyPowerOfTwo) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string there = folder / "checkpoint-3";
-  const Record whole = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
+  const Record uninterrupted = train_part({.world = 4, .strategy = "3", .reproducible = true}, {});
   (void)train_part({.world = 4, .strategy = "3", .reproducible = true}, {.to = there, .last = half});
   for (Variant v :
        {Variant{.world = 1}, Variant{.world = 2, .strategy = "1"}, Variant{.world = 8, .strategy = "3"},
         Variant{.world = 4, .strategy = "0"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
     v.reproducible = true;
     SCOPED_TRACE(v.str());
-    EXPECT_EQ(difference(whole, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
+    EXPECT_EQ(difference(uninterrupted, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
   }
 }
 
 TEST(Resume, AsyncSaveStoresItsStepAndChangesNothing) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string waited = folder / "checkpoint-3", behind = folder / "behind";
   for (const Variant& v :
        {Variant{.world = 3, .strategy = "3"}, Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},
         Variant{.world = 2, .strategy = "0"}}) {
     SCOPED_TRACE(v.str());
     (void)train_part(v, {.to = waited, .last = half});
-    const Record whole = train_part(v, {});
-    const Record beside = train_part(v, {.to = behind, .in_background = true});
-    EXPECT_EQ(difference(whole, beside), "");
+    const Record uninterrupted = train_part(v, {});
+    const Record background = train_part(v, {.to = behind, .in_background = true});
+    EXPECT_EQ(difference(uninterrupted, background), "");
     EXPECT_TRUE(state_files(waited) == state_files(behind));
     EXPECT_EQ(io::read_manifest(behind).training, io::read_manifest(waited).training);
   }

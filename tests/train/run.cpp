@@ -95,7 +95,7 @@ Outcome run(const RunInput& input, const Variant& variant) {
         options.run.packed = input.tokens->packed() != nullptr;
         train::Trainer trainer(world, options);
         if (input.model_directory.empty()) {
-          trainer.initialise();
+          trainer.initialize();
         } else {
           const auto shards = trainer.shards();
           io::read_model(world, input.model_directory, input.model->params, trainer.plan().layout, shards,

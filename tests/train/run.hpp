@@ -68,7 +68,7 @@ struct RunInput {
   const models::Model* model = nullptr;
   const io::TokenStream* tokens = nullptr;
   int steps = 3;
-  std::string model_directory;  // start from its weights; "": initialise
+  std::string model_directory;  // start from its weights; "": initialize
   bool evaluate = false;
   std::function<void(train::Trainer&)> after_step;  // on every rank
 };

@@ -86,7 +86,7 @@ TEST(Sampling, DroppingSmallWeightsFirstEqualsSorting) {
     EXPECT_GE(many[static_cast<std::size_t>(id)], sorted[kept - 1]);
 }
 
-TEST(Sampling, ARepeatedTokenIsPenalisedOnceAndTheOthersAreNot) {
+TEST(Sampling, ARepeatedTokenIsPenalizedOnceAndTheOthersAreNot) {
   TokenPicker picker({.repetition_penalty = 2}, 4);
   Logits logits = {4, 3, -1, -1.5F};
   EXPECT_EQ(picker.pick(logits, std::vector<std::int32_t>{0, 2, 0, 0}, 0, 0), 1);

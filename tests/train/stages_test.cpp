@@ -36,7 +36,7 @@ TEST_F(Stages, SameBitsAtEveryWorldAndReduction) {
 
 TEST_F(Stages, ReplicasAgreeWithTheUnshardedRun) {
   // Meshes {replicate, shard} of the table; sums may round differently from {1, W} where W is no power of two.
-  const Outcome whole = outcome({.world = 1, .global_batch = 8, .micro_batch = 2});
+  const Outcome single = outcome({.world = 1, .global_batch = 8, .micro_batch = 2});
   for (const auto& [world, group] : {std::pair{4, 2}, {6, 3}, {6, 2}, {8, 4}, {8, 2}, {5, 5}, {5, 1}})
     for (const char* stage : {"1", "2", "3", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
       if (group == world && stage[0] == 'H') continue;
@@ -47,11 +47,11 @@ TEST_F(Stages, ReplicasAgreeWithTheUnshardedRun) {
                 .micro_batch = 1};
       const Outcome o = outcome(v);
       for (std::size_t s = 0; s < o.losses.size(); ++s) {
-        EXPECT_NEAR(o.losses[s], whole.losses[s], 2e-5 * whole.losses[s]) << v.str();
-        EXPECT_NEAR(o.norms[s], whole.norms[s], 2e-5 * whole.norms[s]) << v.str();
+        EXPECT_NEAR(o.losses[s], single.losses[s], 2e-5 * single.losses[s]) << v.str();
+        EXPECT_NEAR(o.norms[s], single.norms[s], 2e-5 * single.norms[s]) << v.str();
       }
       for (std::size_t i = 0; i < o.params.size(); ++i)
-        ASSERT_NEAR(o.params[i], whole.params[i], 2e-3) << v.str() << " at " << i;
+        ASSERT_NEAR(o.params[i], single.params[i], 2e-3) << v.str() << " at " << i;
     }
 }
 

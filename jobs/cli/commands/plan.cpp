@@ -105,7 +105,7 @@ void explain() {
   activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
                activations of one block
   buffers      activations between modules, workspaces, token ids and targets
-  comm         staging and scratch of the transport. NCCL's buffers are estimated: 24 channels, per neighbour 10 MiB to
+  comm         staging and scratch of the transport. NCCL's buffers are estimated: 24 channels, per neighbor 10 MiB to
                receive, and to send 2 MiB within the node or 10 MiB to another node
   bytes sent   by the gathers and reductions of the schedule. rank: by the busiest rank, to its own node and to others.
                node uplink: by all ranks of a node to other nodes, which is what its network cards carry. Of a buffer

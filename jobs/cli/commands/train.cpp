@@ -109,7 +109,7 @@ void TrainRun::start() {
 }
 
 void TrainRun::read_parameters() {
-  if (options_.flag("from_scratch")) return trainer_->initialise();
+  if (options_.flag("from_scratch")) return trainer_->initialize();
   if (std::filesystem::exists(config_.directory + "/" + io::manifest_name)) {
     std::vector<io::StateView> views = trainer_->state();
     for (io::StateView& view : views) view.data[1] = view.data[2] = nullptr;

@@ -31,7 +31,7 @@ std::string mpi_version() {
 std::string mpi_thread_level() {
   int ready = 0, level = 0;
   MPI_Initialized(&ready);
-  if (ready == 0 || MPI_Query_thread(&level) != MPI_SUCCESS) return "not initialised";
+  if (ready == 0 || MPI_Query_thread(&level) != MPI_SUCCESS) return "not initialized";
   return level == MPI_THREAD_MULTIPLE     ? "multiple"
          : level == MPI_THREAD_SERIALIZED ? "serialized"
          : level == MPI_THREAD_FUNNELED   ? "funneled"

@@ -10,7 +10,7 @@ namespace tessera::jobs {
 [[nodiscard]] const char* compiler();         // "GNU 12.2.0, Release"
 /// "Open MPI 4.1.4"; asks the library, works before MPI_Init.
 [[nodiscard]] std::string mpi_version();
-/// "multiple", … of the initialised MPI; "not initialised".
+/// "multiple", … of the initialized MPI; "not initialized".
 [[nodiscard]] std::string mpi_thread_level();
 /// The file that OpenBLAS was loaded from; "" if it is linked statically.
 [[nodiscard]] std::string blas_library();

@@ -87,7 +87,7 @@ class NcclCommunicator final : public BaseCommunicator {
   bool shares_memory() const override { return false; }
   SharedRegion share(std::size_t) override { return {}; }
   void set_staging(std::span<std::byte>) override {}
-  /// What NCCL took of the device when it was initialised; it may take more at the first collective.
+  /// What NCCL took of the device when it was initialized; it may take more at the first collective.
   std::size_t own_memory() const override { return own_memory_; }
   Device device() const override { return device_; }
   void run_on(StreamView stream) override { stream_ = stream; }

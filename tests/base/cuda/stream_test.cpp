@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, CudaStream, testing::Values(Mode::immediate, Mod
                                                                              : "deferred");
                          });
 
-TEST(CudaEvent, times_what_lies_between) {
+TEST(CudaEvent, times_the_work_between) {
   TESSERA_NEEDS_DEVICE();
   const OnDevice buffer(large);
   Stream stream("s", Mode::immediate, test_device(), Priority::normal);
@@ -182,7 +182,7 @@ TEST(CudaMemory, that_does_not_fit_is_refused_with_what_to_do) {
   const OnDevice after(4096);  // the refusal leaves nothing behind
 }
 
-TEST(CudaArena, lies_where_its_slots_say_and_knows_a_broken_canary) {
+TEST(CudaArena, follows_its_slots_and_detects_a_broken_canary) {
   TESSERA_NEEDS_DEVICE();
   Arena arena({{.name = "host", .bytes = 100},
                {.name = "pinned", .bytes = 200, .memory = Memory::pinned},

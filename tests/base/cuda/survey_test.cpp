@@ -54,7 +54,7 @@ TEST(CudaSurvey, refuses_an_old_card_by_name) {
   EXPECT_EQ(cuda::refusal({.index = 0, .name = "later", .bus_id = "", .major = 12}), "");
 }
 
-TEST(CudaChoice, is_the_place_among_the_ranks_of_the_node) {
+TEST(CudaChoice, is_the_local_rank_of_the_node) {
   const auto four = machine({9, 9, 9, 9});
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(cuda::choose(four, rank, 4, cuda::Sharing::one_each).index, rank);
   EXPECT_EQ(cuda::choose(machine({8}), 2, 3, cuda::Sharing::shared).index, 0);
@@ -64,10 +64,10 @@ TEST(CudaChoice, is_the_place_among_the_ranks_of_the_node) {
 TEST(CudaChoice, refuses_what_cannot_be) {
   EXPECT_THAT(refused(ExitCode::usage, [] { (void)cuda::choose(machine({}), 0, 1, cuda::Sharing::shared); }),
               HasSubstr("no NVIDIA driver"));
-  const std::string crowd =
+  const std::string oversubscribed =
       refused(ExitCode::usage, [] { (void)cuda::choose(machine({9}), 0, 2, cuda::Sharing::one_each); });
-  EXPECT_THAT(crowd, HasSubstr("2 ranks on this node, but 1 GPU ["));
-  EXPECT_THAT(crowd, HasSubstr("--comm mpi"));
+  EXPECT_THAT(oversubscribed, HasSubstr("2 ranks on this node, but 1 GPU ["));
+  EXPECT_THAT(oversubscribed, HasSubstr("--comm mpi"));
   EXPECT_THAT(refused(ExitCode::usage,
                       [] {
                         (void)cuda::choose(machine({9, 7}), 1, 2, cuda::Sharing::one_each);

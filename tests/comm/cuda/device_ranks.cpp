@@ -98,12 +98,12 @@ class Check {
     stream_.synchronize();
     compare(gathered.read(), sums, "reduce and gather", chunk);
 
-    const OnDevice<float> whole(device, all[me_]);
-    comm_->all_reduce({"reduce", "v", 0}, whole.data(), chunk * n_);
+    const OnDevice<float> in_and_out(device, all[me_]);
+    comm_->all_reduce({"reduce", "v", 0}, in_and_out.data(), chunk * n_);
     stream_.synchronize();
-    compare(whole.read(), sums, "all_reduce", chunk);
+    compare(in_and_out.read(), sums, "all_reduce", chunk);
 
-    halves(chunk);
+    reduce_16bit(chunk);
 
     std::vector<std::int64_t> words(chunk + 1, world_.rank());
     const OnDevice<std::int64_t> device_words(device, words);
@@ -121,20 +121,20 @@ class Check {
 
  private:
   /// 16-bit inputs whose sums need no rounding: integers below 2^7, whatever adds them in whatever type.
-  void halves(std::size_t chunk) {
-    std::vector<std::uint16_t> terms(chunk * n_);
+  void reduce_16bit(std::size_t chunk) {
+    std::vector<std::uint16_t> input(chunk * n_);
     Floats sums(chunk * n_);
     for (std::size_t k = 0; k < sums.size(); ++k)
       for (std::size_t member = 0; member < n_; ++member) {
         const float term = static_cast<float>(k % 13) + static_cast<float>(member);
-        if (member == me_) terms[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(term) >> 16);
+        if (member == me_) input[k] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(term) >> 16);
         sums[k] += term;
       }
-    const OnDevice<std::uint16_t> full(world_.device(), terms);
-    const OnDevice<float> whole(world_.device(), Floats(chunk * n_));
-    comm_->all_reduce({"reduce", "h", 0}, SourceBuffer(full.data(), DType::bf16), whole.data(), chunk * n_);
+    const OnDevice<std::uint16_t> full(world_.device(), input);
+    const OnDevice<float> in_and_out(world_.device(), Floats(chunk * n_));
+    comm_->all_reduce({"reduce", "h", 0}, SourceBuffer(full.data(), DType::bf16), in_and_out.data(), chunk * n_);
     stream_.synchronize();
-    const Floats got = whole.read();
+    const Floats got = in_and_out.read();
     for (std::size_t k = 0; k < sums.size(); ++k)
       require(got[k] == sums[k], strfmt("bf16 of %zu, element %zu: %a is not %a", chunk, k, static_cast<double>(got[k]),
                                         static_cast<double>(sums[k])));

@@ -76,17 +76,17 @@ TEST(Nccl, more_collectives_than_are_watched_at_a_time) {
   EXPECT_EQ(word.read(), std::vector<std::int64_t>{1});
 }
 
-TEST(Nccl, widens_terms_of_two_bytes) {
+TEST(Nccl, widens_inputs_of_two_bytes) {
   TESSERA_NEEDS_DEVICE();
   Stream stream("comm", Stream::Mode::immediate, test_device(), Priority::high);
   const auto comm = world().communicator(Mesh(1, 1), Axis::shard);
   comm->run_on(stream.view());
-  const OnDevice<std::uint16_t> terms({0x3f80, 0xc040, 0x7800});  // 1, -3, 2^113
+  const OnDevice<std::uint16_t> input({0x3f80, 0xc040, 0x7800});  // 1, -3, 2^113
   const OnDevice<float> sums({0, 0, 0});
-  comm->reduce_scatter({"reduce", "u", 0}, SourceBuffer(terms.data, DType::bf16), sums.data, 3);
+  comm->reduce_scatter({"reduce", "u", 0}, SourceBuffer(input.data, DType::bf16), sums.data, 3);
   stream.synchronize();
   EXPECT_EQ(sums.read(), (std::vector<float>{1, -3, 0x1p113F}));
-  comm->all_reduce({"reduce", "u", 0}, SourceBuffer(terms.data, DType::f16), sums.data, 3);
+  comm->all_reduce({"reduce", "u", 0}, SourceBuffer(input.data, DType::f16), sums.data, 3);
   stream.synchronize();
   EXPECT_EQ(sums.read(), (std::vector<float>{1.875F, -2.125F, 32768}));
 }

@@ -65,9 +65,9 @@ TEST(Convert, AnyNumberOfRanksMakesTheSameBytes) {
 
 TEST(Convert, RoundTripsGiveTheSameBytes) {
   const TempDir folder;
-  constexpr std::uint64_t whole = ~std::uint64_t{0} >> 1;
+  constexpr std::uint64_t unlimited = ~std::uint64_t{0} >> 1;
   for (const auto& [dtype, most] :
-       {std::pair{DType::bf16, shard_bytes}, {DType::f16, whole}, {DType::f32, shard_bytes}}) {
+       {std::pair{DType::bf16, shard_bytes}, {DType::f16, unlimited}, {DType::f32, shard_bytes}}) {
     const std::string hf = folder / name_of(dtype);
     test::write_model(hf, default_tensors(), dtype, most);
     to_native(2, hf, hf + "-native");

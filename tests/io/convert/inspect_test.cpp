@@ -36,17 +36,17 @@ TEST(TensorStats, CountsWhatIsNotFinite) {
   values[3] = -7, values[4] = 9, values[70000] = NAN, values[70001] = infinity, values[70002] = -infinity;
   const TensorCatalog stored = one_tensor(folder, "x.safetensors", values);
   BlockCache cache(stored.files, 2);
-  const TensorStats whole = compute_stats(stored.tensors[0], cache, 0, 100000);
-  EXPECT_EQ(whole.nans, 1);
-  EXPECT_EQ(whole.infinities, 2);
-  EXPECT_EQ(whole.min, -7);
-  EXPECT_EQ(whole.max, 9);
-  EXPECT_DOUBLE_EQ(whole.mean(), (0.5 * 99995 + 2) / 99997);
+  const TensorStats all = compute_stats(stored.tensors[0], cache, 0, 100000);
+  EXPECT_EQ(all.nans, 1);
+  EXPECT_EQ(all.infinities, 2);
+  EXPECT_EQ(all.min, -7);
+  EXPECT_EQ(all.max, 9);
+  EXPECT_DOUBLE_EQ(all.mean(), (0.5 * 99995 + 2) / 99997);
   TensorStats parts = compute_stats(stored.tensors[0], cache, 0, 5);
   parts.join(compute_stats(stored.tensors[0], cache, 5, 99995));
-  EXPECT_EQ(parts.min, whole.min);
-  EXPECT_EQ(parts.nans, whole.nans);
-  EXPECT_DOUBLE_EQ(parts.mean(), whole.mean());
+  EXPECT_EQ(parts.min, all.min);
+  EXPECT_EQ(parts.nans, all.nans);
+  EXPECT_DOUBLE_EQ(parts.mean(), all.mean());
   EXPECT_EQ(compute_stats(stored.tensors[0], cache, 70000, 3).finite(), 0);
 }
 
@@ -158,7 +158,7 @@ TEST(Sandbox, NoHdf5FileEndsTheProgram) {
 
 /// Superblock 0: headers without checksums, where damage may crash the library.
 TEST(Sandbox, NorDoesOneOfSuperblock0) {
-  const TempDir folder(TempDir::Place::memory);
+  const TempDir folder(TempDir::Storage::memory);
   const std::string good = bytes_of(TESSERA_TEST_DATA "/golden/superblock0.h5");
   EXPECT_EQ(read_hdf5_sandboxed(folder.file("good.h5", good)).datasets.size(), 4u);
   const char* rounds = std::getenv("TESSERA_ROUNDS");

@@ -55,7 +55,7 @@ std::vector<io::ConvertTensor> identity_tensors(const io::TensorCatalog& stored,
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
     const auto& t = stored.tensors[i];
     Shape shape;
-    for (const std::int64_t extent : t.shape) shape.push_back(extent);
+    for (const std::int64_t dimension : t.shape) shape.push_back(dimension);
     tensors.push_back({t.name.substr(prefix.size()), dtype, shape, {{static_cast<int>(i), 0, t.numel()}}});
   }
   // As write_model's: whatever order the files have them in.

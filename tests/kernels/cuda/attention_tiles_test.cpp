@@ -69,13 +69,13 @@ std::vector<float> integers(int numel, std::uint64_t seed) {
   return v;
 }
 
-TEST(AttentionTiles, EveryPlaceOfATileIsTakenOnceAndColumnsOfChunksSpreadOverBanks) {
+TEST(AttentionTiles, EveryOffsetOfATileIsUsedOnceAndColumnsOfChunksSpreadOverBanks) {
   for (const int width : {64, 128, 256}) {
-    std::set<int> places;
+    std::set<int> offsets;
     for (int row = 0; row < block_m; ++row)
-      for (int chunk = 0; chunk < width / chunk_elements; ++chunk) places.insert(swizzled_offset(row, chunk, width));
-    EXPECT_EQ(places.size(), static_cast<std::size_t>(block_m * width / chunk_elements));
-    EXPECT_EQ(*places.rbegin(), block_m * width - chunk_elements);
+      for (int chunk = 0; chunk < width / chunk_elements; ++chunk) offsets.insert(swizzled_offset(row, chunk, width));
+    EXPECT_EQ(offsets.size(), static_cast<std::size_t>(block_m * width / chunk_elements));
+    EXPECT_EQ(*offsets.rbegin(), block_m * width - chunk_elements);
     for (int row = 0; row < block_m; row += 8)
       for (int chunk = 0; chunk < width / chunk_elements; ++chunk) {
         std::set<int> banks;  // of 16 bytes, eight in a line of 128
@@ -143,7 +143,7 @@ TEST(AttentionTiles, AccumulatorsByColumnsIsTheProductOfOutputs) {
       }
 }
 
-TEST(AttentionTiles, HeadsLieWhereTheArgumentsSayAndDoNotOverlap) {
+TEST(AttentionTiles, HeadsStartWhereTheArgumentsSayAndDoNotOverlap) {
   const HeadMap map{2, 3, 6, 2, 5};
   std::set<std::int64_t> qkv, out, lse;
   for (std::int64_t b = 0; b < 2; ++b)

@@ -160,7 +160,7 @@ TEST(CudaFormulas, SortsAreStableForKeysOfAnyWidth) {
 TEST(CudaFormulas, NormalsAreTheHostsToTheBit) {
   const ParamSpec param{.name = "h.3.mlp.c_fc.weight", .shape = {count}, .init = {Initializer::Kind::normal, 0.02}};
   std::vector<float> host(count);
-  initialise(param, 1234, 0, count, host.data());
+  initialize(param, 1234, 0, count, host.data());
   const auto words = philox(1234, hash64(param.name));
   const std::uint64_t key = static_cast<std::uint64_t>(words[1]) << 32 | words[0];
   for (std::uint64_t group = 0; group < count / 4; ++group) {
@@ -172,13 +172,13 @@ TEST(CudaFormulas, NormalsAreTheHostsToTheBit) {
 
 TEST(CudaFormulas, DigitsAreExactSums) {
   const double tiny = std::numeric_limits<double>::denorm_min(), huge = std::numeric_limits<double>::max();
-  std::vector<double> terms{
+  std::vector<double> addends{
       0.0, -0.0, 1, -1, 1.5, tiny, -tiny, huge, -huge, 1e-300, std::numeric_limits<double>::infinity(), std::nan("")};
   for (std::size_t i = 0; i < 500; ++i)
-    terms.push_back(std::ldexp(normal(10, i), static_cast<int>(uniform(11, i) * 2000) - 1000));
+    addends.push_back(std::ldexp(normal(10, i), static_cast<int>(uniform(11, i) * 2000) - 1000));
   ExactSum all;
   std::array<std::int64_t, ExactSum::num_words> words{};
-  for (const double x : terms) {
+  for (const double x : addends) {
     ExactSum one;
     one.add(x);
     all.add(x);

@@ -14,7 +14,7 @@ TEST(AttentionSplit, ScratchIsThatOfSpecifiedShapes) {
   EXPECT_EQ(fused_row_bytes({1, 37, 12, 12, 64}), 2u * 12 * 64 * 128);  // tokens are rounded up
 }
 
-TEST(AttentionSplit, ChunksStayWithinTheBound) {
+TEST(AttentionSplit, ChunksAreWithinTheBound) {
   const auto split = plan_fused_attention({16, 1024, 12, 2, 128}, DType::bf16);
   ASSERT_TRUE(split);
   EXPECT_EQ(split->rows, 8);

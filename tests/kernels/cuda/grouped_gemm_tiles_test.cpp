@@ -23,22 +23,22 @@ std::vector<std::int32_t> groups_of(std::int64_t groups, std::int64_t rows, std:
   return offsets;
 }
 
-TEST(GroupedTiles, EveryRowHasOnePlace) {
+TEST(GroupedTiles, EveryRowIsInOneTile) {
   for (const std::int64_t height : {1, 64, 128})
     for (const std::int64_t groups : {1, 2, 7, 128, 1000})
       for (const std::int64_t rows : {0, 1, 127, 128, 5000})
         for (const std::uint64_t seed : {1, 2, 3}) {
           const auto offsets = groups_of(groups, rows, height, seed);
           std::vector<int> seen(static_cast<std::size_t>(rows));
-          const std::int64_t places = max_row_tiles(rows, groups, height);
-          EXPECT_LE(places, (rows + height - 1) / height + groups);
-          for (std::int64_t place = 0; place < places; ++place) {
-            const RowTile tile = row_tile(offsets.data(), groups, place, height);
+          const std::int64_t max_tiles = max_row_tiles(rows, groups, height);
+          EXPECT_LE(max_tiles, (rows + height - 1) / height + groups);
+          for (std::int64_t index = 0; index < max_tiles; ++index) {
+            const RowTile tile = row_tile(offsets.data(), groups, index, height);
             const auto e = static_cast<std::size_t>(tile.group);
             ASSERT_TRUE(tile.group >= 0 && tile.group < groups);
             if (tile.first >= tile.last) continue;
             ASSERT_TRUE(tile.first >= offsets[e] && tile.last <= offsets[e + 1] && tile.last - tile.first <= height)
-                << place;
+                << index;
             ASSERT_EQ((tile.first - offsets[e]) % height, 0);
             for (std::int64_t row = tile.first; row < tile.last; ++row) ++seen[static_cast<std::size_t>(row)];
           }

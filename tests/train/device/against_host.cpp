@@ -45,7 +45,7 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   options.run.packed = stream.packed() != nullptr;
   train::Trainer trainer(world, options);
   if (files.from.empty()) {
-    trainer.initialise();
+    trainer.initialize();
   } else {
     (void)io::CheckpointReader(world, files.from).load(model.params, trainer.plan().layout, trainer.state());
     trainer.parameters_changed();
@@ -115,11 +115,11 @@ std::vector<Variant> variants(int world) {
 }
 
 /// Every variant against the host's run; returns how many differ on this rank.
-int compare(World& world, Truth truth, const models::Model& whole, const models::Model& bf, const models::Model& half) {
+int compare(World& world, Truth truth, const models::Model& fp32, const models::Model& bf, const models::Model& half) {
   int wrong = 0;
   std::string first_of_stages;
   for (const Variant& v : variants(world.size())) {
-    const models::Model& model = v.dtype == DType::f32 ? whole : v.dtype == DType::bf16 ? bf : half;
+    const models::Model& model = v.dtype == DType::f32 ? fp32 : v.dtype == DType::bf16 ? bf : half;
     const auto body = [&](World& w) { return one_rank(w, model, v, {}); };
     const Said device = body(world), host = on_host(world.size(), world.rank(), body);
     const bool well = agree(device, host, truth, v.dtype);
@@ -156,11 +156,11 @@ int cross(World& world, Truth truth, const models::Model& model) {
   (void)part({"", base + "/device", 0, 2})(world);
   if (world.rank() == 0) (void)on_host(world.size(), 0, part({"", base + "/host", 0, 2}));
   world.barrier();
-  Said whole = part({})(world);
-  whole.numbers.erase(whole.numbers.begin(), whole.numbers.begin() + 4);
-  same("saved on the host, resumed on the device", part({base + "/host", "", 2, steps_of_run})(world), whole);
+  Said uninterrupted = part({})(world);
+  uninterrupted.numbers.erase(uninterrupted.numbers.begin(), uninterrupted.numbers.begin() + 4);
+  same("saved on the host, resumed on the device", part({base + "/host", "", 2, steps_of_run})(world), uninterrupted);
   same("saved on the device, resumed on the host",
-       on_host(world.size(), world.rank(), part({base + "/device", "", 2, steps_of_run})), whole);
+       on_host(world.size(), world.rank(), part({base + "/device", "", 2, steps_of_run})), uninterrupted);
   world.barrier();
   if (world.rank() == 0) std::filesystem::remove_all(base);
   return wrong;
@@ -168,9 +168,9 @@ int cross(World& world, Truth truth, const models::Model& model) {
 
 /// Choosing GEMM algorithms changes nothing else: on a simulated device every bit stays. With stored choices nothing is
 /// timed, and bits repeat.
-int choose(World& world, Truth truth, const models::Model& whole, const models::Model& half) {
+int choose(World& world, Truth truth, const models::Model& fp32, const models::Model& half) {
   int wrong = 0;
-  for (const models::Model* model : {&whole, &half})
+  for (const models::Model* model : {&fp32, &half})
     for (const char* strategy : {"3", "1"}) {
       const bool scaled = model == &half;
       Variant v{.world = world.size(), .strategy = strategy, .global_batch = 2 * world.size()};
@@ -199,9 +199,9 @@ int choose(World& world, Truth truth, const models::Model& whole, const models::
 
 int against_host(World& world, Truth truth) {
   const std::string config = config_json({});
-  const models::Model whole = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
+  const models::Model fp32 = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
                       half = models::make(config, "test", DType::f16);
-  const int wrong = compare(world, truth, whole, bf, half) + choose(world, truth, whole, half);
+  const int wrong = compare(world, truth, fp32, bf, half) + choose(world, truth, fp32, half);
   return wrong + cross(world, truth, models::make(qwen3_config, "test"));
 }
 

@@ -38,7 +38,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   train::TrainerOptions options = options_of(model, v, 4);
   options.run.snapshot_vectors = io::num_state_kinds;
   train::Trainer trainer(world, options);
-  trainer.initialise();
+  trainer.initialize();
   const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 11);
   const auto steps = [&](int first, int last) {
@@ -54,7 +54,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   request.replica = trainer.replica();
   request.replicas = trainer.num_replicas();
   (void)io::CheckpointSave(world, request).commit();
-  request.directory = base + "/beside";
+  request.directory = base + "/async";
   request.snapshot = trainer.slot_memory(plan::snapshot_name);
   request.threads = 1;
   io::CheckpointSave save(world, request);
@@ -72,7 +72,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   expect(report.copied == request.snapshot.size(), "the snapshot is not of the planned size");
   expect(plan::compare_memory(trainer.plan(), trainer.measured_memory()).empty(), "measured memory is not planned");
   expect(trainer.broken_canary().empty(), "a canary is broken");
-  if (world.rank() == 0) expect(files_of(base + "/now") == files_of(base + "/beside"), "the files differ");
+  if (world.rank() == 0) expect(files_of(base + "/now") == files_of(base + "/async"), "the files differ");
   world.barrier();
   if (world.rank() == 0) fs::remove_all(base);
   world.barrier();
@@ -81,10 +81,10 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
 
 }  // namespace
 
-int save_beside(World& world) {
+int save_asynchronously(World& world) {
   const models::Model model = models::make(config_json({}), "test");
-  const std::string base =
-      world.broadcast((fs::temp_directory_path() / strfmt("tessera-beside-%d", static_cast<int>(::getpid()))).string());
+  const std::string base = world.broadcast(
+      (fs::temp_directory_path() / strfmt("tessera-async-save-%d", static_cast<int>(::getpid()))).string());
   int wrong = 0;
   for (const char* strategy : {"0", "3"}) {
     if (world.rank() == 0) fs::create_directories(base);

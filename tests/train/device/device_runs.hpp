@@ -53,7 +53,7 @@ struct Choosing {
 /// cuDNN's attention, chosen before the first step, and switched on and off.
 [[nodiscard]] int library_attention(World& world, Truth truth);
 /// An asynchronous save writes the bytes of a synchronous one.
-[[nodiscard]] int save_beside(World& world);
+[[nodiscard]] int save_asynchronously(World& world);
 /// Spans of a traced step, and the time that compute waits for communication.
 [[nodiscard]] int trace(World& world);
 

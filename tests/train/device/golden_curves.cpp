@@ -13,9 +13,9 @@ int check(World& world, const Golden& golden, const Variant& v, std::vector<doub
   const GoldenRun run = run_golden(world, golden, v);
   for (const std::string& wrong : run.wrong) std::printf("rank %d: %s\n", world.rank(), wrong.c_str());
   curve = run.curve;
-  const bool whole = curve.size() == 2 * golden.expected["steps"].get<std::size_t>();
-  if (!whole) std::printf("rank %d: %zu figures\n", world.rank(), curve.size());
-  return static_cast<int>(run.wrong.size()) + (whole ? 0 : 1);
+  const bool complete = curve.size() == 2 * golden.expected["steps"].get<std::size_t>();
+  if (!complete) std::printf("rank %d: %zu figures\n", world.rank(), curve.size());
+  return static_cast<int>(run.wrong.size()) + (complete ? 0 : 1);
 }
 
 /// Whether the curve differs from that of host ranks.

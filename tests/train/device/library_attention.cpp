@@ -29,7 +29,7 @@ std::vector<double> losses(World& world, const models::Model& model, const std::
   const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 11);
   train::Trainer trainer(world, options_of(model, v, 2));
-  trainer.initialise();
+  trainer.initialize();
   for (const DeviceAttention who : cudnn_or_own) {
     kernels::set_device_attention(who);
     trainer.warm_up({&tokens, &sampler, v.global_batch});

@@ -58,7 +58,7 @@ void check_order(Checks& checks, const shard::Schedule& schedule, const std::vec
 
 int check(World& world, const models::Model& model, const Variant& v) {
   train::Trainer trainer(world, options_of(model, v, 3));
-  trainer.initialise();
+  trainer.initialize();
   const RandomTokens tokens(400, 37);
   const io::Sampler sampler(40, true, 11);
   Checks checks(world, v);

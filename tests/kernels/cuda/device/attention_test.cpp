@@ -42,15 +42,15 @@ struct Problem {
         workspace(attention_backward_workspace(s, dtype_of<T>::value, test_device())) {}
   void run(bool with_documents, StreamView stream) {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-    const TensorView host_places = with_documents ? positions.on_host() : TensorView{},
-                     places = with_documents ? positions.on_device() : TensorView{};
+    const TensorView host_positions = with_documents ? positions.on_host() : TensorView{},
+                     device_positions = with_documents ? positions.on_device() : TensorView{};
     attention_forward({.shape = shape,
                        .qkv = qkv.on_host(),
                        .out = out.on_host(),
                        .lse = lse.on_host(),
                        .scale = scale,
                        .workspace = host_forward.view(),
-                       .positions = host_places},
+                       .positions = host_positions},
                       host_stream);
     attention_backward({.shape = shape,
                         .dout = dout.on_host(),
@@ -60,7 +60,7 @@ struct Problem {
                         .dqkv = dqkv.on_host(),
                         .scale = scale,
                         .workspace = host_backward.view(),
-                        .positions = host_places},
+                        .positions = host_positions},
                        host_stream);
     attention_forward({.shape = shape,
                        .qkv = qkv.on_device(),
@@ -68,7 +68,7 @@ struct Problem {
                        .lse = lse.on_device(),
                        .scale = scale,
                        .workspace = workspace.view(),
-                       .positions = places},
+                       .positions = device_positions},
                       stream);
     attention_backward({.shape = shape,
                         .dout = dout.on_device(),
@@ -78,7 +78,7 @@ struct Problem {
                         .dqkv = dqkv.on_device(),
                         .scale = scale,
                         .workspace = workspace.view(),
-                        .positions = places},
+                        .positions = device_positions},
                        stream);
   }
   AttentionShape shape;
@@ -162,7 +162,7 @@ TYPED_TEST(CudaAttention, OfCudnn) {
   EXPECT_EQ(cudnn_attention_calls() - before, 9 * 2 * 2);
 }
 
-TYPED_TEST(CudaAttention, LargeScoresStayFinite) {
+TYPED_TEST(CudaAttention, LargeScoresAreFinite) {
   TESSERA_NEEDS_DEVICE();
   const AttentionShape s{1, 90, 2, 2, 64};
   Problem<TypeParam> p(s, 0);

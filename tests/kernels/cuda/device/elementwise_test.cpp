@@ -139,9 +139,9 @@ TYPED_TEST(CudaElementwise, RotaryPositionsThereAndBack) {
       inv_freq.push_back(std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(c.d)));
     HostDeviceTensor<float> table(Shape{c.rows, c.d}, 0.0F);
     HostDeviceTensor<T> x(normals_of<T>(c.rows * stride, 10), Shape{c.rows * stride});
-    std::vector<std::int32_t> places;
-    for (std::int64_t r = 0; r < c.rows; ++r) places.push_back(static_cast<std::int32_t>((r * 7) % c.rows));
-    HostDeviceTensor<std::int32_t> positions(places, Shape{c.rows});
+    std::vector<std::int32_t> position_values;
+    for (std::int64_t r = 0; r < c.rows; ++r) position_values.push_back(static_cast<std::int32_t>((r * 7) % c.rows));
+    HostDeviceTensor<std::int32_t> positions(position_values, Shape{c.rows});
     const auto matrix = [&](TensorView all) {
       return TensorView(all.data, all.dtype, Shape{c.rows, c.heads * c.d}, all.device);
     };

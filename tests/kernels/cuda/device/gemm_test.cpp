@@ -71,7 +71,7 @@ TYPED_TEST(CudaGemm, AddsAndScales) {
   }
 }
 
-TYPED_TEST(CudaGemm, AddsWhatLiesElsewhere) {
+TYPED_TEST(CudaGemm, AddsASeparateAddend) {
   TESSERA_NEEDS_DEVICE();
   using T = TypeParam;
   for (const Case& s : cases)

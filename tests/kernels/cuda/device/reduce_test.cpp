@@ -185,7 +185,7 @@ TEST(CudaInit, ToTheBitFromAnyElementOn) {
   for (const std::int64_t first : {0, 1, 6, 1000}) {
     const std::int64_t count = 5003;
     HostDeviceTensor<float> x(Shape{count}, 7.0F);
-    initialise(param, 42, first, count, x.host().data());
+    initialize(param, 42, first, count, x.host().data());
     DeviceStream stream;
     cuda::normals({.key = static_cast<std::uint64_t>(words[1]) << 32 | words[0],
                    .first = first,

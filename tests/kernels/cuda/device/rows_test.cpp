@@ -34,7 +34,7 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     HostDeviceTensor<std::int32_t> ids(integers_below(rows, c.vocab, 1), Shape{c.batch, c.tokens}),
         positions(integers_below(rows, c.tokens, 2), Shape{c.batch, c.tokens});
     HostDeviceTensor<T> table(normals_of<T>(c.vocab * c.channels, 3), Shape{c.vocab, c.channels}),
-        places(normals_of<T>(c.tokens * c.channels, 4), Shape{c.tokens, c.channels});
+        position_values(normals_of<T>(c.tokens * c.channels, 4), Shape{c.tokens, c.channels});
     const Shape shape{c.batch, c.tokens, c.channels};
     HostDeviceTensor<T> y(shape, T(7.0F)), dy(normals_of<T>(rows * c.channels, 5), shape);
     DeviceMemory workspace(embedding_backward_workspace(rows, test_device()));
@@ -44,13 +44,13 @@ TYPED_TEST(CudaRows, EmbeddingToTheBit) {
     };
     embedding_forward({.ids = ids.on_host(),
                        .tokens_table = table.on_host(),
-                       .positions_table = places.on_host(),
+                       .positions_table = position_values.on_host(),
                        .positions = at(false),
                        .y = y.on_host()},
                       host_stream);
     embedding_forward({.ids = ids.on_device(),
                        .tokens_table = table.on_device(),
-                       .positions_table = places.on_device(),
+                       .positions_table = position_values.on_device(),
                        .positions = at(true),
                        .y = y.on_device()},
                       stream.view());
@@ -108,7 +108,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
     std::int64_t tokens, experts, k;
   };
   for (const Case& c : {Case{5, 3, 1}, Case{37, 8, 2}, Case{300, 129, 8}})
-    for (const bool normalise : {true, false}) {
+    for (const bool normalize : {true, false}) {
       const Shape shape{c.tokens, c.experts}, chosen{c.tokens, c.k};
       auto values = normals_of<float>(c.tokens * c.experts, 8);
       values[1] = values[0];  // the lowest index among equals
@@ -122,7 +122,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
              .probs = probs.on_host(),
              .experts = experts.on_host(),
              .weights = weights.on_host(),
-             .normalise = normalise,
+             .normalize = normalize,
              .counts = counts.on_host(),
              .sums = sums.on_host()},
             host_stream);
@@ -130,7 +130,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
              .probs = probs.on_device(),
              .experts = experts.on_device(),
              .weights = weights.on_device(),
-             .normalise = normalise,
+             .normalize = normalize,
              .counts = counts.on_device(),
              .sums = sums.on_device()},
             stream.view());
@@ -144,7 +144,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
                       .probs = probs.on_host(),
                       .experts = experts.on_host(),
                       .weights = weights.on_host(),
-                      .normalise = normalise,
+                      .normalize = normalize,
                       .balance = balance.on_host(),
                       .dlogits = dlogits.on_host()},
                      host_stream);
@@ -152,7 +152,7 @@ TEST(CudaExperts, ChooseAsTheHostDoes) {
                       .probs = probs.on_device(),
                       .experts = experts.on_device(),
                       .weights = weights.on_device(),
-                      .normalise = normalise,
+                      .normalize = normalize,
                       .balance = balance.on_device(),
                       .dlogits = dlogits.on_device()},
                      stream.view());
@@ -175,8 +175,8 @@ std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> packed_words(std
 TEST(CudaExperts, LeavePaddingOutAndBalanceToTheBit) {
   TESSERA_NEEDS_DEVICE();
   const std::int64_t batch = 9, tokens = batch * 37, num = 67, k = 3, layers = 4;
-  auto [places, wanted] = packed_words(batch);
-  HostDeviceTensor<std::int32_t> positions(places, Shape{batch, 37}), targets(wanted, Shape{batch, 37}),
+  auto [position_values, wanted] = packed_words(batch);
+  HostDeviceTensor<std::int32_t> positions(position_values, Shape{batch, 37}), targets(wanted, Shape{batch, 37}),
       experts(Shape{tokens, k}, 0);
   HostDeviceTensor<float> logits(normals_of<float>(tokens * num, 1), Shape{tokens, num}),
       weights(Shape{tokens, k}, 0.0F);
