@@ -167,9 +167,11 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
       throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", quote_name(name).c_str(),
                                   static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end)));
     if (e.end > data_bytes)
-      throw refuse("E109", strfmt("tensor %s has bytes [%llu, %llu) of %llu: beyond the end of the file",
-                                  quote_name(name).c_str(), static_cast<unsigned long long>(e.begin),
-                                  static_cast<unsigned long long>(e.end), static_cast<unsigned long long>(data_bytes)));
+      throw refuse(
+          "E109",
+          strfmt("tensor %s has bytes [%llu, %llu) after the header, beyond the end of the file, which has %llu there",
+                 quote_name(name).c_str(), static_cast<unsigned long long>(e.begin),
+                 static_cast<unsigned long long>(e.end), static_cast<unsigned long long>(data_bytes)));
     const auto bytes = bytes_by_shape(e, refuse);
     if (bytes != e.end - e.begin)
       throw refuse("E107",
