@@ -35,6 +35,7 @@ TESSERA_HD float gelu_slope(float x) {
   const float slope = mul(two_sqrt_2_over_pi, fused(mul(x, x), 3 * cubic, 1.0F));
   return mul(s, fused(mul(x, slope), mul(e, s), 1.0F));
 }
+TESSERA_HD float gelu_gradient(float x, float dy) { return mul(dy, gelu_slope(x)); }
 
 TESSERA_HD float swiglu(float gate, float up) { return mul(div(gate, add(1.0F, exponential(-bounded(gate)))), up); }
 

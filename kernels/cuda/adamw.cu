@@ -70,8 +70,7 @@ void launch(const AdamWArgs& args, T* copy, StreamView stream) {
 
 void adamw(const AdamWArgs& args, StreamView stream) {
   if (!args.copy) return launch<float>(args, nullptr, stream);
-  dispatch_dtype(args.copy.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.copy.dtype, [&]<class T>(T) {
     TESSERA_ASSERT(sizeof(T) == 2, "a copy in %s", name_of(args.copy.dtype));
     launch<T>(args, data_of<T>(args.copy), stream);
   });

@@ -37,11 +37,6 @@ AttentionCall<T> call_of(const AttentionShape& s, double scale, const TensorView
           .scale = static_cast<float>(scale),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
           .qkv = data_of<T>(qkv),
-          .out = nullptr,
-          .lse = nullptr,
-          .dout = nullptr,
-          .delta = nullptr,
-          .dqkv = nullptr,
           .vectors = s.head_dim % chunk_elements == 0 && aligned16(qkv.data)};
 }
 
@@ -54,8 +49,7 @@ std::size_t attention_backward_workspace(const AttentionShape& s) {
 }
 
 void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
     call.out = data_of<T>(args.out);
     call.lse = args.lse ? args.lse.as<float>() : nullptr;
@@ -68,8 +62,7 @@ void attention_forward(const AttentionForwardArgs& args, StreamView stream) {
 void attention_backward(const AttentionBackwardArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.workspace.nbytes() >= attention_backward_workspace(args.shape), "workspace of %zu bytes",
                  args.workspace.nbytes());
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     AttentionCall<T> call = call_of<T>(args.shape, args.scale, args.qkv, args.positions);
     auto* const delta = static_cast<float*>(args.workspace.data);
     call.out = data_of<T>(args.out);

@@ -16,8 +16,8 @@ struct CacheCall {
   std::int64_t capacity;
   const std::int32_t* positions;  // (B, T), or null: 0 … T-1
   const T* qkv;
-  T *keys, *values, *out;
-  float scale;
+  T *keys, *values, *out = nullptr;
+  float scale = 1;
   /// Offset of the keys of a row's head.
   TESSERA_HD std::int64_t cached(std::int64_t b, std::int64_t kv_head) const {
     return (b * map.kv_heads + kv_head) * capacity * map.head_dim;
@@ -92,17 +92,14 @@ CacheCall<T> call_of(const AttentionShape& s, const TensorView& qkv, const Tenso
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,
           .qkv = data_of<T>(qkv),
           .keys = data_of<T>(cache.keys),
-          .values = data_of<T>(cache.values),
-          .out = nullptr,
-          .scale = 1};
+          .values = data_of<T>(cache.values)};
 }
 
 }  // namespace
 
 void cache_append(const CacheAppendArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     append_kernel<T><<<blocks_for(s.batch * s.tokens * s.kv_heads * s.head_dim, 256), 256, 0, stream_of(stream)>>>(
         call_of<T>(s, args.qkv, args.positions, args.cache));
     check_launch("cache_append");
@@ -111,8 +108,7 @@ void cache_append(const CacheAppendArgs& args, StreamView stream) {
 
 void cached_attention(const CachedAttentionArgs& args, StreamView stream) {
   const AttentionShape& s = args.shape;
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     CacheCall<T> call = call_of<T>(s, args.qkv, args.positions, args.cache);
     call.out = data_of<T>(args.out);
     call.scale = static_cast<float>(args.scale);

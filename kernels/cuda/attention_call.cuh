@@ -12,12 +12,12 @@ struct AttentionCall {
   float scale;
   const std::int32_t* positions;  // (B, T), or null
   const T* qkv;
-  T* out;              // written by forward, read by backward
-  float* lse;          // (B, nh, T); null in forward: not written
-  const T* dout;       // backward only, from here on
-  const float* delta;  // (B, nh, T) Σ over a row of dout·out
-  T* dqkv;
-  bool vectors;  // every row of a head is aligned to 16 bytes
+  T* out = nullptr;              // written by forward, read by backward
+  float* lse = nullptr;          // (B, nh, T); null in forward: not written
+  const T* dout = nullptr;       // backward only, from here on
+  const float* delta = nullptr;  // (B, nh, T) Σ over a row of dout·out
+  T* dqkv = nullptr;
+  bool vectors = false;  // every row of a head is aligned to 16 bytes
 };
 
 inline constexpr float log2_e = 1.44269504088896340736F;

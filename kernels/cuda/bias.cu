@@ -39,10 +39,8 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
                      stride = args.stride > 0 ? args.stride : columns;
   if (columns == 0) return;
-  dispatch_dtype(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    dispatch_gradient_dtype<T>(args.dbias.dtype, [&](auto gradient) {
-      using G = decltype(gradient);
+  dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
+    dispatch_gradient_dtype<T>(args.dbias.dtype, [&]<class G>(G) {
       column_sums_kernel<T, G><<<blocks_for(columns, sum_columns), dim3(sum_columns, sum_rows), 0, stream_of(stream)>>>(
           data_of<T>(args.dy), rows, stride, columns, data_of<G>(args.dbias), args.accumulate);
       check_launch("bias_backward");
@@ -51,10 +49,9 @@ void bias_backward(const BiasBackwardArgs& args, StreamView stream) {
 }
 
 void add(const AddArgs& args, StreamView stream) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for_each<vector_length<T>>(Add<T>{data_of<T>(args.x), data_of<T>(args.y)}, args.x.numel(),
-                               {args.x.data, args.y.data}, stream, "add");
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    for_each<vector_length<T>>(Binary<sum, T>{data_of<T>(args.x), data_of<T>(args.y), data_of<T>(args.y)},
+                               args.x.numel(), {args.x.data, args.y.data}, stream, "add");
   });
 }
 

@@ -6,17 +6,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-template <class From, class To>
-struct Convert {
-  const From* from;
-  To* to;
-  template <int N>
-  __device__ void run(std::int64_t at) const {
-    float v[N];
-    load<N>(from + at, v);
-    store<N>(to + at, v);
-  }
-};
+TESSERA_HD float identity(float x) { return x; }
 
 struct Fill {
   float* x;
@@ -34,11 +24,9 @@ struct Fill {
 
 void convert(const ConvertArgs& args, StreamView stream) {
   const TensorView &from = args.from, &to = args.to;
-  dispatch_dtype(from.dtype, [&](auto source) {
-    using From = decltype(source);
-    dispatch_dtype(to.dtype, [&](auto target) {
-      using To = decltype(target);
-      for_each<vector_length<From, To>>(Convert<From, To>{data_of<From>(from), data_of<To>(to)}, from.numel(),
+  dispatch_dtype(from.dtype, [&]<class From>(From) {
+    dispatch_dtype(to.dtype, [&]<class To>(To) {
+      for_each<vector_length<From, To>>(Unary<identity, From, To>{data_of<From>(from), data_of<To>(to)}, from.numel(),
                                         {from.data, to.data}, stream, "convert");
     });
   });

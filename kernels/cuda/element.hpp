@@ -3,6 +3,7 @@
 // compiler, so that what devices compute per element is tested without one.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/host_device.hpp"
 #include "runtime/base/dtype.hpp"
@@ -32,29 +33,18 @@ TESSERA_HD float to_float(f16 x) {
 
 /// Rounds to nearest even, as runtime/base/half.hpp does; a NaN becomes 0x7fff on a device.
 template <class T>
-TESSERA_HD T rounded(float x);
-template <>
-TESSERA_HD float rounded<float>(float x) {
-  return x;
-}
-template <>
-TESSERA_HD bf16 rounded<bf16>(float x) {
+TESSERA_HD T rounded(float x) {
 #if defined(__CUDA_ARCH__)
-  bf16 y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-  return y;
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    T y;
+    if constexpr (std::is_same_v<T, bf16>) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    else asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+  }
 #else
-  return bf16(x);
-#endif
-}
-template <>
-TESSERA_HD f16 rounded<f16>(float x) {
-#if defined(__CUDA_ARCH__)
-  f16 y;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-  return y;
-#else
-  return f16(x);
+  return T(x);
 #endif
 }
 

@@ -113,8 +113,7 @@ void clear(const TensorView& table, StreamView stream) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
-  dispatch_dtype(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.y.dtype, [&]<class T>(T) {
     const Forward<T> op{data_of<std::int32_t>(args.ids),
                         args.positions ? data_of<std::int32_t>(args.positions) : nullptr,
                         data_of<T>(args.tokens_table),
@@ -132,10 +131,8 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
   const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
   const TensorView& dpositions = args.dpositions_table;
-  dispatch_dtype(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    dispatch_gradient_dtype<T>(args.dtokens_table.dtype, [&](auto gradient) {
-      using G = decltype(gradient);
+  dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
+    dispatch_gradient_dtype<T>(args.dtokens_table.dtype, [&]<class G>(G) {
       const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels,
                              args.accumulate_tokens};
       if (!args.accumulate_tokens) clear(args.dtokens_table, stream);

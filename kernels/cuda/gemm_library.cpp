@@ -24,27 +24,6 @@ void set(Set function, Object object, Attribute attribute, const Value& value, c
 
 }  // namespace
 
-GemmLibrary::GemmLibrary() {
-  auto& library = ::tessera::cuda::Library::cublaslt();
-  create = TESSERA_SYMBOL(library, cublasLtCreate);
-  matmul = TESSERA_SYMBOL(library, cublasLtMatmul);
-  desc_create = TESSERA_SYMBOL(library, cublasLtMatmulDescCreate);
-  desc_destroy = TESSERA_SYMBOL(library, cublasLtMatmulDescDestroy);
-  desc_set = TESSERA_SYMBOL(library, cublasLtMatmulDescSetAttribute);
-  desc_get = TESSERA_SYMBOL(library, cublasLtMatmulDescGetAttribute);
-  layout_create = TESSERA_SYMBOL(library, cublasLtMatrixLayoutCreate);
-  layout_destroy = TESSERA_SYMBOL(library, cublasLtMatrixLayoutDestroy);
-  layout_get = TESSERA_SYMBOL(library, cublasLtMatrixLayoutGetAttribute);
-  preference_create = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceCreate);
-  preference_destroy = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceDestroy);
-  preference_set = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceSetAttribute);
-  preference_get = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceGetAttribute);
-  heuristic = TESSERA_SYMBOL(library, cublasLtMatmulAlgoGetHeuristic);
-  algorithm_check = TESSERA_SYMBOL(library, cublasLtMatmulAlgoCheck);
-  status_string = TESSERA_SYMBOL(library, cublasLtGetStatusString);
-  version = TESSERA_SYMBOL(library, cublasLtGetVersion);
-}
-
 const GemmLibrary& gemm_library() {
   static const GemmLibrary library;
   return library;

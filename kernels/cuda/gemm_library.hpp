@@ -11,24 +11,27 @@ namespace tessera::kernels::cuda {
 
 /// The functions, resolved by dlsym. Throws Error (usage) if the library is missing.
 struct GemmLibrary {
-  GemmLibrary();
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtMatmul) matmul;
-  decltype(&cublasLtMatmulDescCreate) desc_create;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&cublasLtMatmulDescGetAttribute) desc_get;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&cublasLtMatrixLayoutGetAttribute) layout_get;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-  decltype(&cublasLtMatmulPreferenceGetAttribute) preference_get;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
-  decltype(&cublasLtGetStatusString) status_string;
-  decltype(&cublasLtGetVersion) version;
+  ::tessera::cuda::Library& library = ::tessera::cuda::Library::cublaslt();
+  decltype(&cublasLtCreate) create = TESSERA_SYMBOL(library, cublasLtCreate);
+  decltype(&cublasLtMatmul) matmul = TESSERA_SYMBOL(library, cublasLtMatmul);
+  decltype(&cublasLtMatmulDescCreate) desc_create = TESSERA_SYMBOL(library, cublasLtMatmulDescCreate);
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = TESSERA_SYMBOL(library, cublasLtMatmulDescDestroy);
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = TESSERA_SYMBOL(library, cublasLtMatmulDescSetAttribute);
+  decltype(&cublasLtMatmulDescGetAttribute) desc_get = TESSERA_SYMBOL(library, cublasLtMatmulDescGetAttribute);
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = TESSERA_SYMBOL(library, cublasLtMatrixLayoutCreate);
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = TESSERA_SYMBOL(library, cublasLtMatrixLayoutDestroy);
+  decltype(&cublasLtMatrixLayoutGetAttribute) layout_get = TESSERA_SYMBOL(library, cublasLtMatrixLayoutGetAttribute);
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = TESSERA_SYMBOL(library, cublasLtMatmulPreferenceCreate);
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy =
+      TESSERA_SYMBOL(library, cublasLtMatmulPreferenceDestroy);
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set =
+      TESSERA_SYMBOL(library, cublasLtMatmulPreferenceSetAttribute);
+  decltype(&cublasLtMatmulPreferenceGetAttribute) preference_get =
+      TESSERA_SYMBOL(library, cublasLtMatmulPreferenceGetAttribute);
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = TESSERA_SYMBOL(library, cublasLtMatmulAlgoGetHeuristic);
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check = TESSERA_SYMBOL(library, cublasLtMatmulAlgoCheck);
+  decltype(&cublasLtGetStatusString) status_string = TESSERA_SYMBOL(library, cublasLtGetStatusString);
+  decltype(&cublasLtGetVersion) version = TESSERA_SYMBOL(library, cublasLtGetVersion);
 };
 /// Loaded at the first call.
 [[nodiscard]] const GemmLibrary& gemm_library();

@@ -24,8 +24,7 @@ bool allows_pairs(const TensorView& c, std::int64_t distance) {
 void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
   const std::int64_t groups = args.offsets.numel() - 1, distance = group_stride(args.b, groups);
   if (args.c.numel() == 0) return;
-  dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.a.dtype, [&]<class T>(T) {
     const GroupedCall<T> call{data_of<std::int32_t>(args.offsets),
                               groups,
                               matrix_of<T>(args.a),
@@ -43,10 +42,8 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
   const std::int64_t groups = args.offsets.numel() - 1, distance = group_stride(args.c, groups);
   if (args.c[0].numel() == 0) return;
-  dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    dispatch_gradient_dtype<T>(args.c[0].dtype, [&](auto zero_c) {
-      using C = decltype(zero_c);
+  dispatch_dtype(args.a.dtype, [&]<class T>(T) {
+    dispatch_gradient_dtype<T>(args.c[0].dtype, [&]<class C>(C) {
       const GradientCall<T, C> call{data_of<std::int32_t>(args.offsets),
                                     groups,
                                     matrix_of<T>(args.a),

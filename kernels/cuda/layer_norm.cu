@@ -119,39 +119,33 @@ struct Backward {
   }
 };
 
-template <class T>
-void run_forward(const Forward<T>& r, std::int64_t rows, StreamView stream) {
-  const bool vectors = aligned16(r.x) && aligned16(r.y) && aligned16(r.weight) && aligned16(r.bias);
-  for_rows<T>(r, rows, r.channels, vectors, stream, "layer_norm_forward");
-}
-
 float* optional(const TensorView& view) { return view ? view.as<float>() : nullptr; }
+
+void run_forward(const LayerNormForwardArgs& args, bool apply, StreamView stream) {
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    const Forward<T> r{data_of<T>(args.x), data_of<T>(args.weight),      data_of<T>(args.bias),
+                       data_of<T>(args.y), optional(args.mean),          optional(args.rstd),
+                       args.x.shape[1],    static_cast<float>(args.eps), apply};
+    const bool vectors = aligned16(r.x) && aligned16(r.y) && aligned16(r.weight) && aligned16(r.bias);
+    for_rows<T>(r, args.x.shape[0], r.channels, vectors, stream, "layer_norm_forward");
+  });
+}
 
 }  // namespace
 
 void layer_norm_forward(const LayerNormForwardArgs& args, StreamView stream) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    run_forward<T>(
-        {data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y), optional(args.mean),
-         optional(args.rstd), args.x.shape[1], static_cast<float>(args.eps), /*apply=*/false},
-        args.x.shape[0], stream);
-  });
+  run_forward(args, /*apply=*/false, stream);
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args, StreamView stream) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.bias), data_of<T>(args.y),
-                    optional(args.mean), optional(args.rstd), args.x.shape[1], 0.0F, /*apply=*/true},
-                   args.x.shape[0], stream);
-  });
+  run_forward(
+      {.x = args.x, .weight = args.weight, .bias = args.bias, .y = args.y, .mean = args.mean, .rstd = args.rstd},
+      /*apply=*/true, stream);
 }
 
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0];
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const Backward<T> r{data_of<T>(args.dy),   data_of<T>(args.x),  data_of<T>(args.weight), args.mean.as<float>(),
                         args.rstd.as<float>(), data_of<T>(args.dx), args.weight.numel(),     args.add_to_dx};
     sum_rows<T>(r, rows, {args.dweight, args.dbias}, args.accumulate, args.workspace, stream);

@@ -149,8 +149,7 @@ void route(const RouteArgs& args, StreamView stream) {
 
 void route_backward(const RouteBackwardArgs& args, StreamView stream) {
   if (args.probs.shape[0] == 0) return;
-  dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.dlogits.dtype, [&]<class T>(T) {
     const ChoiceGradient<T> c{args.dweights.as<float>(),
                               args.probs.as<float>(),
                               args.weights.as<float>(),

@@ -87,8 +87,7 @@ const void* no_vectors_if(bool odd) { return odd ? reinterpret_cast<const void*>
 
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y, StreamView stream) {
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
-  dispatch_dtype(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(x.dtype, [&]<class T>(T) {
     constexpr int n = vector_length<T>;
     for_each<n>(Gather<T>{data_of<T>(x), data_of<T>(y), data_of<std::int32_t>(dispatch.slots), columns, k}, y.numel(),
                 {x.data, y.data, no_vectors_if(columns % n != 0)}, stream, "gather_rows");
@@ -97,8 +96,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
 
 void combine_rows(const CombineArgs& args, StreamView stream) {
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     constexpr int n = vector_length<T>;
     const Combine<T> op{data_of<T>(args.x),
                         args.weights ? args.weights.as<float>() : nullptr,
@@ -114,8 +112,7 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
 
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.a.shape[0], columns = args.a.shape[1];
-  dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.a.dtype, [&]<class T>(T) {
     const Weigh<T> w{data_of<T>(args.a),        data_of<T>(args.b),
                      args.weights.as<float>(),  data_of<std::int32_t>(args.dispatch.slots),
                      args.dweights.as<float>(), columns};

@@ -63,8 +63,7 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
                                                                                         partial);
     check_launch("sum_rows");
   }
-  dispatch_gradient_dtype<T>(out[0].dtype, [&](auto gradient) {
-    using G = decltype(gradient);
+  dispatch_gradient_dtype<T>(out[0].dtype, [&]<class G>(G) {
     for (int s = 0; s < num; ++s) {
       TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype),
                      name_of(out[s].dtype));
@@ -98,8 +97,7 @@ template <class T, class Op>
 void for_rows(const Op& op, std::int64_t rows, std::int64_t channels, bool vectors, StreamView stream,
               const char* name) {
   if (rows == 0) return;
-  by_row_shape<vector_length<T>>(channels, vectors, [&](auto length, auto group) {
-    using Group = decltype(group);
+  by_row_shape<vector_length<T>>(channels, vectors, [&]<class Group>(auto length, Group) {
     rows_kernel<decltype(length)::value, Group, Op>
         <<<blocks_for(rows, Group::per_block), group_block, 0, stream_of(stream)>>>(op, rows);
     check_launch(name);

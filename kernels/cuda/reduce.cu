@@ -122,7 +122,7 @@ void sum_tree_16bit(const SumTree16BitArgs& args, StreamView stream) {
 }
 
 void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
-  for_each<4>(Add<float>{x, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
+  for_each<4>(Binary<sum, float>{x, y, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
 }
 
 void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {

@@ -104,43 +104,37 @@ struct Backward {
 
 std::int64_t stride_of(const TensorView& x, std::int64_t asked) { return asked > 0 ? asked : x.shape[1]; }
 
-/// Of `rows` rows with r.groups groups each.
-template <class T>
-void run_forward(const Forward<T>& r, std::int64_t rows, StreamView stream) {
-  constexpr int n = vector_length<T>;
-  const bool vectors =
-      r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
-  for_rows<T>(r, rows * r.groups, r.channels, vectors, stream, "rms_norm_forward");
+void run_forward(const RmsNormForwardArgs& args, bool apply, StreamView stream) {
+  const std::int64_t channels = args.weight.numel();
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    constexpr int n = vector_length<T>;
+    const Forward<T> r{data_of<T>(args.x),
+                       data_of<T>(args.weight),
+                       data_of<T>(args.y),
+                       args.rstd ? args.rstd.as<float>() : nullptr,
+                       args.x.shape[1] / channels,
+                       channels,
+                       stride_of(args.x, args.stride_x),
+                       stride_of(args.y, args.stride_y),
+                       static_cast<float>(args.eps),
+                       apply};
+    const bool vectors =
+        r.stride_x % n == 0 && r.stride_y % n == 0 && aligned16(r.x) && aligned16(r.y) && aligned16(r.weight);
+    for_rows<T>(r, args.x.shape[0] * r.groups, channels, vectors, stream, "rms_norm_forward");
+  });
 }
 
 }  // namespace
 
-void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) {
-  const std::int64_t channels = args.weight.numel();
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    run_forward<T>(
-        {data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd ? args.rstd.as<float>() : nullptr,
-         args.x.shape[1] / channels, channels, stride_of(args.x, args.stride_x), stride_of(args.y, args.stride_y),
-         static_cast<float>(args.eps), /*apply=*/false},
-        args.x.shape[0], stream);
-  });
-}
+void rms_norm_forward(const RmsNormForwardArgs& args, StreamView stream) { run_forward(args, /*apply=*/false, stream); }
 
 void rms_norm_apply(const RmsNormApplyArgs& args, StreamView stream) {
-  const std::int64_t channels = args.weight.numel(), width = args.x.shape[1];
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    run_forward<T>({data_of<T>(args.x), data_of<T>(args.weight), data_of<T>(args.y), args.rstd.as<float>(),
-                    width / channels, channels, width, width, 0.0F, /*apply=*/true},
-                   args.x.shape[0], stream);
-  });
+  run_forward({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd}, /*apply=*/true, stream);
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.x.shape[0], channels = args.weight.numel();
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     constexpr int n = vector_length<T>;
     const Backward<T> r{data_of<T>(args.dy),
                         data_of<T>(args.x),

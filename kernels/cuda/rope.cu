@@ -66,8 +66,7 @@ void rope_table(const RopeTableArgs& args, StreamView stream) {
   if (half * table_rows == 0) return;
   Frequencies inv_freq{};
   for (std::int64_t j = 0; j < half; ++j) inv_freq.value[j] = args.inv_freq[static_cast<std::size_t>(j)];
-  dispatch_dtype(args.table.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.table.dtype, [&]<class T>(T) {
     rope_table_kernel<T><<<blocks_for(table_rows * half, 256), 256, 0, stream_of(stream)>>>(
         inv_freq, half, args.scale, args.positions ? data_of<std::int32_t>(args.positions) : nullptr, table_rows,
         data_of<T>(args.table));
@@ -78,8 +77,7 @@ void rope_table(const RopeTableArgs& args, StreamView stream) {
 void rope(const RopeArgs& args, StreamView stream) {
   const std::int64_t half = args.head_dim / 2, rows = args.x.shape[0], heads = args.x.shape[1] / args.head_dim;
   if (rows * heads == 0) return;
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     dispatch_gradient_dtype<T>(args.table.dtype, [&](auto table) {  // the table is of x's type, or fp32
       using S = decltype(table);
       const Rope<T, S> r{data_of<T>(args.x),

@@ -8,21 +8,6 @@ namespace tessera::kernels::cuda {
 namespace {
 
 template <class T>
-struct Forward {
-  const T *gate, *up;
-  T* y;
-  template <int N>
-  __device__ void run(std::int64_t at) const {
-    float g[N], u[N];
-    load<N>(gate + at, g);
-    load<N>(up + at, u);
-#pragma unroll
-    for (int i = 0; i < N; ++i) g[i] = swiglu(g[i], u[i]);
-    store<N>(y + at, g);
-  }
-};
-
-template <class T>
 struct Backward {
   const T *gate, *up, *dy;
   T *dgate, *dup;
@@ -46,17 +31,15 @@ struct Backward {
 }  // namespace
 
 void swiglu_forward(const SwigluForwardArgs& args, StreamView stream) {
-  dispatch_dtype(args.gate.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for_each<vector_length<T>>(Forward<T>{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y)},
+  dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
+    for_each<vector_length<T>>(Binary<swiglu, T>{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.y)},
                                args.gate.numel(), {args.gate.data, args.up.data, args.y.data}, stream,
                                "swiglu_forward");
   });
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args, StreamView stream) {
-  dispatch_dtype(args.gate.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
     const Backward<T> op{data_of<T>(args.gate), data_of<T>(args.up), data_of<T>(args.dy), data_of<T>(args.dgate),
                          data_of<T>(args.dup)};
     for_each<vector_length<T>>(op, args.gate.numel(),

@@ -72,20 +72,37 @@ void for_each(const Op& op, std::int64_t n, std::initializer_list<const void*> p
   check_launch(name);
 }
 
-/// y += x, for for_each.
-template <class T>
-struct Add {
-  const T* x;
+/// y = F(x) element by element, for for_each.
+template <auto F, class From, class To>
+struct Unary {
+  const From* x;
+  To* y;
+  template <int N>
+  __device__ void run(std::int64_t at) const {
+    float v[N];
+    load<N>(x + at, v);
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = F(v[i]);
+    store<N>(y + at, v);
+  }
+};
+
+/// y = F(a, b) element by element, for for_each; y may be a or b.
+template <auto F, class T>
+struct Binary {
+  const T *a, *b;
   T* y;
   template <int N>
   __device__ void run(std::int64_t at) const {
-    float a[N], b[N];
-    load<N>(x + at, a);
-    load<N>(y + at, b);
+    float v[N], w[N];
+    load<N>(a + at, v);
+    load<N>(b + at, w);
 #pragma unroll
-    for (int i = 0; i < N; ++i) b[i] += a[i];
-    store<N>(y + at, b);
+    for (int i = 0; i < N; ++i) v[i] = F(v[i], w[i]);
+    store<N>(y + at, v);
   }
 };
+
+TESSERA_HD float sum(float a, float b) { return a + b; }
 
 }  // namespace tessera::kernels::cuda

@@ -61,6 +61,18 @@ void each_document(const std::int32_t* positions, std::int64_t tokens, const F& 
   }
 }
 
+/// The inputs that forward and backward share.
+template <class T>
+AttentionProblem<T> problem_of(const AttentionShape& s, const TensorView& qkv, double scale) {
+  return {.batch = s.batch,
+          .tokens = s.tokens,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .scale = static_cast<Acc<T>>(scale),
+          .qkv = qkv.as<T>()};
+}
+
 /// Document d of sequence b as a batch of its own.
 template <class T>
 AttentionProblem<T> part_of(AttentionProblem<T> p, std::int64_t b, const Document& d) {
@@ -116,20 +128,10 @@ void attention_forward(const AttentionForwardArgs& args) {
   const std::int64_t blocks = s.heads / s.kv_heads * ((s.tokens + attention_q_block - 1) / attention_q_block);
   const std::int64_t wanted = pairs >= 4 * num_threads || num_threads == 1 ? 1 : (4 * num_threads + pairs - 1) / pairs;
   const std::int64_t slices = wanted < blocks ? wanted : blocks;
-  dispatch_dtype(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const AttentionProblem<T> problem{.batch = s.batch,
-                                      .tokens = s.tokens,
-                                      .heads = s.heads,
-                                      .kv_heads = s.kv_heads,
-                                      .head_dim = s.head_dim,
-                                      .scale = static_cast<Acc<T>>(args.scale),
-                                      .qkv = args.qkv.as<T>(),
-                                      .out = nullptr,
-                                      .dout = nullptr,
-                                      .out_w = args.out.as<T>(),
-                                      .lse = args.lse ? args.lse.as<Acc<T>>() : nullptr,
-                                      .dqkv = nullptr};
+  dispatch_dtype(dtype, [&]<class T>(T) {
+    AttentionProblem<T> problem = problem_of<T>(s, args.qkv, args.scale);
+    problem.out_w = args.out.as<T>();
+    problem.lse = args.lse ? args.lse.as<Acc<T>>() : nullptr;
     run_tasks<Acc<T>>(pairs * slices, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t pair = task / slices, b = pair / s.kv_heads;
       forward_sequence<T>(problem, b, pair % s.kv_heads, {task % slices, slices},
@@ -142,20 +144,12 @@ void attention_backward(const AttentionBackwardArgs& args) {
   const AttentionShape& s = args.shape;
   const DType dtype = args.qkv.dtype;
   const std::size_t per_task = backward_bytes(s, dtype);
-  dispatch_dtype(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const AttentionProblem<T> problem{.batch = s.batch,
-                                      .tokens = s.tokens,
-                                      .heads = s.heads,
-                                      .kv_heads = s.kv_heads,
-                                      .head_dim = s.head_dim,
-                                      .scale = static_cast<Acc<T>>(args.scale),
-                                      .qkv = args.qkv.as<T>(),
-                                      .out = args.out.as<T>(),
-                                      .dout = args.dout.as<T>(),
-                                      .out_w = nullptr,
-                                      .lse = args.lse.as<Acc<T>>(),
-                                      .dqkv = args.dqkv.as<T>()};
+  dispatch_dtype(dtype, [&]<class T>(T) {
+    AttentionProblem<T> problem = problem_of<T>(s, args.qkv, args.scale);
+    problem.out = args.out.as<T>();
+    problem.dout = args.dout.as<T>();
+    problem.lse = args.lse.as<Acc<T>>();
+    problem.dqkv = args.dqkv.as<T>();
     const auto& kernel = attention<T>();
     run_tasks<Acc<T>>(s.batch * s.kv_heads, args.workspace, per_task, [&](std::int64_t task, Acc<T>* workspace) {
       const std::int64_t b = task / s.kv_heads;

@@ -18,11 +18,11 @@ struct AttentionProblem {
   std::int64_t batch, tokens, heads, kv_heads, head_dim;
   Acc<T> scale;
   const T* qkv;                      // (B, T, (nh + 2·nk)·d)
-  const T* out;                      // (B, T, nh·d); backward
-  const T* dout;                     // (B, T, nh·d); backward
-  T* out_w;                          // (B, T, nh·d), written by forward
-  Acc<T>* lse;                       // (B, nh, T); null: not written
-  T* dqkv;                           // (B, T, (nh + 2·nk)·d), written by backward
+  const T* out = nullptr;            // (B, T, nh·d); backward
+  const T* dout = nullptr;           // (B, T, nh·d); backward
+  T* out_w = nullptr;                // (B, T, nh·d), written by forward
+  Acc<T>* lse = nullptr;             // (B, nh, T); null: not written
+  T* dqkv = nullptr;                 // (B, T, (nh + 2·nk)·d), written by backward
   std::int64_t lse_stride = tokens;  // from one head's lse to the next
 };
 

@@ -19,8 +19,7 @@ std::int64_t position_of(const TensorView& positions, std::int64_t row, std::int
 void cache_append(const CacheAppendArgs& args) {
   const AttentionShape& s = args.shape;
   const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     const T* qkv = args.qkv.as<T>();
     T *keys = args.cache.keys.as<T>(), *values = args.cache.values.as<T>();
     parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
@@ -43,8 +42,7 @@ void cached_attention(const CachedAttentionArgs& args) {
   const AttentionShape& s = args.shape;
   const std::int64_t capacity = args.cache.capacity(), d = s.head_dim, width = (s.heads + 2 * s.kv_heads) * d;
   TESSERA_ASSERT(args.workspace && args.workspace.nbytes() >= cached_attention_workspace(s, args.qkv.dtype));
-  dispatch_dtype(args.qkv.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.qkv.dtype, [&]<class T>(T) {
     const std::int64_t group = s.heads / s.kv_heads, tasks = s.batch * s.tokens * s.kv_heads;
     const std::int64_t parts = std::min<std::int64_t>(tasks, threads());
     parallel_parts(parts, [&](std::int64_t part) {

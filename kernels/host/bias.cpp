@@ -11,8 +11,7 @@ namespace tessera::kernels::host {
 void bias_backward(const BiasBackwardArgs& args) {
   const std::int64_t rows = args.dy.shape[0], columns = args.dy.shape[1],
                      stride = args.stride > 0 ? args.stride : columns;
-  dispatch_dtype(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     const T* dy = args.dy.as<T>();
     const auto& table = bias<T>();
     dispatch_gradient_dtype<T>(args.dbias.dtype, [&](auto zero_gradient) {
@@ -29,13 +28,8 @@ void bias_backward(const BiasBackwardArgs& args) {
 }
 
 void add(const AddArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* x = args.x.as<T>();
-    T* y = args.y.as<T>();
-    const auto& table = bias<T>();
-    parallel_ranges(args.x.numel(), 8192,
-                    [&](std::int64_t begin, std::int64_t end) { table.add(x + begin, y + begin, end - begin); });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    parallel_elements(args.x.numel(), bias<T>().add, args.x.as<T>(), args.y.as<T>());
   });
 }
 

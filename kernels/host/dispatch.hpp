@@ -9,7 +9,7 @@
 //      namespace host, `TESSERA_TABLE(Op, op)`. Plain pointers and integers only; include <cstdint> and this file only.
 //   4. host/isa/op.cpp: in `namespace tessera::kernels::host::TESSERA_ISA`, every function and template static or in an
 //      anonymous namespace (the linker might keep a weak symbol compiled for AVX-512 for everybody), then
-//      `const Op<float> op_f32 = {forward<float>, …};` and op_f64, op_bf16, op_f16. Elements of T are stored, and
+//      `TESSERA_TABLE_DEFINE(Op, op, forward<T>, …)`. Elements of T are stored, and
 //      computed in Acc<T> (`widen(x[i])`, `put(y[i], result)`: one rounding). One thread, a range of rows; of the
 //      standard headers only <cstdint> and <cstddef>; exp and log from host/isa/math.hpp; `#pragma omp simd` on loops
 //      that need it to vectorize.
@@ -80,6 +80,15 @@ template <class Table>
     else if constexpr (std::is_same_v<T, tessera::bf16>) return TESSERA_TABLE_CHOOSE(name##_bf16); \
     else return TESSERA_TABLE_CHOOSE(name##_f16);                                                  \
   }
+
+/// Defines the four tables of the instruction set that is compiled; the other arguments are Type<T>'s members.
+#define TESSERA_TABLE_DEFINE(Type, name, ...)                       \
+  template <class T>                                                \
+  static constexpr Type<T> name##_of = {__VA_ARGS__};               \
+  const Type<float> name##_f32 = name##_of<float>;                  \
+  const Type<double> name##_f64 = name##_of<double>;                \
+  const Type<tessera::bf16> name##_bf16 = name##_of<tessera::bf16>; \
+  const Type<tessera::f16> name##_f16 = name##_of<tessera::f16>;
 
 /// The same for a table without a type parameter: name_table, and name().
 #define TESSERA_TABLE_PLAIN(Type, name)     \

@@ -67,8 +67,7 @@ void embedding_forward(const EmbeddingForwardArgs& args) {
   const std::int64_t tokens = args.ids.shape[1], channels = args.tokens_table.shape[1];
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  dispatch_dtype(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.y.dtype, [&]<class T>(T) {
     const T* table = args.tokens_table.as<T>();
     const T* positions = args.positions_table ? args.positions_table.as<T>() : nullptr;
     T* y = args.y.as<T>();
@@ -89,13 +88,11 @@ void embedding_backward(const EmbeddingBackwardArgs& args) {
   const TensorView& dpositions = args.dpositions_table;
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  dispatch_dtype(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
         by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
     const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
-      dispatch_gradient_dtype<T>(view.dtype, [&](auto zero_gradient) {
-        using G = decltype(zero_gradient);
+      dispatch_gradient_dtype<T>(view.dtype, [&]<class G>(G) {
         parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
           if (!accumulate) clear_columns(view.as<G>(), view.shape[0], channels, begin, end);
           add_rows(from, view.as<G>(), begin, end);

@@ -6,33 +6,16 @@
 #include "kernels/host/parallel.hpp"
 
 namespace tessera::kernels::host {
-namespace {
-
-constexpr std::int64_t grain = 4096;  // elements
-
-}  // namespace
 
 void gelu_forward(const GeluForwardArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* x = args.x.as<T>();
-    T* y = args.y.as<T>();
-    const auto& table = gelu<T>();
-    parallel_ranges(args.x.numel(), grain,
-                    [&](std::int64_t begin, std::int64_t end) { table.forward(x + begin, y + begin, end - begin); });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    parallel_elements(args.x.numel(), gelu<T>().forward, args.x.as<T>(), args.y.as<T>());
   });
 }
 
 void gelu_backward(const GeluBackwardArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* x = args.x.as<T>();
-    const T* dy = args.dy.as<T>();
-    T* dx = args.dx.as<T>();
-    const auto& table = gelu<T>();
-    parallel_ranges(args.x.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
-      table.backward(x + begin, dy + begin, dx + begin, end - begin);
-    });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    parallel_elements(args.x.numel(), gelu<T>().backward, args.x.as<T>(), args.dy.as<T>(), args.dx.as<T>());
   });
 }
 

@@ -164,10 +164,8 @@ void gemm(const GemmArgs& args) {
                         .lda = row_stride(args.a, args.stride_a),
                         .ldb = row_stride(args.b, args.stride_b),
                         .ldc = row_stride(args.c, args.stride_c)};
-  dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    dispatch_gradient_dtype<T>(args.c.dtype, [&](auto zero_c) {
-      using G = decltype(zero_c);
+  dispatch_dtype(args.a.dtype, [&]<class T>(T) {
+    dispatch_gradient_dtype<T>(args.c.dtype, [&]<class G>(G) {
       const Operands<T, G> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<G>()};
       if (is_skinny(args, whole)) {
         if constexpr (is_half<T>) return run_skinny_16bit<T, G>(args, whole, of);

@@ -19,16 +19,29 @@ T* optional(const TensorView& view) {
   return view ? view.as<T>() : nullptr;
 }
 
-/// The rows [begin, end) of a whole.
-template <class T>
-LayerNormRows<T> rows_of(const LayerNormRows<T>& whole, std::int64_t begin, std::int64_t end) {
-  LayerNormRows<T> part = whole;
-  part.x += begin * whole.channels;
-  part.y += begin * whole.channels;
-  if (part.mean) part.mean += begin;
-  if (part.rstd) part.rstd += begin;
-  part.rows = end - begin;
-  return part;
+/// Calls the forward or apply function of T's table on ranges of rows.
+template <class Choose>
+void by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    const LayerNormRows<T> whole{args.x.as<T>(),
+                                 args.weight.as<T>(),
+                                 args.bias.as<T>(),
+                                 args.y.as<T>(),
+                                 optional<Acc<T>>(args.mean),
+                                 optional<Acc<T>>(args.rstd),
+                                 args.x.shape[0],
+                                 args.x.shape[1],
+                                 static_cast<Acc<T>>(args.eps)};
+    parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      LayerNormRows<T> part = whole;
+      part.x += begin * whole.channels;
+      part.y += begin * whole.channels;
+      if (part.mean) part.mean += begin;
+      if (part.rstd) part.rstd += begin;
+      part.rows = end - begin;
+      function_of(layer_norm<T>())(part);
+    });
+  });
 }
 
 template <class T>
@@ -47,8 +60,7 @@ void backward(const LayerNormBackwardArgs& args) {
                     std::min(height, rows - row), channels, args.add_to_dx});
   });
   const auto sum_partials = [&](const TensorView& out, const Acc<T>* parts) {
-    dispatch_gradient_dtype<T>(out.dtype, [&](auto zero_gradient) {
-      using G = decltype(zero_gradient);
+    dispatch_gradient_dtype<T>(out.dtype, [&]<class G>(G) {
       if (blocks == 0 && !args.accumulate) std::fill_n(out.as<G>(), channels, G(0));
       if (blocks == 0) return;
       with_fp32_accumulator(out.as<G>(), channels, args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
@@ -64,37 +76,16 @@ void backward(const LayerNormBackwardArgs& args) {
 }  // namespace
 
 void layer_norm_forward(const LayerNormForwardArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const LayerNormRows<T> whole{args.x.as<T>(),
-                                 args.weight.as<T>(),
-                                 args.bias.as<T>(),
-                                 args.y.as<T>(),
-                                 optional<Acc<T>>(args.mean),
-                                 optional<Acc<T>>(args.rstd),
-                                 args.x.shape[0],
-                                 args.x.shape[1],
-                                 static_cast<Acc<T>>(args.eps)};
-    const auto& table = layer_norm<T>();
-    parallel_ranges(whole.rows, grain,
-                    [&](std::int64_t begin, std::int64_t end) { table.forward(rows_of(whole, begin, end)); });
-  });
+  by_ranges(args, [](const auto& table) { return table.forward; });
 }
 
 void layer_norm_apply(const LayerNormApplyArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const LayerNormRows<T> whole{args.x.as<T>(),  args.weight.as<T>(),    args.bias.as<T>(),
-                                 args.y.as<T>(),  args.mean.as<Acc<T>>(), args.rstd.as<Acc<T>>(),
-                                 args.x.shape[0], args.x.shape[1],        Acc<T>(0)};
-    const auto& table = layer_norm<T>();
-    parallel_ranges(whole.rows, grain,
-                    [&](std::int64_t begin, std::int64_t end) { table.apply(rows_of(whole, begin, end)); });
-  });
+  by_ranges({.x = args.x, .weight = args.weight, .bias = args.bias, .y = args.y, .mean = args.mean, .rstd = args.rstd},
+            [](const auto& table) { return table.apply; });
 }
 
 void layer_norm_backward(const LayerNormBackwardArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) { backward<T>(args); });
 }
 
 }  // namespace tessera::kernels::host

@@ -242,7 +242,7 @@ void linear_cross_entropy(const LinearCrossEntropyArgs& args) {
     if (args.dweight && !args.accumulate) std::memset(args.dweight.data, 0, args.dweight.nbytes());
     return;
   }
-  dispatch_dtype(args.x.dtype, [&](auto zero) { BlockedRun<decltype(zero)>(args).run(); });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) { BlockedRun<T>(args).run(); });
 }
 
 }  // namespace tessera::kernels::host

@@ -56,8 +56,7 @@ void statistics(const RouteArgs& args) {
 
 void route(const RouteArgs& args) {
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
-  dispatch_float(args.probs.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_float(args.probs.dtype, [&]<class T>(T) {
     const T* logits = args.logits.as<T>();
     T *probs = args.probs.as<T>(), *weights = args.weights.as<T>();
     auto* chosen = args.experts.as<std::int32_t>();
@@ -78,8 +77,7 @@ void route_backward(const RouteBackwardArgs& args) {
   const std::int64_t experts = args.probs.shape[1], k = args.experts.shape[1];
   const double* balance = args.balance ? args.balance.as<double>() : nullptr;
   const PaddingMap padding = padding_of(args.fields);
-  dispatch_dtype(args.dlogits.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.dlogits.dtype, [&]<class T>(T) {
     using A = Acc<T>;
     const A *probs = args.probs.as<A>(), *weights = args.weights.as<A>(), *dweights = args.dweights.as<A>();
     const auto* chosen = args.experts.as<std::int32_t>();
@@ -123,8 +121,7 @@ void make_dispatch(const TensorView& experts, const Dispatch& dispatch) {
 void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView& y) {
   const std::int64_t columns = x.shape[1], k = x.shape[0] > 0 ? y.shape[0] / x.shape[0] : 1;
   const auto* slot_of = dispatch.slots.as<std::int32_t>();
-  dispatch_dtype(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(x.dtype, [&]<class T>(T) {
     const T* from = x.as<T>();
     T* to = y.as<T>();
     parallel_ranges(y.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
@@ -137,8 +134,7 @@ void gather_rows(const TensorView& x, const Dispatch& dispatch, const TensorView
 void combine_rows(const CombineArgs& args) {
   const std::int64_t columns = args.x.shape[1], k = args.y.shape[0] > 0 ? args.x.shape[0] / args.y.shape[0] : 1;
   const auto* row_of = args.dispatch.rows.as<std::int32_t>();
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const T* x = args.x.as<T>();
     const Acc<T>* weights = args.weights ? args.weights.as<Acc<T>>() : nullptr;
     T* y = args.y.as<T>();
@@ -158,8 +154,7 @@ void combine_rows(const CombineArgs& args) {
 void combine_weights_backward(const CombineWeightsBackwardArgs& args) {
   const std::int64_t columns = args.a.shape[1];
   const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
-  dispatch_dtype(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.a.dtype, [&]<class T>(T) {
     T *a = args.a.as<T>(), *b = args.b.as<T>();
     auto* dweights = args.dweights.as<Acc<T>>();
     const auto* weights = args.weights.as<Acc<T>>();

@@ -36,6 +36,13 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, const F& f) {
   });
 }
 
+/// Calls f(array + first …, count) on ranges of n elements of the arrays.
+template <class F, class... T>
+void parallel_elements(std::int64_t n, const F& f, T*... arrays) {
+  constexpr std::int64_t grain = 4096;
+  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { f((arrays + begin)..., end - begin); });
+}
+
 /// Calls f with a value of the C++ type of `dtype`: float, double, bf16 or f16. Asserts on other dtypes.
 template <class F>
 void dispatch_dtype(DType dtype, const F& f) {

@@ -23,16 +23,29 @@ constexpr std::int64_t grain = 8;  // rows
 
 std::int64_t row_stride(const TensorView& x, std::int64_t asked) { return asked > 0 ? asked : x.shape[1]; }
 
-/// Calls f on ranges of rows.
-template <class T, class F>
-void by_ranges(const RmsNormRows<T>& whole, const F& f) {
-  parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    RmsNormRows<T> part = whole;
-    part.x += begin * whole.stride_x;
-    part.y += begin * whole.stride_y;
-    if (part.rstd) part.rstd += begin * whole.groups;
-    part.rows = end - begin;
-    f(part);
+/// Calls the forward or apply function of T's table on ranges of rows.
+template <class Choose>
+void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
+  const Extent e(args.x, args.weight);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
+    const RmsNormRows<T> whole{args.x.as<T>(),
+                               args.weight.as<T>(),
+                               args.y.as<T>(),
+                               args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
+                               e.rows,
+                               e.groups,
+                               e.channels,
+                               row_stride(args.x, args.stride_x),
+                               row_stride(args.y, args.stride_y),
+                               static_cast<Acc<T>>(args.eps)};
+    parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      RmsNormRows<T> part = whole;
+      part.x += begin * whole.stride_x;
+      part.y += begin * whole.stride_y;
+      if (part.rstd) part.rstd += begin * whole.groups;
+      part.rows = end - begin;
+      function_of(rms_norm<T>())(part);
+    });
   });
 }
 
@@ -67,35 +80,16 @@ void backward(const RmsNormBackwardArgs& args) {
 }  // namespace
 
 void rms_norm_forward(const RmsNormForwardArgs& args) {
-  const Extent e(args.x, args.weight);
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const RmsNormRows<T> whole{args.x.as<T>(),
-                               args.weight.as<T>(),
-                               args.y.as<T>(),
-                               args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
-                               e.rows,
-                               e.groups,
-                               e.channels,
-                               row_stride(args.x, args.stride_x),
-                               row_stride(args.y, args.stride_y),
-                               static_cast<Acc<T>>(args.eps)};
-    by_ranges(whole, rms_norm<T>().forward);
-  });
+  by_ranges(args, [](const auto& table) { return table.forward; });
 }
 
 void rms_norm_apply(const RmsNormApplyArgs& args) {
-  const Extent e(args.x, args.weight);
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const RmsNormRows<T> whole{args.x.as<T>(), args.weight.as<T>(), args.y.as<T>(),  args.rstd.as<Acc<T>>(), e.rows,
-                               e.groups,       e.channels,          args.x.shape[1], args.y.shape[1],        Acc<T>(0)};
-    by_ranges(whole, rms_norm<T>().apply);
-  });
+  by_ranges({.x = args.x, .weight = args.weight, .y = args.y, .rstd = args.rstd},
+            [](const auto& table) { return table.apply; });
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
-  dispatch_dtype(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) { backward<T>(args); });
 }
 
 }  // namespace tessera::kernels::host

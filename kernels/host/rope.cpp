@@ -11,8 +11,7 @@ namespace tessera::kernels::host {
 
 void rope_table(const RopeTableArgs& args) {
   const auto half = static_cast<std::int64_t>(args.inv_freq.size());
-  dispatch_float(args.table.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_float(args.table.dtype, [&]<class T>(T) {
     T* const table = args.table.as<T>();
     const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
     parallel_ranges(args.table.shape[0], 4, [&](std::int64_t begin, std::int64_t end) {
@@ -33,8 +32,7 @@ void rope(const RopeArgs& args) {
   const std::int64_t rows = args.x.shape[0], heads = args.x.shape[1] / d, table_rows = args.table.shape[0];
   const std::int64_t stride = args.stride > 0 ? args.stride : args.x.shape[1];
   const std::int32_t* positions = args.positions ? args.positions.as<std::int32_t>() : nullptr;
-  dispatch_dtype(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
+  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     T* const x = args.x.as<T>();
     const Acc<T>* const table = args.table.as<Acc<T>>();
     const auto& kernel = rope<T>();

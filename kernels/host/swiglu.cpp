@@ -6,33 +6,17 @@
 #include "kernels/host/swiglu.hpp"
 
 namespace tessera::kernels::host {
-namespace {
-
-constexpr std::int64_t grain = 4096;  // elements
-
-}  // namespace
 
 void swiglu_forward(const SwigluForwardArgs& args) {
-  dispatch_dtype(args.gate.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T *gate = args.gate.as<T>(), *up = args.up.as<T>();
-    T* y = args.y.as<T>();
-    const auto& table = swiglu<T>();
-    parallel_ranges(args.gate.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
-      table.forward(gate + begin, up + begin, y + begin, end - begin);
-    });
+  dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
+    parallel_elements(args.gate.numel(), swiglu<T>().forward, args.gate.as<T>(), args.up.as<T>(), args.y.as<T>());
   });
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
-  dispatch_dtype(args.gate.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T *gate = args.gate.as<T>(), *up = args.up.as<T>(), *dy = args.dy.as<T>();
-    T *dgate = args.dgate.as<T>(), *dup = args.dup.as<T>();
-    const auto& table = swiglu<T>();
-    parallel_ranges(args.gate.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
-      table.backward(gate + begin, up + begin, dy + begin, dgate + begin, dup + begin, end - begin);
-    });
+  dispatch_dtype(args.gate.dtype, [&]<class T>(T) {
+    parallel_elements(args.gate.numel(), swiglu<T>().backward, args.gate.as<T>(), args.up.as<T>(), args.dy.as<T>(),
+                      args.dgate.as<T>(), args.dup.as<T>());
   });
 }
 

@@ -5,7 +5,8 @@
 
 namespace tessera::kernels::cuda::cudnn {
 
-CudnnLibrary::CudnnLibrary() {
+/// Throws Error (usage) if the library is missing or too old.
+static ::tessera::cuda::Library& supported_cudnn() {
   auto& library = ::tessera::cuda::Library::cudnn();
   const std::size_t version = TESSERA_SYMBOL(library, cudnnGetVersion)();
   if (version < 91000)  // older versions need the lowest finite number as mask value, not minus infinity
@@ -13,17 +14,10 @@ CudnnLibrary::CudnnLibrary() {
                 strfmt("%s is cuDNN %s, and attention needs 9.10 or newer", library.path().c_str(),
                        ::tessera::cuda::cudnn_version().c_str()),
                 "--attention cudnn", "Install a newer one, or use --attention own");
-  create = TESSERA_SYMBOL(library, cudnnCreate);
-  set_stream = TESSERA_SYMBOL(library, cudnnSetStream);
-  error_string = TESSERA_SYMBOL(library, cudnnGetErrorString);
-  last_error = TESSERA_SYMBOL(library, cudnnGetLastErrorString);
-  create_descriptor = TESSERA_SYMBOL(library, cudnnBackendCreateDescriptor);
-  destroy_descriptor = TESSERA_SYMBOL(library, cudnnBackendDestroyDescriptor);
-  set_attribute = TESSERA_SYMBOL(library, cudnnBackendSetAttribute);
-  get_attribute = TESSERA_SYMBOL(library, cudnnBackendGetAttribute);
-  finalize = TESSERA_SYMBOL(library, cudnnBackendFinalize);
-  execute = TESSERA_SYMBOL(library, cudnnBackendExecute);
+  return library;
 }
+
+CudnnLibrary::CudnnLibrary() : library(supported_cudnn()) {}
 
 const CudnnLibrary& library() {
   static const CudnnLibrary instance;

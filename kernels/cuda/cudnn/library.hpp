@@ -14,16 +14,17 @@ namespace tessera::kernels::cuda::cudnn {
 /// The functions, resolved by dlsym. Throws Error (usage) if the library is missing or older than 9.10.
 struct CudnnLibrary {
   CudnnLibrary();
-  decltype(&cudnnCreate) create;
-  decltype(&cudnnSetStream) set_stream;
-  decltype(&cudnnGetErrorString) error_string;
-  decltype(&cudnnGetLastErrorString) last_error;
-  decltype(&cudnnBackendCreateDescriptor) create_descriptor;
-  decltype(&cudnnBackendDestroyDescriptor) destroy_descriptor;
-  decltype(&cudnnBackendSetAttribute) set_attribute;
-  decltype(&cudnnBackendGetAttribute) get_attribute;
-  decltype(&cudnnBackendFinalize) finalize;
-  decltype(&cudnnBackendExecute) execute;
+  ::tessera::cuda::Library& library;
+  decltype(&cudnnCreate) create = TESSERA_SYMBOL(library, cudnnCreate);
+  decltype(&cudnnSetStream) set_stream = TESSERA_SYMBOL(library, cudnnSetStream);
+  decltype(&cudnnGetErrorString) error_string = TESSERA_SYMBOL(library, cudnnGetErrorString);
+  decltype(&cudnnGetLastErrorString) last_error = TESSERA_SYMBOL(library, cudnnGetLastErrorString);
+  decltype(&cudnnBackendCreateDescriptor) create_descriptor = TESSERA_SYMBOL(library, cudnnBackendCreateDescriptor);
+  decltype(&cudnnBackendDestroyDescriptor) destroy_descriptor = TESSERA_SYMBOL(library, cudnnBackendDestroyDescriptor);
+  decltype(&cudnnBackendSetAttribute) set_attribute = TESSERA_SYMBOL(library, cudnnBackendSetAttribute);
+  decltype(&cudnnBackendGetAttribute) get_attribute = TESSERA_SYMBOL(library, cudnnBackendGetAttribute);
+  decltype(&cudnnBackendFinalize) finalize = TESSERA_SYMBOL(library, cudnnBackendFinalize);
+  decltype(&cudnnBackendExecute) execute = TESSERA_SYMBOL(library, cudnnBackendExecute);
 };
 /// Loaded at the first call.
 [[nodiscard]] const CudnnLibrary& library();

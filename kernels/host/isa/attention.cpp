@@ -238,9 +238,6 @@ void backward(const AttentionProblem<T>& p, std::int64_t b, std::int64_t kv_head
 
 }  // namespace
 
-const Attention<float> attention_f32 = {forward<float>, backward<float>};
-const Attention<double> attention_f64 = {forward<double>, backward<double>};
-const Attention<bf16> attention_bf16 = {forward<bf16>, backward<bf16>};
-const Attention<f16> attention_f16 = {forward<f16>, backward<f16>};
+TESSERA_TABLE_DEFINE(Attention, attention, forward<T>, backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

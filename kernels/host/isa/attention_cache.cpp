@@ -102,9 +102,6 @@ void run(const CachedAttentionGroup<T>& g) {
 
 }  // namespace
 
-const CachedAttention<float> cached_attention_f32 = {run<float>};
-const CachedAttention<double> cached_attention_f64 = {run<double>};
-const CachedAttention<bf16> cached_attention_bf16 = {run<bf16>};
-const CachedAttention<f16> cached_attention_f16 = {run<f16>};
+TESSERA_TABLE_DEFINE(CachedAttention, cached_attention, run<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -42,9 +42,6 @@ void add(const T* x, T* y, std::int64_t n) {
 
 }  // namespace
 
-const Bias<float> bias_f32 = {column_sums<float>, add<float>};
-const Bias<double> bias_f64 = {column_sums<double>, add<double>};
-const Bias<bf16> bias_bf16 = {column_sums<bf16>, add<bf16>};
-const Bias<f16> bias_f16 = {column_sums<f16>, add<f16>};
+TESSERA_TABLE_DEFINE(Bias, bias, column_sums<T>, add<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

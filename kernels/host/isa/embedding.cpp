@@ -24,9 +24,6 @@ void scatter(const std::int32_t* ids, std::int64_t period, const T* dy, std::int
 
 }  // namespace
 
-const Embedding<float> embedding_f32 = {sum<float>, scatter<float>};
-const Embedding<double> embedding_f64 = {sum<double>, scatter<double>};
-const Embedding<bf16> embedding_bf16 = {sum<bf16>, scatter<bf16>};
-const Embedding<f16> embedding_f16 = {sum<f16>, scatter<f16>};
+TESSERA_TABLE_DEFINE(Embedding, embedding, sum<T>, scatter<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

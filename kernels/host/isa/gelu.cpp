@@ -40,9 +40,6 @@ void backward(const T* x, const T* dy, T* dx, std::int64_t n) {
 
 }  // namespace
 
-const Gelu<float> gelu_f32 = {forward<float>, backward<float>};
-const Gelu<double> gelu_f64 = {forward<double>, backward<double>};
-const Gelu<bf16> gelu_bf16 = {forward<bf16>, backward<bf16>};
-const Gelu<f16> gelu_f16 = {forward<f16>, backward<f16>};
+TESSERA_TABLE_DEFINE(Gelu, gelu, forward<T>, backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

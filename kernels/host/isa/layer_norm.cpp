@@ -81,9 +81,6 @@ void sum_partials(const Acc<T>* parts, std::int64_t count, std::int64_t stride, 
 
 }  // namespace
 
-const LayerNorm<float> layer_norm_f32 = {forward<float>, apply<float>, backward<float>, sum_partials<float>};
-const LayerNorm<double> layer_norm_f64 = {forward<double>, apply<double>, backward<double>, sum_partials<double>};
-const LayerNorm<bf16> layer_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>, sum_partials<bf16>};
-const LayerNorm<f16> layer_norm_f16 = {forward<f16>, apply<f16>, backward<f16>, sum_partials<f16>};
+TESSERA_TABLE_DEFINE(LayerNorm, layer_norm, forward<T>, apply<T>, backward<T>, sum_partials<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -55,10 +55,6 @@ void softmax_backward(const Acc<T>* p, const Acc<T>* dp, T* dlogits, std::int64_
 
 }  // namespace
 
-const Moe<float> moe_f32 = {softmax<Acc<float>>, scale<float>, multiply<float>, dot<float>, softmax_backward<float>};
-const Moe<double> moe_f64 = {softmax<Acc<double>>, scale<double>, multiply<double>, dot<double>,
-                             softmax_backward<double>};
-const Moe<bf16> moe_bf16 = {softmax<Acc<bf16>>, scale<bf16>, multiply<bf16>, dot<bf16>, softmax_backward<bf16>};
-const Moe<f16> moe_f16 = {softmax<Acc<f16>>, scale<f16>, multiply<f16>, dot<f16>, softmax_backward<f16>};
+TESSERA_TABLE_DEFINE(Moe, moe, softmax<Acc<T>>, scale<T>, multiply<T>, dot<T>, softmax_backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -70,9 +70,6 @@ void backward(const RmsNormGradRows<T>& args) {
 
 }  // namespace
 
-const RmsNorm<float> rms_norm_f32 = {forward<float>, apply<float>, backward<float>};
-const RmsNorm<double> rms_norm_f64 = {forward<double>, apply<double>, backward<double>};
-const RmsNorm<bf16> rms_norm_bf16 = {forward<bf16>, apply<bf16>, backward<bf16>};
-const RmsNorm<f16> rms_norm_f16 = {forward<f16>, apply<f16>, backward<f16>};
+TESSERA_TABLE_DEFINE(RmsNorm, rms_norm, forward<T>, apply<T>, backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

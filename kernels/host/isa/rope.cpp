@@ -21,9 +21,6 @@ void rotate(T* x, const Acc<T>* cosines, const Acc<T>* sines, std::int64_t heads
 
 }  // namespace
 
-const Rope<float> rope_f32 = {rotate<float>};
-const Rope<double> rope_f64 = {rotate<double>};
-const Rope<bf16> rope_bf16 = {rotate<bf16>};
-const Rope<f16> rope_f16 = {rotate<f16>};
+TESSERA_TABLE_DEFINE(Rope, rope, rotate<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

@@ -83,9 +83,6 @@ void plain(const SkinnyGemmArgs<T>& p) {
 
 }  // namespace
 
-const SkinnyGemm<float> skinny_gemm_f32 = {plain<float>, transposed<float>};
-const SkinnyGemm<double> skinny_gemm_f64 = {plain<double>, transposed<double>};
-const SkinnyGemm<bf16> skinny_gemm_bf16 = {plain<bf16>, transposed<bf16>};
-const SkinnyGemm<f16> skinny_gemm_f16 = {plain<f16>, transposed<f16>};
+TESSERA_TABLE_DEFINE(SkinnyGemm, skinny_gemm, plain<T>, transposed<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA

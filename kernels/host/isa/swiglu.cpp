@@ -36,9 +36,6 @@ void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, std::in
 
 }  // namespace
 
-const Swiglu<float> swiglu_f32 = {forward<float>, backward<float>};
-const Swiglu<double> swiglu_f64 = {forward<double>, backward<double>};
-const Swiglu<bf16> swiglu_bf16 = {forward<bf16>, backward<bf16>};
-const Swiglu<f16> swiglu_f16 = {forward<f16>, backward<f16>};
+TESSERA_TABLE_DEFINE(Swiglu, swiglu, forward<T>, backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA
