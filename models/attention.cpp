@@ -67,9 +67,7 @@ Attention::BackwardScratch Attention::backward_scratch(ScratchAllocator& allocat
 }
 
 std::size_t Attention::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)saved(allocator, shape, dtype);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Attention::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -90,9 +88,7 @@ kernels::AttentionCache Attention::cache(ScratchAllocator& allocator, BatchShape
 }
 
 std::size_t Attention::cache_bytes(BatchShape capacity, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)cache(allocator, capacity, dtype);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)cache(allocator, capacity, dtype); });
 }
 
 void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView& heads,
@@ -128,7 +124,7 @@ void Attention::attend(const ForwardArgs& args, const Saved& s, const TensorView
                              args.stream);
 }
 
-void Attention::forward(const ForwardArgs& args) const {
+void Attention::forward(const ForwardArgs& args, const TensorView& residual) const {
   const DType dtype = args.x.dtype;
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
@@ -151,7 +147,7 @@ void Attention::forward(const ForwardArgs& args) const {
                                                   .stream = args.stream},
                                                  s.qkv);
   attend(args, s, heads, w.kernel);
-  out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = args.residual, .stream = args.stream});
+  out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = residual, .stream = args.stream});
 }
 
 void Attention::backward(const BackwardArgs& args) const {
@@ -167,7 +163,7 @@ void Attention::backward(const BackwardArgs& args) const {
                                     .stream = args.stream};
 
   out_.backward(
-      {.params = args.params, .grads = args.grads, .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
+      {.params = args.params, .grads = args.grads(), .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
   const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
   const Shape qkv_shape{args.shape.batch, args.shape.tokens, qk_norm_rope_.width()};
@@ -181,7 +177,7 @@ void Attention::backward(const BackwardArgs& args) const {
                                .workspace = w.kernel,
                                .positions = documents(args.batch)},
                               args.stream);
-  qk_norm_rope_.backward(heads_args, args.grads, s.qkv, w.dqkv, w.norm);
+  qk_norm_rope_.backward(heads_args, args.grads(), s.qkv, w.dqkv, w.norm);
   backward_projections(args, w.dqkv);
 }
 
@@ -192,7 +188,7 @@ void Attention::backward_projections(const BackwardArgs& args, const TensorView&
     const std::int64_t at = column;
     column += linear.out();
     return Linear::BackwardArgs{.params = args.params,
-                                .grads = args.grads,
+                                .grads = args.grads(),
                                 .x = args.x,
                                 .dy = columns(dqkv, at, linear.out()),
                                 .dx = args.dx,

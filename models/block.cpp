@@ -21,9 +21,7 @@ TensorView Block::scratch(ScratchAllocator& allocator, BatchShape shape, DType d
 }
 
 std::size_t Block::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)saved(allocator, shape, dtype, Phase::train);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype, Phase::train); });
 }
 
 std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -46,25 +44,18 @@ void Block::forward(const ForwardArgs& args) const {
   }
   const TensorView workspace = scratch(allocator, args.shape, dtype, args.phase);
 
-  parts_.attention.forward({.phase = args.phase,
-                            .shape = args.shape,
-                            .params = args.params,
-                            .x = args.x.reshape(rows),
-                            .y = s.middle,
-                            .saved = s.attention,
-                            .workspace = workspace,
-                            .batch = args.batch,
-                            .cache = args.cache,
-                            .stream = args.stream});
-  parts_.mlp.forward({.phase = args.phase,
-                      .shape = args.shape,
-                      .params = args.params,
-                      .x = s.middle,
-                      .y = args.y.reshape(rows),
-                      .saved = s.mlp,
-                      .workspace = workspace,
-                      .batch = args.batch,
-                      .stream = args.stream});
+  ForwardArgs attention = args;
+  attention.x = args.x.reshape(rows);
+  attention.y = s.middle;
+  attention.saved = s.attention;
+  attention.workspace = workspace;
+  parts_.attention.forward(attention);
+  ForwardArgs mlp = args;
+  mlp.x = s.middle;
+  mlp.y = args.y.reshape(rows);
+  mlp.saved = s.mlp;
+  mlp.workspace = workspace;
+  parts_.mlp.forward(mlp);
 }
 
 void Block::backward(const BackwardArgs& args) const {
@@ -72,29 +63,21 @@ void Block::backward(const BackwardArgs& args) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype, Phase::train);
   const TensorView workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  const Gradients grads{args.dparams, args.accumulate};
   const TensorView dx = args.dx.reshape(rows);
 
-  parts_.mlp.backward({.shape = args.shape,
-                       .params = args.params,
-                       .grads = grads,
-                       .x = s.middle,
-                       .dy = args.dy.reshape(rows),
-                       .dx = dx,
-                       .saved = s.mlp,
-                       .workspace = workspace,
-                       .batch = args.batch,
-                       .stream = args.stream});
-  parts_.attention.backward({.shape = args.shape,
-                             .params = args.params,
-                             .grads = grads,
-                             .x = args.x.reshape(rows),
-                             .dy = dx,
-                             .dx = dx,
-                             .saved = s.attention,
-                             .workspace = workspace,
-                             .batch = args.batch,
-                             .stream = args.stream});
+  BackwardArgs mlp = args;
+  mlp.x = s.middle;
+  mlp.dy = args.dy.reshape(rows);
+  mlp.dx = dx;
+  mlp.saved = s.mlp;
+  mlp.workspace = workspace;
+  parts_.mlp.backward(mlp);
+  BackwardArgs attention = args;
+  attention.x = args.x.reshape(rows);
+  attention.dy = attention.dx = dx;
+  attention.saved = s.attention;
+  attention.workspace = workspace;
+  parts_.attention.backward(attention);
 }
 
 double Block::forward_flops(BatchShape shape) const {

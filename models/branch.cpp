@@ -18,30 +18,21 @@ void Branch::forward(const ForwardArgs& args) const {
                                : allocator.take_bytes(parts_.branch.saved_bytes(args.shape, args.x.dtype));
   const TensorView workspace =
       allocator.take_bytes(parts_.branch.workspace_bytes(args.shape, parts_.channels, args.x.dtype, args.phase));
-  parts_.branch.forward({.phase = args.phase,
-                         .shape = args.shape,
-                         .params = args.params,
-                         .x = args.x.reshape(rows),
-                         .y = args.y.reshape(rows),
-                         .saved = saved,
-                         .workspace = workspace,
-                         .batch = args.batch,
-                         .cache = args.cache,
-                         .stream = args.stream});
+  ForwardArgs inner = args;
+  inner.x = args.x.reshape(rows);
+  inner.y = args.y.reshape(rows);
+  inner.saved = saved;
+  inner.workspace = workspace;
+  parts_.branch.forward(inner);
 }
 
 void Branch::backward(const BackwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  parts_.branch.backward({.shape = args.shape,
-                          .params = args.params,
-                          .grads = {args.dparams, args.accumulate},
-                          .x = args.x.reshape(rows),
-                          .dy = args.dy.reshape(rows),
-                          .dx = args.dx.reshape(rows),
-                          .saved = args.saved,
-                          .workspace = args.workspace,
-                          .batch = args.batch,
-                          .stream = args.stream});
+  BackwardArgs inner = args;
+  inner.x = args.x.reshape(rows);
+  inner.dy = args.dy.reshape(rows);
+  inner.dx = args.dx.reshape(rows);
+  parts_.branch.backward(inner);
 }
 
 }  // namespace tessera::models

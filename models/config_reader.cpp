@@ -62,16 +62,11 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
   for (const std::string& name : names) {
     if (!has(name)) continue;
     const nlohmann::json& value = json_[name];
-    if (!value.is_number_integer()) refuse(name, "is " + shown(value) + ", not a whole number");
-    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
-                                                 : value.get<std::int64_t>() <= high;
-    if (!fits || value.get<std::int64_t>() < low)
-      refuse(name, strfmt("is %s, not between %lld and %lld", shown(value).c_str(), static_cast<long long>(low),
-                          static_cast<long long>(high)));
-    if (result && *result != value.get<std::int64_t>())
+    const std::int64_t number = checked_integer(name, "is", value, low, high);
+    if (result && *result != number)
       refuse(name, strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(),
                           static_cast<long long>(*result)));
-    result = value.get<std::int64_t>();
+    result = number;
   }
   if (result) return *result;
   if (!fallback) refuse(names.front(), "is missing", "It has to be a whole number");
@@ -112,29 +107,32 @@ ConfigReader ConfigReader::object(const std::string& name) const {
   return {json_[name], source_, prefix_ + name + "."};
 }
 
+std::int64_t ConfigReader::checked_integer(const std::string& name, const std::string& verb,
+                                           const nlohmann::json& value, std::int64_t low, std::int64_t high) const {
+  if (!value.is_number_integer()) refuse(name, verb + " " + shown(value) + ", not a whole number");
+  const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
+                                               : value.get<std::int64_t>() <= high;
+  if (!fits || value.get<std::int64_t>() < low)
+    refuse(name, strfmt("%s %s, not between %lld and %lld", verb.c_str(), shown(value).c_str(),
+                        static_cast<long long>(low), static_cast<long long>(high)));
+  return value.get<std::int64_t>();
+}
+
+nlohmann::json ConfigReader::list(const std::string& name) const {
+  if (!has(name)) return nlohmann::json::array();
+  if (!json_[name].is_array()) refuse(name, "is " + shown(json_[name]) + ", not a list");
+  return json_[name];
+}
+
 std::vector<std::int64_t> ConfigReader::integers(const std::string& name, std::int64_t low, std::int64_t high) const {
   std::vector<std::int64_t> result;
-  if (!has(name)) return result;
-  const nlohmann::json& list = json_[name];
-  if (!list.is_array()) refuse(name, "is " + shown(list) + ", not a list");
-  for (const nlohmann::json& value : list) {
-    if (!value.is_number_integer()) refuse(name, "has " + shown(value) + ", not a whole number");
-    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
-                                                 : value.get<std::int64_t>() <= high;
-    if (!fits || value.get<std::int64_t>() < low)
-      refuse(name, strfmt("has %s, not between %lld and %lld", shown(value).c_str(), static_cast<long long>(low),
-                          static_cast<long long>(high)));
-    result.push_back(value.get<std::int64_t>());
-  }
+  for (const nlohmann::json& value : list(name)) result.push_back(checked_integer(name, "has", value, low, high));
   return result;
 }
 
 std::vector<std::string> ConfigReader::texts(const std::string& name) const {
   std::vector<std::string> result;
-  if (!has(name)) return result;
-  const nlohmann::json& list = json_[name];
-  if (!list.is_array()) refuse(name, "is " + shown(list) + ", not a list");
-  for (const nlohmann::json& value : list) {
+  for (const nlohmann::json& value : list(name)) {
     if (!value.is_string()) refuse(name, "has " + shown(value) + ", not a string");
     result.push_back(value.get<std::string>());
   }

@@ -43,6 +43,11 @@ class ConfigReader {
  private:
   ConfigReader(nlohmann::json json, std::string source, std::string prefix)
       : json_(std::move(json)), source_(std::move(source)), prefix_(std::move(prefix)) {}
+  /// An integer in [low, high]; refuses others with `verb`, "is" or "has", and the value.
+  [[nodiscard]] std::int64_t checked_integer(const std::string& name, const std::string& verb,
+                                             const nlohmann::json& value, std::int64_t low, std::int64_t high) const;
+  /// The value as a list; empty if it is missing.
+  [[nodiscard]] nlohmann::json list(const std::string& name) const;
 
   nlohmann::json json_;
   std::string source_, prefix_;  // prefix_: "rope_scaling." for the object of that name

@@ -24,7 +24,7 @@ void Embedding::forward(const ForwardArgs& args) const {
 }
 
 void Embedding::backward(const BackwardArgs& args) const {
-  const Gradients grads{args.dparams, args.accumulate};
+  const Gradients grads = args.grads();
   kernels::embedding_backward({.ids = args.batch->ids,
                                .dy = args.dy,
                                .dtokens_table = grads[tokens_],

@@ -29,9 +29,7 @@ Head::Scratch Head::scratch(ScratchAllocator& allocator, BatchShape shape, DType
 }
 
 std::size_t Head::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator allocator;
-  (void)scratch(allocator, shape, dtype, phase);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, dtype, phase); });
 }
 
 void Head::forward(const ForwardArgs& args) const {
@@ -70,7 +68,7 @@ void Head::forward_logits(const ForwardArgs& args) const {
 void Head::backward(const BackwardArgs& args) const {
   ScratchAllocator allocator(args.workspace);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  const Gradients grads{args.dparams, args.accumulate};
+  const Gradients grads = args.grads();
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
   const TensorView x = args.x.reshape({rows, channels_}), dx = args.dx.reshape({rows, channels_});
 

@@ -10,9 +10,7 @@ GeluMlp::GeluMlp(const GeluMlpSpec& spec, ParamList& params) : up_(spec.up, para
 }
 
 std::size_t GeluMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)take_hidden(allocator, shape, dtype);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)take_hidden(allocator, shape, dtype); });
 }
 
 std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
@@ -23,14 +21,14 @@ std::size_t GeluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase)
   return allocator.bytes();
 }
 
-void GeluMlp::forward(const ForwardArgs& args) const {
+void GeluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView before = take_hidden(saved_allocator, args.shape, args.x.dtype);
   const TensorView after = args.phase == Phase::train ? take_hidden(allocator, args.shape, args.x.dtype) : before;
 
   up_.forward({.params = args.params, .x = args.x, .y = before, .stream = args.stream});
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.forward({.params = args.params, .x = after, .y = args.y, .addend = args.residual, .stream = args.stream});
+  down_.forward({.params = args.params, .x = after, .y = args.y, .addend = residual, .stream = args.stream});
 }
 
 void GeluMlp::backward(const BackwardArgs& args) const {
@@ -41,10 +39,10 @@ void GeluMlp::backward(const BackwardArgs& args) const {
 
   kernels::gelu_forward({.x = before, .y = after}, args.stream);
   down_.backward(
-      {.params = args.params, .grads = args.grads, .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
+      {.params = args.params, .grads = args.grads(), .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
   kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
   up_.backward(
-      {.params = args.params, .grads = args.grads, .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
+      {.params = args.params, .grads = args.grads(), .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
 }
 
 double GeluMlp::forward_flops(BatchShape shape) const {

@@ -15,7 +15,7 @@ class GeluMlp final : public Sublayer {
  public:
   GeluMlp(const GeluMlpSpec& spec, ParamList& params);
 
-  void forward(const ForwardArgs& args) const override;
+  void forward(const ForwardArgs& args, const TensorView& residual) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/balance.hpp"
+#include "models/params.hpp"
 #include "runtime/base/param.hpp"
 #include "runtime/base/stream.hpp"
 #include "runtime/base/tensor.hpp"
@@ -87,6 +88,8 @@ struct BackwardArgs {
   TensorView dx;  // (B, T, C): to write; the same memory as dy; absent for the first module
   const Batch* batch = nullptr;
   StreamView stream = host_stream;
+
+  [[nodiscard]] Gradients grads() const { return {dparams, accumulate}; }
 };
 
 class Module {

@@ -51,15 +51,11 @@ MoeMlp::Scratch MoeMlp::scratch(ScratchAllocator& allocator, BatchShape shape, D
 }
 
 std::size_t MoeMlp::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)saved(allocator, shape, dtype);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t MoeMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phase) const {
-  ScratchAllocator allocator;
-  (void)scratch(allocator, shape, dtype, phase);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, dtype, phase); });
 }
 
 namespace {
@@ -77,7 +73,7 @@ kernels::TokenFields fields_of(const Batch* batch) {
 
 }  // namespace
 
-void MoeMlp::forward(const ForwardArgs& args) const {
+void MoeMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype);
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, args.phase);
@@ -103,7 +99,7 @@ void MoeMlp::forward(const ForwardArgs& args) const {
   apply(up_, w.rows, s.up);
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = product}, args.stream);
   apply(down_, product, w.rows);
-  copy(args.residual, args.y, args.stream);
+  copy(residual, args.y, args.stream);
   kernels::combine_rows({.x = w.rows, .weights = s.weights, .dispatch = w.dispatch, .y = args.y, .accumulate = true},
                         args.stream);
 }
@@ -125,7 +121,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                            .dlogits = w.dlogits},
                           args.stream);
   const Linear::BackwardArgs router{.params = args.params,
-                                    .grads = args.grads,
+                                    .grads = args.grads(),
                                     .x = args.x,
                                     .dy = w.dlogits,
                                     .dx = args.dx,
@@ -139,7 +135,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Scratch& w) const {
   const auto part = [&](const TensorView& x, const TensorView& y, Write write = Write::overwrite) {
     return GroupedLinear::Args{.params = args.params,
-                               .grads = args.grads,
+                               .grads = args.grads(),
                                .offsets = w.dispatch.offsets,
                                .x = x,
                                .y = y,

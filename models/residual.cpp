@@ -22,15 +22,11 @@ Residual::Scratch Residual::scratch(ScratchAllocator& allocator, BatchShape shap
 }
 
 std::size_t Residual::saved_bytes(BatchShape shape, DType dtype) const {
-  ScratchAllocator allocator;
-  (void)saved(allocator, shape, dtype);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)saved(allocator, shape, dtype); });
 }
 
 std::size_t Residual::workspace_bytes(BatchShape shape, std::int64_t channels, DType dtype, Phase phase) const {
-  ScratchAllocator allocator;
-  (void)scratch(allocator, shape, channels, dtype, phase);
-  return allocator.bytes();
+  return bytes_of([&](ScratchAllocator& allocator) { (void)scratch(allocator, shape, channels, dtype, phase); });
 }
 
 void Residual::forward(const ForwardArgs& args) const {
@@ -40,17 +36,11 @@ void Residual::forward(const ForwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, args.phase);
 
   norm_.forward(args.params, args.x, w.normed, args.phase == Phase::train ? s.norm : Norm::Saved{}, args.stream);
-  sublayer_->forward({.phase = args.phase,
-                      .shape = args.shape,
-                      .params = args.params,
-                      .x = w.normed,
-                      .residual = args.x,
-                      .y = args.y,
-                      .saved = s.sublayer,
-                      .workspace = w.sublayer,
-                      .batch = args.batch,
-                      .cache = args.cache,
-                      .stream = args.stream});
+  ForwardArgs inner = args;
+  inner.x = w.normed;
+  inner.saved = s.sublayer;
+  inner.workspace = w.sublayer;
+  sublayer_->forward(inner, /*residual=*/args.x);
 }
 
 void Residual::backward(const BackwardArgs& args) const {
@@ -60,19 +50,14 @@ void Residual::backward(const BackwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, Phase::train);
 
   norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
-  sublayer_->backward({.shape = args.shape,
-                       .params = args.params,
-                       .grads = args.grads,
-                       .x = w.normed,
-                       .dy = args.dy,
-                       .dx = w.normed,
-                       .saved = s.sublayer,
-                       .workspace = w.sublayer,
-                       .batch = args.batch,
-                       .stream = args.stream});
+  BackwardArgs inner = args;
+  inner.x = inner.dx = w.normed;
+  inner.saved = s.sublayer;
+  inner.workspace = w.sublayer;
+  sublayer_->backward(inner);
   if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
   norm_.backward({.params = args.params,
-                  .grads = args.grads,
+                  .grads = args.grads(),
                   .x = args.x,
                   .dy = w.normed,
                   .dx = args.dx,

@@ -13,28 +13,9 @@ class Residual {
   /// The sublayer's parameters must follow the norm's in the module.
   Residual(Norm norm, std::unique_ptr<Sublayer> sublayer) : norm_(norm), sublayer_(std::move(sublayer)) {}
 
-  struct ForwardArgs {
-    Phase phase = Phase::train;
-    BatchShape shape;
-    std::span<const TensorView> params;
-    TensorView x, y;              // (B·T, C), y never x
-    TensorView saved, workspace;  // saved: see Sublayer
-    const Batch* batch = nullptr;
-    Cache cache;
-    StreamView stream = host_stream;
-  };
+  /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;
-
-  struct BackwardArgs {
-    BatchShape shape;
-    std::span<const TensorView> params;
-    Gradients grads;
-    TensorView x;       // (B·T, C), the forward's input
-    TensorView dy, dx;  // (B·T, C), may be the same
-    TensorView saved, workspace;
-    const Batch* batch = nullptr;
-    StreamView stream = host_stream;
-  };
+  /// x, dy and dx are rows (B·T, C); dx may be dy.
   void backward(const BackwardArgs& args) const;
 
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;

@@ -51,4 +51,12 @@ class ScratchAllocator {
   Device device_;
 };
 
+/// Bytes that `layout` takes from an allocator.
+template <class Layout>
+[[nodiscard]] std::size_t bytes_of(const Layout& layout) {
+  ScratchAllocator allocator;
+  layout(allocator);
+  return allocator.bytes();
+}
+
 }  // namespace tessera::models

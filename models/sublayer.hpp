@@ -12,32 +12,10 @@ class Sublayer {
  public:
   virtual ~Sublayer() = default;
 
-  struct ForwardArgs {
-    Phase phase = Phase::train;
-    BatchShape shape;
-    std::span<const TensorView> params;
-    TensorView x;         // (B·T, C), normed
-    TensorView residual;  // (B·T, C)
-    TensorView y;         // (B·T, C): residual + f(x), added by the last GEMM of f; never the memory of residual
-    TensorView saved;     // saved_bytes; outside training scratch of the same size
-    TensorView workspace;
-    const Batch* batch = nullptr;  // positions
-    Cache cache;                   // Phase::logits only
-    StreamView stream = host_stream;
-  };
-  virtual void forward(const ForwardArgs& args) const = 0;
-
-  struct BackwardArgs {
-    BatchShape shape;
-    std::span<const TensorView> params;
-    Gradients grads;
-    TensorView x;   // (B·T, C), the forward's input
-    TensorView dy;  // (B·T, C)
-    TensorView dx;  // (B·T, C), overwritten; may be x
-    TensorView saved, workspace;
-    const Batch* batch = nullptr;
-    StreamView stream = host_stream;
-  };
+  /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
+  /// memory of residual. `saved` has saved_bytes; outside training it is scratch of the same size.
+  virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;
+  /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy.
   virtual void backward(const BackwardArgs& args) const = 0;
 
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;

@@ -25,7 +25,7 @@ std::size_t SwigluMlp::workspace_bytes(BatchShape shape, DType dtype, Phase phas
   return allocator.bytes();
 }
 
-void SwigluMlp::forward(const ForwardArgs& args) const {
+void SwigluMlp::forward(const ForwardArgs& args, const TensorView& residual) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const TensorView gate = take_hidden(saved_allocator, args.shape, args.x.dtype);
   const TensorView up = take_hidden(saved_allocator, args.shape, args.x.dtype);
@@ -34,7 +34,7 @@ void SwigluMlp::forward(const ForwardArgs& args) const {
   gate_.forward({.params = args.params, .x = args.x, .y = gate, .stream = args.stream});
   up_.forward({.params = args.params, .x = args.x, .y = up, .stream = args.stream});
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.forward({.params = args.params, .x = product, .y = args.y, .addend = args.residual, .stream = args.stream});
+  down_.forward({.params = args.params, .x = product, .y = args.y, .addend = residual, .stream = args.stream});
 }
 
 void SwigluMlp::backward(const BackwardArgs& args) const {
@@ -45,12 +45,16 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
 
   kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
-  down_.backward(
-      {.params = args.params, .grads = args.grads, .x = product, .dy = args.dy, .dx = dproduct, .stream = args.stream});
+  down_.backward({.params = args.params,
+                  .grads = args.grads(),
+                  .x = product,
+                  .dy = args.dy,
+                  .dx = dproduct,
+                  .stream = args.stream});
   kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
   const auto part = [&](const TensorView& dy, Write write) {
     return Linear::BackwardArgs{.params = args.params,
-                                .grads = args.grads,
+                                .grads = args.grads(),
                                 .x = args.x,
                                 .dy = dy,
                                 .dx = args.dx,
