@@ -39,7 +39,7 @@ void join_checksums(std::vector<RangeChecksum> checksums, std::vector<StateFile>
       if (range == checksums.end() || range->file != f || range->offset != at)
         throw Error(
             ExitCode::internal,
-            strfmt("byte %llu of %s was written %s", static_cast<unsigned long long>(at), file.name.c_str(),
+            strfmt("byte %lu of %s was written %s", at, file.name.c_str(),
                    range != checksums.end() && range->file == f && range->offset < at ? "twice" : "not at all"));
       std::uint32_t& crc = file.crcs[static_cast<std::size_t>(at / block_bytes)];
       crc = crc32c_combine(crc, range->crc, range->bytes);
@@ -61,9 +61,7 @@ BlockReader::BlockReader(const std::string& path, const StateFile& file)
       file_(path, DirectFile::Access::read),
       buffer_(static_cast<std::size_t>(std::min(file.bytes, block_bytes))) {
   if (const std::uint64_t bytes = file_.size(); bytes != file.bytes)
-    throw Error(ExitCode::data,
-                strfmt("E109 %s has %llu bytes, not %llu", path.c_str(), static_cast<unsigned long long>(bytes),
-                       static_cast<unsigned long long>(file.bytes)));
+    throw Error(ExitCode::data, strfmt("E109 %s has %lu bytes, not %lu", path.c_str(), bytes, file.bytes));
 }
 
 std::span<const std::byte> BlockReader::unchecked(std::uint64_t first, std::uint64_t last) {
@@ -99,9 +97,8 @@ std::string damaged_datasets(const std::string& path, const StateFile& file, std
 [[noreturn]] void throw_damaged(const std::string& path, const StateFile& file, std::uint64_t index) {
   const std::uint64_t first = index * block_bytes, last = first + bytes_of_block(file, index);
   throw Error(ExitCode::data,
-              strfmt("E123 %s is damaged: the checksum of block %llu (bytes %llu to %llu) is wrong; damaged: ",
-                     path.c_str(), static_cast<unsigned long long>(index), static_cast<unsigned long long>(first),
-                     static_cast<unsigned long long>(last)) +
+              strfmt("E123 %s is damaged: the checksum of block %lu (bytes %lu to %lu) is wrong; damaged: ",
+                     path.c_str(), index, first, last) +
                   damaged_datasets(path, file, first, last));
 }
 

@@ -13,7 +13,6 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/file/crc32c.hpp"
 
 namespace tessera::io {
 
@@ -39,8 +38,8 @@ std::string name_problem(const std::string& directory, std::int64_t step) {
   const auto named = checkpoint_step(fs::path(directory + "/.").lexically_normal().parent_path().filename().string());
   if (!named || step == 0 || *named == step) return {};
   return strfmt(
-      "E134 %s is named after step %lld, its manifest is of step %lld: it was renamed, or holds the files of another",
-      directory.c_str(), static_cast<long long>(*named), static_cast<long long>(step));
+      "E134 %s is named after step %ld, its manifest is of step %ld: it was renamed, or holds the files of another",
+      directory.c_str(), *named, step);
 }
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
@@ -83,9 +82,8 @@ std::string identity(const std::string& directory, const Manifest& manifest) {
   for (const std::string& name : names) {
     struct stat s {};
     if (::lstat((directory + "/" + name).c_str(), &s) != 0) return {};
-    text += strfmt("%llu:%llu:%lld.%09ld:%lld.%09ld;", static_cast<unsigned long long>(s.st_ino),
-                   static_cast<unsigned long long>(s.st_size), static_cast<long long>(s.st_mtim.tv_sec),
-                   s.st_mtim.tv_nsec, static_cast<long long>(s.st_ctim.tv_sec), s.st_ctim.tv_nsec);
+    text += strfmt("%lu:%lu:%ld.%09ld:%ld.%09ld;", s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+                   s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
   }
   return text;
 }

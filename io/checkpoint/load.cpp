@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -28,8 +27,7 @@ Manifest read_manifest(const std::string& directory) {
     if (!S_ISREG(there.st_mode)) throw Error(ExitCode::data, "E110 " + file + " is not a regular file");
     if (static_cast<std::uint64_t>(there.st_size) != bytes)
       throw Error(ExitCode::data,
-                  strfmt("E109 %s has %lld bytes, the manifest says %llu", file.c_str(),
-                         static_cast<long long>(there.st_size), static_cast<unsigned long long>(bytes)));
+                  strfmt("E109 %s has %ld bytes, the manifest says %lu", file.c_str(), there.st_size, bytes));
   };
   for (const auto& f : manifest.files) check(f.name, f.bytes);
   for (const auto& a : manifest.auxiliary_files) check(a.name, a.bytes);
@@ -60,10 +58,8 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
       return found == catalogue.attributes.end() ? -1 : found->number;
     };
     if (number("step") != manifest.step || number("file") != static_cast<std::int64_t>(f + 1))
-      throw Error(ExitCode::data,
-                  strfmt("E134 %s is file %lld of step %lld, the manifest is of step %lld", path.c_str(),
-                         static_cast<long long>(number("file")), static_cast<long long>(number("step")),
-                         static_cast<long long>(manifest.step)));
+      throw Error(ExitCode::data, strfmt("E134 %s is file %ld of step %ld, the manifest is of step %ld", path.c_str(),
+                                         number("file"), number("step"), manifest.step));
   }
 }
 
@@ -77,15 +73,13 @@ std::string read_auxiliary_file(const std::string& directory, const AuxiliaryFil
 
 CheckpointReader::CheckpointReader(World& world, std::string directory)
     : world_(world), directory_(std::move(directory)) {
-  std::string text;
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  const std::string text = world_.text_of_rank_0([&] {
     const Manifest manifest = read_manifest(directory_);
     check_headers(directory_, manifest);
     for (const AuxiliaryFileRecord& a : manifest.auxiliary_files) (void)read_auxiliary_file(directory_, a);
-    text = manifest_text(manifest);
+    return manifest_text(manifest);
   });
-  manifest_ = parse_manifest(world_.broadcast(text), directory_ + "/" + manifest_name);
+  manifest_ = parse_manifest(text, directory_ + "/" + manifest_name);
 }
 
 std::vector<std::string> CheckpointReader::paths() const {
@@ -97,11 +91,7 @@ std::vector<std::string> CheckpointReader::paths() const {
 std::string CheckpointReader::auxiliary_file(const std::string& name) const {
   const auto found = std::ranges::find(manifest_.auxiliary_files, name, &AuxiliaryFileRecord::name);
   if (found == manifest_.auxiliary_files.end()) return {};
-  std::string text;
-  world_.run_and_agree([&] {
-    if (world_.rank() == 0) text = read_auxiliary_file(directory_, *found);
-  });
-  return world_.broadcast(text);
+  return world_.text_of_rank_0([&] { return read_auxiliary_file(directory_, *found); });
 }
 
 LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
@@ -136,9 +126,7 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
     shared = std::move(read.shared);
   });
   const std::vector<std::string> all = world_.gather(pack_checksums(shared));
-  world_.run_and_agree([&] {
-    if (world_.rank() == 0) check_shared(paths(), manifest_.files, unpack_checksums(all));
-  });
+  world_.run_on_rank_0([&] { check_shared(paths(), manifest_.files, unpack_checksums(all)); });
   report.bytes = static_cast<std::uint64_t>(world_.sum(static_cast<std::int64_t>(bytes)));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

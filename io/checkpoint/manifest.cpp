@@ -176,9 +176,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   if (json.is_discarded() || !json.is_object() || !json.contains("format") || json.at("format") != format_name)
     read.refuse("E130", "it is not a manifest of a Tessera checkpoint");
   if (read.member(json, "version") != static_cast<std::uint64_t>(format_version))
-    read.refuse("E132", strfmt("format version %llu; this program reads version %lld",
-                               static_cast<unsigned long long>(read.member(json, "version")),
-                               static_cast<long long>(format_version)));
+    read.refuse("E132", strfmt("format version %lu; this program reads version %ld", read.member(json, "version"),
+                               format_version));
   for (const Json& feature : read.list(json, "features_required"))
     read.refuse("E133", "it needs " + (feature.is_string() ? quote_name(feature.get<std::string>()) : "a feature") +
                             ", which this program does not have");

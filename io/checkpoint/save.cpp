@@ -43,7 +43,7 @@ void compare_replicas(World& world, const SaveRequest& request) {
       const std::size_t q = first.try_emplace(all[r].substr(0, all[r].find(' ')), r).first->second;
       if (all[q] != all[r])
         throw Error(ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r),
-                    strfmt("step %lld", static_cast<long long>(request.step)),
+                    strfmt("step %ld", request.step),
                     "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the "
                     "checkpoint before");
     }

@@ -76,9 +76,7 @@ std::vector<std::string> CheckpointTransaction::paths() const {
 
 CheckpointTransaction::CheckpointTransaction(World& world, Spec spec) : world_(world), spec_(std::move(spec)) {
   try {
-    world_.run_and_agree([&] {
-      if (world_.rank() == 0) lay_out();
-    });
+    world_.run_on_rank_0([&] { lay_out(); });
   } catch (...) {
     if (world_.rank() == 0) remove_tree_quietly(temporary());
     throw;
@@ -125,8 +123,7 @@ void CheckpointTransaction::sync_layout() {
 void CheckpointTransaction::commit(const std::vector<RangeChecksum>& checksums, const std::string& training,
                                    const std::string& run_metadata) {
   const std::vector<std::string> all = world_.gather(pack_checksums(checksums));
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  world_.run_on_rank_0([&] {
     sync_layout();
     std::vector<RangeChecksum> joined = unpack_checksums(all);
     joined.insert(joined.end(), headers_.begin(), headers_.end());

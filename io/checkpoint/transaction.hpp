@@ -3,7 +3,6 @@
 // is complete or does not exist. The caller writes the data. docs/checkpoints.md has the protocol.
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "io/checkpoint/blocks.hpp"

@@ -5,7 +5,6 @@
 #include <yaml.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"

@@ -23,8 +23,7 @@ void check_slices(const OutputTensor& t, const TensorCatalog& source) {
     TESSERA_ASSERT(s.first >= 0 && s.count >= 0 && s.first <= from.numel() - s.count, "%s", from.name.c_str());
     count += s.count;
   }
-  TESSERA_ASSERT(count == t.numel, "%s has %lld elements, its slices %lld", t.name.c_str(),
-                 static_cast<long long>(t.numel), static_cast<long long>(count));
+  TESSERA_ASSERT(count == t.numel, "%s has %ld elements, its slices %ld", t.name.c_str(), t.numel, count);
 }
 
 void add(ConvertBuffers& buffers, ByteRange more) {
@@ -144,8 +143,8 @@ void BlockConverter::fill_slice(const OutputTensor& tensor, const TensorSlice& s
     std::byte* const made = buffers.to.span().data();
     if (const std::int64_t good = kernels::convert_bytes({read.data(), from.dtype, made, tensor.dtype, n}); good < n)
       throw Error(ExitCode::data,
-                  strfmt("E143 element %lld of tensor %s is %g, too large for %s",
-                         static_cast<long long>(slice.first + inside + good), quote_name(from.name).c_str(),
+                  strfmt("E143 element %ld of tensor %s is %g, too large for %s", slice.first + inside + good,
+                         quote_name(from.name).c_str(),
                          value_of(read.data() + static_cast<std::uint64_t>(good) * source_width, from.dtype),
                          name_of(tensor.dtype)),
                   {}, "Choose --dtype bf16 or fp32");

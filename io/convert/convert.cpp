@@ -19,15 +19,12 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 /// Checks the space; returns the new name of an existing output directory, "" if there is none.
 std::string prepare(World& world, const ConvertTarget& target, std::uint64_t bytes) {
-  std::string backup;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  return world.text_of_rank_0([&] {
     for (const auto& a : target.auxiliary_files) bytes += a.text.size();
     check_space(target.directory, bytes);
     std::error_code failed;
-    if (target.replace && fs::exists(target.directory, failed)) backup = backup_path(target.directory);
+    return target.replace && fs::exists(target.directory, failed) ? backup_path(target.directory) : std::string();
   });
-  return world.broadcast(backup);
 }
 
 /// Writes, and verifies if asked to; fills in the times.

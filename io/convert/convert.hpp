@@ -3,8 +3,6 @@
 // state. The caller decides which source tensor becomes which output tensor. Collective; the bytes of the output do not
 // depend on the number of ranks.
 
-#include <span>
-
 #include "io/convert/conversion.hpp"
 #include "io/convert/output.hpp"
 #include "runtime/base/param.hpp"

@@ -37,8 +37,7 @@ class Starts {
 
 void check_range(const TokenStream& stream, std::int64_t first, std::int64_t count) {
   TESSERA_ASSERT(first >= 0 && count >= 0 && first <= stream.size() && count <= stream.size() - first,
-                 "tokens [%lld, +%lld) of %lld", static_cast<long long>(first), static_cast<long long>(count),
-                 static_cast<long long>(stream.size()));
+                 "tokens [%ld, +%ld) of %ld", first, count, stream.size());
 }
 
 /// The largest byte of a text; throws at a zero byte.

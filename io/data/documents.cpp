@@ -55,8 +55,7 @@ std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64
   std::vector<std::int64_t> ends(room);
   std::memcpy(ends.data(), bytes.data() + ends_header_bytes, room * sizeof(std::int64_t));
   if (numbers[0] != tokens || ends.back() != tokens)
-    throw refuse_ends(path, strfmt("it is of a file of %lld tokens, not of %lld", static_cast<long long>(numbers[0]),
-                                   static_cast<long long>(tokens)));
+    throw refuse_ends(path, strfmt("it is of a file of %ld tokens, not of %ld", numbers[0], tokens));
   if (ends.front() < 0 || !std::is_sorted(ends.begin(), ends.end()))
     throw refuse_ends(path, "an end stands before the one before it");
   return ends;

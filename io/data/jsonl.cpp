@@ -4,8 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/file/file.hpp"
-
 namespace tessera::io {
 
 namespace {

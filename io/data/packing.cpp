@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace tessera::io {
 
@@ -90,7 +89,7 @@ class PackedStream::Packer {
 PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
                            Packing packing)
     : whole_(std::move(whole)), tokens_(tokens), own_begins_{0} {
-  TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %lld", static_cast<long long>(tokens));
+  TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %ld", tokens);
   Packer packer(*this);
   std::vector<TokenRange> ranges;
   std::int64_t begin = documents.first, in_window = 0;
@@ -101,7 +100,7 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Docum
     in_window = 0;
   };
   for (const std::int64_t end : documents.ends) {
-    TESSERA_ASSERT(end >= begin && end <= whole_->size(), "a document ends at %lld", static_cast<long long>(end));
+    TESSERA_ASSERT(end >= begin && end <= whole_->size(), "a document ends at %ld", end);
     split(begin, end, ranges);
     begin = end;
     if (++in_window == window) pack();
@@ -138,8 +137,7 @@ void PackedStream::close(std::vector<TokenRange>& sample) {
 }
 
 std::span<const PackedStream::TokenRange> PackedStream::ranges_of(std::int64_t sample) const {
-  TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %lld of %lld", static_cast<long long>(sample),
-                 static_cast<long long>(count_.samples));
+  TESSERA_ASSERT(sample >= 0 && sample < count_.samples, "sample %ld of %ld", sample, count_.samples);
   const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample)]),
              end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(sample) + 1]);
   return ranges_.subspan(first, end - first);

@@ -7,8 +7,7 @@
 namespace tessera::io {
 
 SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
-  TESSERA_ASSERT(tokens >= 0 && T >= 1, "%lld tokens in samples of %lld", static_cast<long long>(tokens),
-                 static_cast<long long>(T));
+  TESSERA_ASSERT(tokens >= 0 && T >= 1, "%ld tokens in samples of %ld", tokens, T);
   const std::int64_t samples = tokens > 0 ? (tokens - 1) / T : 0;
   return {samples, samples > 0 ? tokens - (samples * T + 1) : tokens};
 }
@@ -16,8 +15,7 @@ SampleCount count_samples(std::int64_t tokens, std::int64_t T) {
 SampleCount count_samples(const TokenStream& tokens, std::int64_t T) {
   const PackedStream* packed = tokens.packed();
   if (packed == nullptr) return count_samples(tokens.size(), T);
-  TESSERA_ASSERT(packed->tokens() == T, "packed for %lld, not %lld", static_cast<long long>(packed->tokens()),
-                 static_cast<long long>(T));
+  TESSERA_ASSERT(packed->tokens() == T, "packed for %ld, not %ld", packed->tokens(), T);
   return {packed->count().samples, packed->count().dropped};
 }
 
@@ -29,7 +27,7 @@ Sampler::Sampler(std::int64_t num_samples, bool shuffle, std::uint64_t seed)
 }
 
 std::int64_t Sampler::sample(std::int64_t global_index) const {
-  TESSERA_ASSERT(global_index >= 0, "sample %lld", static_cast<long long>(global_index));
+  TESSERA_ASSERT(global_index >= 0, "sample %ld", global_index);
   const std::int64_t epoch = global_index / num_samples_, index = global_index % num_samples_;
   if (!shuffle_) return index;
   const auto words = philox(seed_, static_cast<std::uint64_t>(epoch), hash64("order of samples"));

@@ -54,8 +54,7 @@ Id largest_as(const TokenFileLayout& layout) {
 }  // namespace
 
 std::string token_file_header(int width, std::int64_t count) {
-  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %lld tokens", width,
-                 static_cast<long long>(count));
+  TESSERA_ASSERT((width == 2 || width == 4) && count > 0, "width %d, %ld tokens", width, count);
   const bool narrow = count <= std::numeric_limits<std::int32_t>::max();
   const std::int32_t numbers[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7,
                                    narrow ? static_cast<std::int32_t>(count) : -1};
@@ -89,8 +88,8 @@ TokenFileLayout check_token_file(std::string_view bytes, const std::string& path
              data = static_cast<std::uint64_t>(bytes.size() - token_header_bytes);
   if (data % width != 0 || data / width != static_cast<std::uint64_t>(count))
     throw refuse_tokens(
-        path, strfmt("it has %zu bytes, but %lld tokens of %d bytes and the header make another number: it is %s",
-                     bytes.size(), static_cast<long long>(count), layout.width,
+        path, strfmt("it has %zu bytes, but %ld tokens of %d bytes and the header make another number: it is %s",
+                     bytes.size(), count, layout.width,
                      data / width < static_cast<std::uint64_t>(count) ? "truncated" : "too long"));
   return layout;
 }

@@ -102,8 +102,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error("read", path_, errno);
     if (got == 0)
-      throw Error(ExitCode::data, strfmt("%s ends at byte %llu, before the end of this read", path_.c_str(),
-                                         static_cast<unsigned long long>(offset)));
+      throw Error(ExitCode::data, strfmt("%s ends at byte %lu, before the end of this read", path_.c_str(), offset));
     bytes = bytes.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
   }

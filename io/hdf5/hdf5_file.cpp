@@ -220,9 +220,8 @@ Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hd
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < most)
     throw Error(
         ExitCode::data,
-        strfmt(
-            "the limit on the size of a file, %llu bytes, is below that of a checkpoint's file, %llu: File too large",
-            static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(most)),
+        strfmt("the limit on the size of a file, %lu bytes, is below that of a checkpoint's file, %lu: File too large",
+               limit.rlim_cur, most),
         "ulimit -f", "Raise the limit, or lower --checkpoint_file_size");
   const MemoryFile memory;
   lay_out(memory.path(), datasets, attributes);
@@ -235,7 +234,7 @@ Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hd
   layout.file_bytes = file.size();
   std::uint64_t at = 0;
   const auto take = [&](std::uint64_t until) {
-    TESSERA_ASSERT(until >= at, "data sets overlap at %llu", static_cast<unsigned long long>(until));
+    TESSERA_ASSERT(until >= at, "data sets overlap at %lu", until);
     if (until == at) return;
     Hdf5Layout::Metadata range{at, std::string(until - at, '\0')};
     file.read_at(at, std::as_writable_bytes(std::span(range.bytes)));

@@ -86,7 +86,7 @@ void BlockCache::read(int file, std::uint64_t offset, std::span<std::byte> out) 
     const std::size_t n = inside < there ? std::min(out.size(), there - static_cast<std::size_t>(inside)) : 0;
     if (n > 0) std::memcpy(out.data(), slot.bytes.data() + inside, n);
     unpin(slot);
-    TESSERA_ASSERT(n > 0, "byte %llu of file %d", static_cast<unsigned long long>(offset), file);
+    TESSERA_ASSERT(n > 0, "byte %lu of file %d", offset, file);
     out = out.subspan(n);
     offset += n;
   }

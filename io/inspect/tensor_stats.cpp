@@ -3,7 +3,6 @@
 #include "io/inspect/tensor_stats.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 

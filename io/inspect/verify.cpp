@@ -54,8 +54,7 @@ std::string problem_of(const std::string& path, const StateFile& file) {
   const std::uint64_t bytes = fs::file_size(path, failed);
   if (failed) return "E109 " + path + ": " + failed.message();
   if (bytes == file.bytes) return {};
-  return strfmt("E109 %s has %llu bytes, the manifest says %llu", path.c_str(), static_cast<unsigned long long>(bytes),
-                static_cast<unsigned long long>(file.bytes)) +
+  return strfmt("E109 %s has %lu bytes, the manifest says %lu", path.c_str(), bytes, file.bytes) +
          (bytes < file.bytes ? "; cut off is " + describe_range(file, bytes, file.bytes) : "");
 }
 
@@ -131,8 +130,7 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
   const std::string manifest_path = directory + "/" + manifest_name;
   std::string text, readable_text;
   Findings findings;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  world.run_on_rank_0([&] {
     if (std::error_code failed; !fs::exists(manifest_path, failed))
       (void)read_manifest(directory);  // throws the reason
     text = read_text(manifest_path, max_manifest_bytes);
@@ -155,8 +153,7 @@ VerifyReport verify_checkpoint(World& world, const std::string& directory, int t
   });
   std::string mine = findings.text();
   const std::int64_t bad = world.sum(static_cast<std::int64_t>(std::ranges::count(mine, '\n')));
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  world.run_on_rank_0([&] {
     check_rest(directory, manifest, bad == 0, findings);
     mine = findings.text();
   });

@@ -14,9 +14,7 @@ namespace tessera::io {
 ModelDirectory::ModelDirectory(World& world, std::string directory, const ModelFiles& files, Holds holds)
     : world_(world), directory_(std::move(directory)), files_(files), holds_(holds) {
   try {
-    world_.run_and_agree([&] {
-      if (world_.rank() == 0) make();
-    });
+    world_.run_on_rank_0([&] { make(); });
   } catch (...) {
     if (world_.rank() == 0) remove_tree_quietly(temporary());
     throw;
@@ -45,8 +43,7 @@ std::vector<std::string> ModelDirectory::paths() const {
 }
 
 void ModelDirectory::commit(const std::vector<AuxiliaryFile>& auxiliary_files, const std::string& backup) {
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  world_.run_on_rank_0([&] {
     for (const auto& a : auxiliary_files) write_text(temporary() + "/" + a.name, a.text);
     if (!files_.index.empty()) write_text(temporary() + "/" + index_file_name, files_.index);
     sync_directory(temporary());

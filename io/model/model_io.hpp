@@ -6,7 +6,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "io/model/model_files.hpp"
 #include "runtime/base/param.hpp"

@@ -78,8 +78,7 @@ void write_model(World& world, const std::string& directory, const std::string& 
     if (write_here) written = write_shards(model, target.paths(), layout, shards);
   });
   const auto all = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(written)));
-  TESSERA_ASSERT(all == expected, "%llu bytes written of %llu", static_cast<unsigned long long>(all),
-                 static_cast<unsigned long long>(expected));
+  TESSERA_ASSERT(all == expected, "%lu bytes written of %lu", all, expected);
   target.commit(auxiliary_files);
 }
 

@@ -77,8 +77,8 @@ std::int64_t narrow(const std::byte* from, std::int64_t count, float* out) {
 }  // namespace
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const {
-  TESSERA_ASSERT(first >= 0 && count >= 0 && count <= entry.numel() - first, "elements [%lld, +%lld) of %s",
-                 static_cast<long long>(first), static_cast<long long>(count), entry.name.c_str());
+  TESSERA_ASSERT(first >= 0 && count >= 0 && count <= entry.numel() - first, "elements [%ld, +%ld) of %s", first, count,
+                 entry.name.c_str());
   const bool readable = entry.known_dtype && (entry.dtype == DType::f32 || entry.dtype == DType::bf16 ||
                                               entry.dtype == DType::f16 || entry.dtype == DType::f64);
   if (!readable)
@@ -101,8 +101,8 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
     if (entry.dtype != DType::f64) {
       widen(piece.data(), entry.dtype, n, out + done);
     } else if (const auto bad = narrow(piece.data(), n, out + done); bad != n) {
-      throw Error(ExitCode::data, strfmt("%s: element %lld of tensor %s is too large for fp32", file_.path().c_str(),
-                                         static_cast<long long>(first + done + bad), quote_name(entry.name).c_str()));
+      throw Error(ExitCode::data, strfmt("%s: element %ld of tensor %s is too large for fp32", file_.path().c_str(),
+                                         first + done + bad, quote_name(entry.name).c_str()));
     }
     offset += bytes;
     bytes_read_ += bytes;

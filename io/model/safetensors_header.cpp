@@ -164,19 +164,17 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
   for (const auto& e : entries) {
     const auto* name = e.name.c_str();
     if (e.begin > e.end)
-      throw refuse("E108", strfmt("tensor %s begins at byte %llu and ends before, at %llu", quote_name(name).c_str(),
-                                  static_cast<unsigned long long>(e.begin), static_cast<unsigned long long>(e.end)));
+      throw refuse("E108", strfmt("tensor %s begins at byte %lu and ends before, at %lu", quote_name(name).c_str(),
+                                  e.begin, e.end));
     if (e.end > data_bytes)
       throw refuse(
           "E109",
-          strfmt("tensor %s has bytes [%llu, %llu) after the header, beyond the end of the file, which has %llu there",
-                 quote_name(name).c_str(), static_cast<unsigned long long>(e.begin),
-                 static_cast<unsigned long long>(e.end), static_cast<unsigned long long>(data_bytes)));
+          strfmt("tensor %s has bytes [%lu, %lu) after the header, beyond the end of the file, which has %lu there",
+                 quote_name(name).c_str(), e.begin, e.end, data_bytes));
     const auto bytes = bytes_by_shape(e, refuse);
     if (bytes != e.end - e.begin)
-      throw refuse("E107",
-                   strfmt("tensor %s has %llu bytes, but dtype and shape make %llu", quote_name(name).c_str(),
-                          static_cast<unsigned long long>(e.end - e.begin), static_cast<unsigned long long>(bytes)));
+      throw refuse("E107", strfmt("tensor %s has %lu bytes, but dtype and shape make %lu", quote_name(name).c_str(),
+                                  e.end - e.begin, bytes));
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end != b.end ? a.end < b.end : a.name < b.name;
@@ -185,15 +183,14 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, std::uint64_t data_st
   for (auto& e : entries) {
     if (e.begin != at)
       throw refuse("E108",
-                   strfmt("%s before tensor %s, at byte %llu of the data", e.begin > at ? "a hole" : "an overlap",
-                          quote_name(e.name).c_str(), static_cast<unsigned long long>(std::min(at, e.begin))));
+                   strfmt("%s before tensor %s, at byte %lu of the data", e.begin > at ? "a hole" : "an overlap",
+                          quote_name(e.name).c_str(), std::min(at, e.begin)));
     at = e.end;
     e.begin += data_start;
     e.end += data_start;
   }
   if (at != data_bytes)
-    throw refuse("E109", strfmt("the last tensor ends at byte %llu of the data, which has %llu",
-                                static_cast<unsigned long long>(at), static_cast<unsigned long long>(data_bytes)));
+    throw refuse("E109", strfmt("the last tensor ends at byte %lu of the data, which has %lu", at, data_bytes));
 }
 
 void check_names(const std::vector<SafetensorsEntry>& entries, const Refusal& refuse) {

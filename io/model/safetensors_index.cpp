@@ -127,9 +127,7 @@ std::vector<SafetensorsFile> open_index(const std::string& path) {
     for (const auto& entry : files.back().entries()) bytes += entry.end - entry.begin;
   }
   if (index.total_size && *index.total_size != bytes)
-    throw refusal(path, "E111",
-                  strfmt("total_size is %llu, its tensors have %llu bytes",
-                         static_cast<unsigned long long>(*index.total_size), static_cast<unsigned long long>(bytes)));
+    throw refusal(path, "E111", strfmt("total_size is %lu, its tensors have %lu bytes", *index.total_size, bytes));
   return files;
 }
 

@@ -37,8 +37,7 @@ void BpeModel::read_vocabulary(const Component& node, const TokenizerJson& json)
   if (json.vocab.empty()) throw node.refuse("has no vocabulary");
   const auto most = static_cast<std::int64_t>(4 * json.vocab.size() + 1024);
   for (const auto& [token, id] : json.vocab) {
-    if (id < 0 || id > most)
-      throw node.refuse(strfmt("gives %s the id %lld", quote_name(token).c_str(), static_cast<long long>(id)));
+    if (id < 0 || id > most) throw node.refuse(strfmt("gives %s the id %ld", quote_name(token).c_str(), id));
     if (!vocabulary_.add(token, static_cast<std::int32_t>(id)))
       throw node.refuse("has the token " + quote_name(token) + " or its id " + std::to_string(id) + " twice");
   }

@@ -2,7 +2,6 @@
 // tokenizer.json's "model": vocabulary, merges, and the treatment of unknown characters.
 
 #include <array>
-#include <string>
 #include <string_view>
 #include <vector>
 

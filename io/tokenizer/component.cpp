@@ -3,7 +3,6 @@
 #include "io/tokenizer/component.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "io/file/file.hpp"
 

@@ -109,9 +109,7 @@ class Output {
   Output(World& world, std::string path) : world_(world), path_(std::move(path)), temporary_(path_) {
     // Two runs may make the same file at once: each has its own temporary file, and the last rename wins.
     temporary_ += world_.broadcast("." + world_.host() + "." + std::to_string(::getpid()) + ".tmp");
-    world_.run_and_agree([&] {
-      if (world_.rank() == 0) file_ = File::create(temporary_);
-    });
+    world_.run_on_rank_0([&] { file_ = File::create(temporary_); });
     world_.run_and_agree([&] {
       if (world_.rank() != 0) file_ = File::open_to_write(temporary_);
     });

@@ -13,7 +13,6 @@
 #include <mutex>
 
 #include "io/tokenizer/unicode_ranges.hpp"
-#include "io/tokenizer/utf8.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::io::unicode {

@@ -2,7 +2,6 @@
 // UTF-8: reading, writing and repairing.
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 

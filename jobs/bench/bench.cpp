@@ -1,7 +1,6 @@
 // `tessera bench gemm`, and the choice of the other benchmarks.
 #include <nlohmann/json.hpp>
 
-#include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/gemm_peak.hpp"
 #include "jobs/cli/session/host_info.hpp"
 #include "jobs/cli/session/resources.hpp"
@@ -14,7 +13,7 @@ namespace tessera::jobs {
 
 namespace {
 
-int bench_gemm(const Call& call, World& world) {
+void bench_gemm(const Call& call, World& world) {
   const Options& options = call.options();
   const int threads = set_rank_threads(call.options(), world).threads;
   std::vector<GemmShape> shapes{{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}};
@@ -29,8 +28,8 @@ int bench_gemm(const Call& call, World& world) {
   json["bf16_passed_over"] = bf16.skipped;
   if (!options.flag("json")) {
     log::info(version_line());
-    log::info(strfmt("GEMM in GFLOP/s, %d ranks at once, %d threads each, best of %lld; bf16 by %s, fp32 by %s",
-                     world.size(), threads, static_cast<long long>(options.integer("bench_repeats")), bf16.name.c_str(),
+    log::info(strfmt("GEMM in GFLOP/s, %d ranks at once, %d threads each, best of %ld; bf16 by %s, fp32 by %s",
+                     world.size(), threads, options.integer("bench_repeats"), bf16.name.c_str(),
                      kernels::blas_version().c_str()));
     if (!bf16.skipped.empty()) log::info(bf16.skipped);
     log::info(strfmt("%8s %8s %8s %14s %14s %10s", "m", "n", "k", "fp32", "bf16", "bf16/fp32"));
@@ -42,18 +41,16 @@ int bench_gemm(const Call& call, World& world) {
     json["shapes"].push_back(
         {{"m", shape.m}, {"n", shape.n}, {"k", shape.k}, {"gflops", speed}, {"bf16_gflops", bf16_speed}});
     if (!options.flag("json")) {
-      log::info(strfmt("%8lld %8lld %8lld %14.1f %14.1f %10.2f", static_cast<long long>(shape.m),
-                       static_cast<long long>(shape.n), static_cast<long long>(shape.k), speed, bf16_speed,
+      log::info(strfmt("%8ld %8ld %8ld %14.1f %14.1f %10.2f", shape.m, shape.n, shape.k, speed, bf16_speed,
                        bf16_speed / speed));
     }
   }
   if (options.flag("json")) log::info(json.dump(2));
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace
 
-int bench_command(const Call& call, World& world) {
+void bench_command(const Call& call, World& world) {
   const std::vector<std::string>& operands = call.invocation.operands;
   const std::string what = operands.empty() ? "" : operands[0];
   if (what == "gemm") return bench_gemm(call, world);

@@ -1,6 +1,5 @@
 #pragma once
-// `tessera bench`: measures the program against what the machine can do. Each returns an exit code, or throws the same
-// Error on every rank.
+// `tessera bench`: measures the program against what the machine can do. Each throws the same Error on every rank.
 
 #include "jobs/cli/session/call.hpp"
 #include "runtime/comm/world.hpp"
@@ -8,12 +7,12 @@
 namespace tessera::jobs {
 
 /// Calls one of those below, by the first operand.
-int bench_command(const Call& call, World& world);
-int bench_collectives_command(const Call& call, World& world);
-int bench_step_command(const Call& call, World& world);
-int bench_io_command(const Call& call, World& world);
-int bench_convert_command(const Call& call, World& world);
-int bench_generate_command(const Call& call, World& world);
-int bench_tokenizer_command(const Call& call, World& world);
+void bench_command(const Call& call, World& world);
+void bench_collectives_command(const Call& call, World& world);
+void bench_step_command(const Call& call, World& world);
+void bench_io_command(const Call& call, World& world);
+void bench_convert_command(const Call& call, World& world);
+void bench_generate_command(const Call& call, World& world);
+void bench_tokenizer_command(const Call& call, World& world);
 
 }  // namespace tessera::jobs

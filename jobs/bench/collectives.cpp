@@ -8,7 +8,7 @@
 
 namespace tessera::jobs {
 
-int bench_collectives_command(const Call& call, World& world) {
+void bench_collectives_command(const Call& call, World& world) {
   const Options& options = call.options();
   const std::uint64_t bytes = options.bytes("bench_bytes");
   const CollectiveBench result = bench_collectives(world, bytes);
@@ -24,12 +24,11 @@ int bench_collectives_command(const Call& call, World& world) {
                                    {"mpi_reduce_scatter_s", result.mpi_reduce_s},
                                    {"memcpy_gb_per_s", result.memcpy_bytes_per_s / 1e9},
                                    {"waiting_share_of_a_core", result.waiting_share}};
-    log::info(json.dump(2));
-    return static_cast<int>(ExitCode::ok);
+    return log::info(json.dump(2));
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, transport %s; medians; both also read the result once",
-                   human_bytes(static_cast<double>(bytes)).c_str(), world.size(), name_of(world.topology().transport)));
+  log::info(strfmt("%s, %d ranks, transport %s; medians; both also read the result once", human_bytes(bytes).c_str(),
+                   world.size(), name_of(world.topology().transport)));
   log::info(strfmt("%-16s %12s %12s %8s", "", "tessera", "MPI", "ratio"));
   log::info(strfmt("%-16s %9.3f ms %9.3f ms %7.2fx", "all-gather", 1e3 * result.gather_s, 1e3 * result.mpi_gather_s,
                    ratio_gather));
@@ -38,7 +37,6 @@ int bench_collectives_command(const Call& call, World& world) {
   log::info(strfmt("%-16s %9.2f GB/s on each rank", "memcpy", result.memcpy_bytes_per_s / 1e9));
   log::info(strfmt("%-16s %9.3f %% of a core, of a rank that waits one second for another", "waiting",
                    100 * result.waiting_share));
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

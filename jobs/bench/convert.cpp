@@ -55,8 +55,7 @@ void each_chunk(World& world, std::uint64_t bytes,
 }
 
 void create(World& world, const std::string& path, std::uint64_t bytes) {
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  world.run_on_rank_0([&] {
     io::remove_quietly(path);
     io::File file = io::File::create(path);
     file.allocate(bytes);
@@ -90,11 +89,8 @@ std::vector<io::SafetensorsTensor> made_tensors(std::uint64_t bytes) {
   for (std::int64_t b = 0;
        b < std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (4 * width * width * matrices))); ++b)
     for (std::int64_t m = 0; m < matrices; ++m) {
-      tensors.push_back({strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)),
-                         DType::f32,
-                         {width, width}});
-      tensors.push_back(
-          {strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)), DType::f32, {width}});
+      tensors.push_back({strfmt("h.%ld.w%ld.weight", b, m), DType::f32, {width, width}});
+      tensors.push_back({strfmt("h.%ld.w%ld.bias", b, m), DType::f32, {width}});
     }
   return tensors;
 }
@@ -103,9 +99,7 @@ std::vector<io::SafetensorsTensor> made_tensors(std::uint64_t bytes) {
 void make_model(World& world, const std::string& directory, const std::vector<io::SafetensorsTensor>& tensors) {
   const io::ModelFiles files = io::plan_model_files(tensors, ~std::uint64_t{0} >> 1);
   const std::string path = directory + "/" + files.files[0].name;
-  world.run_and_agree([&] {
-    if (world.rank() == 0) io::make_directories(directory);
-  });
+  world.run_on_rank_0([&] { io::make_directories(directory); });
   const std::uint64_t bytes = files.files[0].plan.file_bytes;
   create(world, path, bytes);
   world.run_and_agree([&] {
@@ -155,7 +149,7 @@ double to_hf(World& world, const std::string& from, const std::string& to) {
 
 }  // namespace
 
-int bench_convert_command(const Call& call, World& world) {
+void bench_convert_command(const Call& call, World& world) {
   const Options& options = call.options();
   const std::string base = options.text("dir") + "/tessera-bench-convert", model = base + ".model",
                     native = base + ".native", out = base + ".out";
@@ -194,18 +188,16 @@ int bench_convert_command(const Call& call, World& world) {
                                    {"to_native_bytes_per_s", median(back)},
                                    {"to_hf_over_raw", median(hf) / median(raw)},
                                    {"to_native_over_raw", median(back) / median(raw)}};
-    log::info(json.dump(2));
-    return static_cast<int>(ExitCode::ok);
+    return log::info(json.dump(2));
   }
   log::info(version_line());
-  log::info(strfmt("%s, %d ranks, %d threads each; medians of %lld turns; all of them sync", human_bytes(bytes).c_str(),
-                   world.size(), threads, static_cast<long long>(turns)));
+  log::info(strfmt("%s, %d ranks, %d threads each; medians of %ld turns; all of them sync", human_bytes(bytes).c_str(),
+                   world.size(), threads, turns));
   log::info(strfmt("%-34s %10s/s", "copy, O_DIRECT read and write", human_bytes(median(raw)).c_str()));
   log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "checkpoint -> safetensors, checked",
                    human_bytes(median(hf)).c_str(), 100 * median(hf) / median(raw)));
   log::info(strfmt("%-34s %10s/s  %5.1f%% of the copy", "safetensors -> checkpoint", human_bytes(median(back)).c_str(),
                    100 * median(back) / median(raw)));
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -67,7 +67,7 @@ double bytes_of_pass(const models::Model& model, std::int64_t rows, std::int64_t
 
 }  // namespace
 
-int bench_generate_command(const Call& call, World& world) {
+void bench_generate_command(const Call& call, World& world) {
   const Options& options = call.options();
   const int threads = set_rank_threads(options, world).threads;
   const ModelConfig config = read_model_config(options, &world);
@@ -78,9 +78,8 @@ int bench_generate_command(const Call& call, World& world) {
                                                         : std::min(bench_prompt, model.max_tokens - new_tokens + 1);
   if (length < 1 || length + new_tokens - 1 > model.max_tokens)
     throw options.refuse("max_new_tokens",
-                         strfmt("prompts of %lld tokens and %lld new ones are more than the model's %lld positions",
-                                static_cast<long long>(length), static_cast<long long>(new_tokens),
-                                static_cast<long long>(model.max_tokens)),
+                         strfmt("prompts of %ld tokens and %ld new ones are more than the model's %ld positions",
+                                length, new_tokens, model.max_tokens),
                          "Lower it, or --max_length (the length of the prompts)");
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const plan::RunSpec spec =
@@ -101,7 +100,7 @@ int bench_generate_command(const Call& call, World& world) {
   const double bytes =
       static_cast<double>(world.size()) * bytes_of_pass(model, rows, length, new_tokens) / cached.pass_seconds / 1e9;
   if (options.flag("json")) {
-    log::info(nlohmann::ordered_json{
+    return log::info(nlohmann::ordered_json{
         {"prompt_tokens_per_second", cached.prompt_rate},
         {"prompt_gflops", flops},
         {"sgemm_gflops", sgemm},
@@ -113,15 +112,13 @@ int bench_generate_command(const Call& call, World& world) {
         {"recompute_pass_s", uncached.pass_seconds},
         {"same_tokens",
          same}}.dump(2));
-    return static_cast<int>(ExitCode::ok);
   }
   log::info(version_line());
   log::info(
-      strfmt("model     %s | %s parameters | %lld rows a rank, prompts of %lld, %lld new tokens | %d ranks, %d threads "
+      strfmt("model     %s | %s parameters | %ld rows a rank, prompts of %ld, %ld new tokens | %d ranks, %d threads "
              "each | %s",
-             config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
-             static_cast<long long>(rows), static_cast<long long>(length), static_cast<long long>(new_tokens),
-             world.size(), threads, spec.strategy.name.c_str()));
+             config.path.c_str(), human_count(model.num_params()).c_str(), rows, length, new_tokens, world.size(),
+             threads, spec.strategy.name.c_str()));
   log::info(strfmt("machine   sgemm %.1f GFLOP/s, memory read at %.1f GB/s, over all ranks", sgemm, read));
   log::info(strfmt("prompts   %s tok/s | %.1f GFLOP/s, %.1f%% of sgemm", human_count(cached.prompt_rate).c_str(), flops,
                    100 * flops / sgemm));
@@ -131,7 +128,6 @@ int bench_generate_command(const Call& call, World& world) {
                    human_count(uncached.next_rate).c_str(), 1e3 * uncached.pass_seconds,
                    uncached.pass_seconds / cached.pass_seconds,
                    same ? "the same tokens" : "OTHER TOKENS (weights are random, so choices are close)"));
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -30,13 +30,11 @@ struct MadeState {
     constexpr std::int64_t width = 1024, matrices = 12;  // of a block
     const auto blocks = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / (12 * width * width * matrices)));
     for (std::int64_t b = 0; b < blocks; ++b) {
-      shard::UnitSpec unit{strfmt("h.%lld", static_cast<long long>(b)), {}};
+      shard::UnitSpec unit{strfmt("h.%ld", b), {}};
       for (std::int64_t m = 0; m < matrices; ++m) {
         unit.params.push_back(static_cast<int>(params.size()));
-        params.push_back({.name = strfmt("h.%lld.w%lld.weight", static_cast<long long>(b), static_cast<long long>(m)),
-                          .shape = {width, width}});
-        params.push_back({.name = strfmt("h.%lld.w%lld.bias", static_cast<long long>(b), static_cast<long long>(m)),
-                          .shape = {width}});
+        params.push_back({.name = strfmt("h.%ld.w%ld.weight", b, m), .shape = {width, width}});
+        params.push_back({.name = strfmt("h.%ld.w%ld.bias", b, m), .shape = {width}});
         unit.params.push_back(unit.params.back() + 1);
       }
       units.push_back(std::move(unit));
@@ -88,9 +86,7 @@ DiskRates measure_disk(World& world, const std::string& directory, std::uint64_t
         io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
     rates.load.push_back(static_cast<double>(loaded.bytes) /
                          std::chrono::duration<double>(Clock::now() - begin).count());
-    world.run_and_agree([&] {
-      if (world.rank() == 0) io::remove_directory(checkpoint);
-    });
+    world.run_on_rank_0([&] { io::remove_directory(checkpoint); });
   }
   return rates;
 }
@@ -136,15 +132,13 @@ void report(const AsyncSaveTimes& times, const std::string& model, World& world,
 
 }  // namespace
 
-int bench_io_command(const Call& call, World& world) {
+void bench_io_command(const Call& call, World& world) {
   const Options& options = call.options();
   const std::string directory = options.has("dir") ? options.text("dir") : ".";
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::uint64_t bytes = options.bytes("size");
   (void)set_rank_threads(call.options(), world);
-  world.run_and_agree([&] {
-    if (world.rank() == 0) io::make_directories(directory);
-  });
+  world.run_on_rank_0([&] { io::make_directories(directory); });
   const DiskRates rates = measure_disk(world, directory, bytes, repeats);
   const double save = median_ratio(rates.save, rates.raw_write), load = median_ratio(rates.load, rates.raw_read);
   nlohmann::ordered_json json = {{"ranks", world.size()},
@@ -160,7 +154,7 @@ int bench_io_command(const Call& call, World& world) {
   if (!options.flag("json")) {
     log::info(version_line());
     log::info(strfmt("%s in %s, %d ranks, %d turns; medians of rates, and of ratios within a turn",
-                     human_bytes(static_cast<double>(bytes)).c_str(), directory.c_str(), world.size(), repeats));
+                     human_bytes(bytes).c_str(), directory.c_str(), world.size(), repeats));
     log::info(strfmt("%-28s %8.2f GiB/s", "raw write (O_DIRECT, fsync)", gib(median(rates.raw_write))));
     log::info(strfmt("%-28s %8.2f GiB/s %7.1f%% of raw", "save (CRC32C, fsync, commit)", gib(median(rates.save)),
                      100 * save));
@@ -175,7 +169,6 @@ int bench_io_command(const Call& call, World& world) {
            options.flag("json") ? Lines::skip : Lines::print);
   }
   if (options.flag("json")) log::info(json.dump(2));
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -113,9 +113,7 @@ class Turns {
     return elapsed_since(begin);
   }
   void remove() {
-    world_.run_and_agree([&] {
-      if (world_.rank() == 0) io::remove_directory(checkpoint_);
-    });
+    world_.run_on_rank_0([&] { io::remove_directory(checkpoint_); });
   }
 
   World& world_;

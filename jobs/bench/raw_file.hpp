@@ -25,8 +25,7 @@ class RawFile {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   /// Collective: creates the file.
   void create() {
-    world_.run_and_agree([&] {
-      if (world_.rank() != 0) return;
+    world_.run_on_rank_0([&] {
       io::File file = io::File::create(path_);
       file.allocate(bytes_);
       file.sync();

@@ -1,5 +1,4 @@
 // `tessera bench step`: training steps against the GEMM peak, of the CPU's sgemm or of the GPU's library, in one run.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "jobs/bench/tools.hpp"
@@ -101,9 +100,8 @@ void print_host(const std::vector<Measurement>& measurements, const Work& work, 
     log::info(strfmt("%-12s %9.2f ms %12.1f %11.1f%% %9.1f%% %14s %14s", measurement.name.c_str(),
                      1e3 * median(measurement.seconds), work.flops / median(measurement.seconds) / 1e9,
                      100 * work.flops / median(measurement.seconds) / limit.flops(),
-                     100 * median(measurement.comm) / median(measurement.seconds),
-                     human_bytes(static_cast<double>(measurement.pss)).c_str(),
-                     human_bytes(static_cast<double>(measurement.arena)).c_str()));
+                     100 * median(measurement.comm) / median(measurement.seconds), human_bytes(measurement.pss).c_str(),
+                     human_bytes(measurement.arena).c_str()));
 }
 
 void print_device(const std::vector<Measurement>& measurements, const Work& work, const GemmPeak& limit) {
@@ -122,9 +120,8 @@ void print_device(const std::vector<Measurement>& measurements, const Work& work
     log::info(strfmt("%-12s %9.2f ms %10s %10s %10s %13.1f%% %12s %12s %12s", measurement.name.c_str(), 1e3 * seconds,
                      human_count(work.tokens / seconds).c_str(), share(work.flops_halved / seconds).c_str(),
                      share(work.flops / seconds).c_str(), 100 * work.flops_halved / seconds / limit.flops(),
-                     human_bytes(static_cast<double>(measurement.planned)).c_str(),
-                     human_bytes(static_cast<double>(measurement.arena)).c_str(),
-                     human_bytes(static_cast<double>(measurement.in_use)).c_str()));
+                     human_bytes(measurement.planned).c_str(), human_bytes(measurement.arena).c_str(),
+                     human_bytes(measurement.in_use).c_str()));
   }
 }
 
@@ -145,10 +142,9 @@ void print(const Call& call, const std::vector<Measurement>& measurements, const
     return;
   }
   const double unit = work.on_gpu ? 1e3 : 1;
-  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %lld%s)", limit.name.c_str(),
+  log::info(strfmt("%-9s %.1f %s before, %.1f after, over all ranks (best of %ld%s)", limit.name.c_str(),
                    limit.before / unit, work.on_gpu ? "TFLOP/s" : "GFLOP/s", limit.after / unit,
-                   static_cast<long long>(call.options().integer("bench_repeats")),
-                   work.on_gpu ? "" : " of each shape"));
+                   call.options().integer("bench_repeats"), work.on_gpu ? "" : " of each shape"));
   if (work.on_gpu) print_device(measurements, work, limit);
   else print_host(measurements, work, limit);
   log::info(strfmt("ZeRO-3 / ZeRO-0  %.4f", overhead));
@@ -166,7 +162,7 @@ double measure_gemm_peak(World& world, const models::Model& model, std::int64_t 
 
 }  // namespace
 
-int bench_step_command(const Call& call, World& world) {
+void bench_step_command(const Call& call, World& world) {
   const Options& options = call.options();
   check_options(options);
   check_gpu_choices(options, world);
@@ -190,16 +186,13 @@ int bench_step_command(const Call& call, World& world) {
     log::info(version_line());
     if (!precision.str().empty()) log::info("precision " + precision.str());
     if (on_device) log::info("device    " + device_name(world.device()));
-    log::info(strfmt("model     %s | %s parameters | T %lld | %s | %d threads a rank | transport %s",
-                     config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
-                     static_cast<long long>(length), batch_line(batch).c_str(), threads,
-                     name_of(world.topology().transport)));
+    log::info(strfmt("model     %s | %s parameters | T %ld | %s | %d threads a rank | transport %s",
+                     config.path.c_str(), human_count(model.num_params()).c_str(), length, batch_line(batch).c_str(),
+                     threads, name_of(world.topology().transport)));
   }
   const auto repeats = static_cast<int>(options.integer("bench_repeats"));
   const std::int64_t rows = batch.micro_batch * length;
-  GemmPeak limit{.name = on_device
-                             ? strfmt("%s %lld^3", name_of(precision.compute), static_cast<long long>(device_gemm_size))
-                             : "sgemm"};
+  GemmPeak limit{.name = on_device ? strfmt("%s %ld^3", name_of(precision.compute), device_gemm_size) : "sgemm"};
   limit.before = measure_gemm_peak(world, model, rows, precision.compute, repeats);
   // Each in two halves, in turns, so that a drift of the machine's speed favours none.
   std::vector<Measurement> measurements;
@@ -214,13 +207,12 @@ int bench_step_command(const Call& call, World& world) {
       if (part == 0) continue;
       measure(measurement, call, world, tokens, part);
       if (!options.flag("json"))
-        log::info(strfmt("          %-12s %zu of %lld steps, median %.2f s", measurement.name.c_str(),
-                         measurement.seconds.size(), static_cast<long long>(steps), median(measurement.seconds)));
+        log::info(strfmt("          %-12s %zu of %ld steps, median %.2f s", measurement.name.c_str(),
+                         measurement.seconds.size(), steps, median(measurement.seconds)));
     }
   }
   limit.after = measure_gemm_peak(world, model, rows, precision.compute, repeats);
   print(call, measurements, work, limit);
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

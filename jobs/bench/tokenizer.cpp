@@ -28,7 +28,7 @@ std::vector<std::string> documents_of(const io::Corpus& corpus) {
 
 }  // namespace
 
-int bench_tokenizer_command(const Call& call, World& world) {
+void bench_tokenizer_command(const Call& call, World& world) {
   const Options& options = call.options();
   if (world.size() != 1)
     throw Error(ExitCode::usage, "bench tokenizer measures one core", "command line", "Start one rank");
@@ -71,13 +71,11 @@ int bench_tokenizer_command(const Call& call, World& world) {
     log::info(json.dump(2));
   } else {
     log::info("tokenizer " + tokenizer->describe());
-    log::info(strfmt("          %zu documents, ", documents.size()) + human_bytes(bytes) + ", " +
-              human_count(static_cast<double>(tokens)) +
+    log::info(strfmt("          %zu documents, ", documents.size()) + human_bytes(bytes) + ", " + human_count(tokens) +
               strfmt(" tokens | one core: best %.1f MB/s, median %.1f MB/s, by CPU time %.1f MB/s, ",
                      bytes / best / 1e6, bytes / middle / 1e6, bytes / best_cpu / 1e6) +
               human_count(static_cast<double>(tokens) / best) + " tokens/s");
   }
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -68,14 +68,16 @@ bool print_information(const Invocation& invocation) {
 int run_with_world(const Call& call, World& world) {
   try {
     (void)kernels::isa();  // throws if the build needs an instruction set that this CPU lacks
-    if (call.invocation.command == "train") return train_command(call, world);
-    if (call.invocation.command == "generate") return generate_command(call, world);
-    if (call.invocation.command == "eval") return eval_command(call, world);
-    if (call.invocation.command == "bench") return bench_command(call, world);
-    if (call.invocation.command == "convert") return convert_command(call, world);
-    if (call.invocation.command == "checkpoint") return checkpoint_command(call, world);
-    if (call.invocation.command == "tokenize") return tokenize_command(call, world);
-    return doctor_command(call, world);
+    const std::string& command = call.invocation.command;
+    if (command == "train") return train_command(call, world);
+    if (command == "checkpoint") return checkpoint_command(call, world);
+    if (command == "generate") generate_command(call, world);
+    else if (command == "eval") eval_command(call, world);
+    else if (command == "bench") bench_command(call, world);
+    else if (command == "convert") convert_command(call, world);
+    else if (command == "tokenize") tokenize_command(call, world);
+    else doctor_command(call, world);
+    return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
     if (error.code() == ExitCode::communication) world.abort(error);
     if (world.rank() == 0) log::error(error.line());
@@ -115,10 +117,11 @@ int dispatch(const Call& call) {
   if (launcher_environment().rank != 0) return static_cast<int>(ExitCode::ok);
   log::set_quiet(call.options().flag("quiet"));
   try {
-    if (command == "plan") return plan_command(call);
-    if (command == "config") return config_command(call);
-    if (command == "inspect") return inspect_command(call);
-    return completion_command(call);
+    if (command == "plan") plan_command(call);
+    else if (command == "config") config_command(call);
+    else if (command == "inspect") inspect_command(call);
+    else completion_command(call);
+    return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
     log::error(error.line());
     return code_of(error);

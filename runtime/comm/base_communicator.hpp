@@ -2,7 +2,6 @@
 // BaseCommunicator: what the communicators of all transports have in common: members, record for the watchdog, traffic
 // counts.
 
-#include <exception>
 #include <vector>
 
 #include "runtime/comm/communicator.hpp"

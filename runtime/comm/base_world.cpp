@@ -124,10 +124,8 @@ void World::require_equal(const std::string& what, const std::string& text) {
   const auto line = broadcast(texts.empty() ? ""
                                             : "rank 0 has \"" + texts.front() + "\", rank " + std::to_string(first) +
                                                   " \"" + texts[static_cast<std::size_t>(first)] + "\"");
-  throw Error(
-      ExitCode::usage,
-      strfmt("ranks differ in %s: rank %lld differs from rank 0: ", what.c_str(), static_cast<long long>(first)) + line,
-      {}, "Start every rank from the same build with the same options");
+  throw Error(ExitCode::usage, strfmt("ranks differ in %s: rank %ld differs from rank 0: ", what.c_str(), first) + line,
+              {}, "Start every rank from the same build with the same options");
 }
 
 void World::run_and_agree(const std::function<void()>& phase) {
@@ -146,6 +144,18 @@ void World::run_and_agree(const std::function<void()>& phase) {
   const auto told = broadcast(failures.empty() ? "" : failures[static_cast<std::size_t>(first)]);
   const auto colon = told.find(':');
   throw Error(static_cast<ExitCode>(std::stoi(told.substr(0, colon))), told.substr(colon + 1));
+}
+
+void World::run_on_rank_0(const std::function<void()>& phase) {
+  run_and_agree([&] {
+    if (rank() == 0) phase();
+  });
+}
+
+std::string World::text_of_rank_0(const std::function<std::string()>& make) {
+  std::string text;
+  run_on_rank_0([&] { text = make(); });
+  return broadcast(text);
 }
 
 }  // namespace tessera

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "runtime/base/device.hpp"
 #include "runtime/base/dtype.hpp"

@@ -85,9 +85,7 @@ class StragglerDiagnosis {
     std::map<std::uint64_t, std::map<std::string, std::vector<const RankSlot*>>> at_sequence;
     for (const auto& slot : slots)
       if (slot.record && slot.record->waiting())
-        at_sequence[slot.entered()]
-                   [slot.record->text() + strfmt(" %llu", static_cast<unsigned long long>(slot.record->bytes))]
-                       .push_back(&slot);
+        at_sequence[slot.entered()][slot.record->text() + strfmt(" %lu", slot.record->bytes)].push_back(&slot);
     for (const auto& [sequence, labels] : at_sequence) {
       if (labels.size() < 2 || !mismatch_.empty()) continue;
       const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
@@ -96,13 +94,12 @@ class StragglerDiagnosis {
       const RankSlot& who = *odd->second.front();
       const RankSlot& other = odd == many ? *std::next(labels.begin())->second.front() : *many->second.front();
       mismatch_ = strfmt(
-          "rank %s is missing from step %lld, %s: it issued %s (%llu bytes) as collective %llu of the %s axis, where "
+          "rank %s is missing from step %ld, %s: it issued %s (%lu bytes) as collective %lu of the %s axis, where "
           "rank "
-          "%s issued %s (%llu bytes)",
-          names_[at(who.rank)].c_str(), static_cast<long long>(statuses_[at(other.rank)].step),
-          other.record->text().c_str(), who.record->text().c_str(), static_cast<unsigned long long>(who.record->bytes),
-          static_cast<unsigned long long>(sequence), tessera::name_of(group.axis), names_[at(other.rank)].c_str(),
-          other.record->text().c_str(), static_cast<unsigned long long>(other.record->bytes));
+          "%s issued %s (%lu bytes)",
+          names_[at(who.rank)].c_str(), statuses_[at(other.rank)].step, other.record->text().c_str(),
+          who.record->text().c_str(), who.record->bytes, sequence, tessera::name_of(group.axis),
+          names_[at(other.rank)].c_str(), other.record->text().c_str(), other.record->bytes);
     }
   }
 
@@ -128,11 +125,10 @@ class StragglerDiagnosis {
     std::string line = strfmt(late_ranks.size() == 1 ? "rank %s is late" : "ranks %s are late", ranks.c_str());
     const auto& first = statuses_[at(late_ranks.front())];
     const auto& mark = behind_[at(late_ranks.front())];
-    if (mark.by) line += strfmt(": step %lld, %s", static_cast<long long>(mark.step), mark.by->text().c_str());
+    if (mark.by) line += strfmt(": step %ld, %s", mark.step, mark.by->text().c_str());
     if (!first.answered) return line + "; it does not answer";
     if (mark.last && mark.last->entered > 0)
-      line += strfmt("; it was last seen at %s (sequence %llu)", mark.last->text().c_str(),
-                     static_cast<unsigned long long>(mark.last->entered));
+      line += strfmt("; it was last seen at %s (sequence %lu)", mark.last->text().c_str(), mark.last->entered);
     else line += "; it has issued no collective there yet";
     if (first.ended) line += "; it has left the run";
     else if (!first.responsive) line += "; its process does not run (stopped?)";

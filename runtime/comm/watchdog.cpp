@@ -1,7 +1,6 @@
 // Records of issued collectives, and the choice of the one rank that reports a late peer.
 #include "runtime/comm/watchdog.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 namespace tessera::comm {
@@ -14,7 +13,7 @@ std::int64_t monotonic_ns() {
 std::string text_of(const char* operation, const char* unit, std::int64_t micro) {
   std::string text = operation;
   if (*unit) text += std::string(" ") + unit;
-  if (micro >= 0) text += strfmt(" m%lld", static_cast<long long>(micro));
+  if (micro >= 0) text += strfmt(" m%ld", micro);
   return text;
 }
 

@@ -54,6 +54,10 @@ class World {
   /// Collective: runs `phase` on every rank; if it throws on any, every rank throws the error of the lowest such rank.
   /// For file IO and other work that may fail on some ranks only.
   void run_and_agree(const std::function<void()>& phase);
+  /// The same for what rank 0 alone does.
+  void run_on_rank_0(const std::function<void()>& phase);
+  /// Collective: the text that `make` returns on rank 0. Every rank throws the Error that it throws there.
+  [[nodiscard]] std::string text_of_rank_0(const std::function<std::string()>& make);
 
   /// The step that the watchdog reports for this rank: from 1, 0 before training. Does not allocate.
   virtual void set_step(std::int64_t step) = 0;

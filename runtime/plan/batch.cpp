@@ -18,8 +18,7 @@ constexpr std::int64_t default_micro_batch = 8;
 
 void require_positive(const Count& value, const char* option) {
   if (value && *value < 1)
-    throw Error(ExitCode::usage, strfmt("%s is %lld", option, static_cast<long long>(*value)), {},
-                "Give a number of at least 1");
+    throw Error(ExitCode::usage, strfmt("%s is %ld", option, *value), {}, "Give a number of at least 1");
 }
 
 /// a·b, or usage error: a batch beyond 64 bits.
@@ -34,19 +33,17 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b !=
 
 /// "micro 4 x accumulation 5 x ranks 8 = 160"
 std::string right_side(std::int64_t micro, std::int64_t accumulation, int world, std::int64_t made) {
-  return strfmt("micro %lld x accumulation %lld x ranks %d = %lld", static_cast<long long>(micro),
-                static_cast<long long>(accumulation), world, static_cast<long long>(made));
+  return strfmt("micro %ld x accumulation %ld x ranks %d = %ld", micro, accumulation, world, made);
 }
 
 /// All three are given and contradict each other: the equation, and which option to change.
 [[noreturn]] void refuse(std::int64_t global, std::int64_t micro, std::int64_t accumulation, int world) {
   const std::int64_t made = product(product(micro, accumulation), world);
   throw Error(ExitCode::usage,
-              strfmt("global_batch_size %lld != ", static_cast<long long>(global)) +
-                  right_side(micro, accumulation, world, made),
+              strfmt("global_batch_size %ld != ", global) + right_side(micro, accumulation, world, made),
               "--global_batch_size, --per_device_train_batch_size, --gradient_accumulation_steps",
-              strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the three",
-                     static_cast<long long>(ceil_div(global, product(micro, world))), static_cast<long long>(made)));
+              strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the three",
+                     ceil_div(global, product(micro, world)), made));
 }
 
 /// The smallest micro-batch that makes `accumulation` steps of G; usage error if no micro-batch does (10 samples in 6
@@ -55,20 +52,19 @@ std::int64_t solve_micro(std::int64_t global, std::int64_t accumulation, int wor
   const std::int64_t micro = ceil_div(global, product(accumulation, world));
   const std::int64_t steps = ceil_div(global, product(micro, world));
   if (steps == accumulation) return micro;
-  throw Error(
-      ExitCode::usage,
-      strfmt("no micro-batch makes %lld accumulation steps of global_batch_size %lld on %d ranks",
-             static_cast<long long>(accumulation), static_cast<long long>(global), world),
-      "--global_batch_size, --gradient_accumulation_steps",
-      strfmt("Set gradient_accumulation_steps=%lld or global_batch_size=%lld, or drop one of the two",
-             static_cast<long long>(steps), static_cast<long long>(product(product(micro, accumulation), world))));
+  throw Error(ExitCode::usage,
+              strfmt("no micro-batch makes %ld accumulation steps of global_batch_size %ld on %d ranks", accumulation,
+                     global, world),
+              "--global_batch_size, --gradient_accumulation_steps",
+              strfmt("Set gradient_accumulation_steps=%ld or global_batch_size=%ld, or drop one of the two", steps,
+                     product(product(micro, accumulation), world)));
 }
 
 }  // namespace
 
 BatchPlan::Range BatchPlan::range(int a, int r, std::int64_t samples) const {
   TESSERA_ASSERT(a >= 0 && a < accumulation && r >= 0 && r < world && samples >= 0 && samples <= global_batch,
-                 "step %d of rank %d, %lld samples", a, r, static_cast<long long>(samples));
+                 "step %d of rank %d, %ld samples", a, r, samples);
   const std::int64_t micro = static_cast<std::int64_t>(a) * world + r;
   const std::int64_t first = std::min(micro * micro_batch, samples);
   return {first, std::min(micro_batch, samples - first)};

@@ -24,19 +24,15 @@ void check_size(const RunSpec& spec) {
   const BatchPlan& batch = spec.batch;
   const std::int64_t rows = std::max(batch.micro_batch, spec.eval_batch);
   if (rows > max_rows / spec.tokens)
-    throw Error(ExitCode::usage,
-                strfmt("a micro-batch of %lld samples of %lld tokens is too large", static_cast<long long>(rows),
-                       static_cast<long long>(spec.tokens)),
-                "per_device_train_batch_size",
-                strfmt("Give at most %lld tokens per micro-batch", static_cast<long long>(max_rows)));
+    throw Error(ExitCode::usage, strfmt("a micro-batch of %ld samples of %ld tokens is too large", rows, spec.tokens),
+                "per_device_train_batch_size", strfmt("Give at most %ld tokens per micro-batch", max_rows));
   const auto modules = static_cast<std::int64_t>(spec.model->modules.size());
   if (batch.accumulation > max_module_executions / modules)
     throw Error(ExitCode::usage,
-                strfmt("%d accumulation steps of a model of %lld modules are too many", batch.accumulation,
-                       static_cast<long long>(modules)),
+                strfmt("%d accumulation steps of a model of %ld modules are too many", batch.accumulation, modules),
                 "gradient_accumulation_steps",
-                strfmt("Use at most %lld: give a larger micro-batch or a smaller global batch",
-                       static_cast<long long>(max_module_executions / modules)));
+                strfmt("Use at most %ld: give a larger micro-batch or a smaller global batch",
+                       max_module_executions / modules));
 }
 
 void check(const RunSpec& spec) {
@@ -49,8 +45,8 @@ void check(const RunSpec& spec) {
                   "Make every parameter trainable");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage,
-                strfmt("sequence length %lld is not in 1 … %lld, the positions the model has",
-                       static_cast<long long>(spec.tokens), static_cast<long long>(spec.model->max_tokens)),
+                strfmt("sequence length %ld is not in 1 … %ld, the positions the model has", spec.tokens,
+                       spec.model->max_tokens),
                 "max_length", "Set --max_length within the model's n_positions");
   if (spec.packed && !spec.model->packs)
     throw Error(ExitCode::usage,
@@ -60,8 +56,8 @@ void check(const RunSpec& spec) {
   if (spec.purpose == Purpose::generate &&
       (spec.cache_tokens < spec.tokens || spec.cache_tokens > spec.model->max_tokens))
     throw Error(ExitCode::usage,
-                strfmt("prompt and new tokens are %lld together, and the model has %lld positions",
-                       static_cast<long long>(spec.cache_tokens), static_cast<long long>(spec.model->max_tokens)),
+                strfmt("prompt and new tokens are %ld together, and the model has %ld positions", spec.cache_tokens,
+                       spec.model->max_tokens),
                 "max_new_tokens", "Ask for fewer new tokens, or give a shorter prompt");
   check_size(spec);
   const shard::ShardPolicy& policy = spec.strategy.policy;

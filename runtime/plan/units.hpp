@@ -1,7 +1,6 @@
 #pragma once
 // Turns a model's modules into the units and module uses from which a schedule is built. Pure.
 
-#include <string>
 #include <vector>
 
 #include "models/module.hpp"

@@ -261,8 +261,7 @@ void Executor::judge(BoundSchedule& program, int bad_unit) {
     throw Error(
         ExitCode::diverged,
         strfmt("the %s of unit %s is not finite", block.sums.loss.nonfinite() ? "loss" : "gradient", unit.c_str()),
-        strfmt("step %lld", static_cast<long long>(block.step)),
-        "Lower the learning rate, raise the warm-up, or check the data near this step");
+        strfmt("step %ld", block.step), "Lower the learning rate, raise the warm-up, or check the data near this step");
   }
 }
 

@@ -12,11 +12,9 @@ std::string fingerprint(const plan::RunPlan& plan) {
   const shard::ShardPolicy& policy = spec.strategy.policy;
   std::string text = strfmt("mesh %s, parameters %s, gradients %s, collectives", spec.strategy.mesh.str().c_str(),
                             name_of(policy.param_dtype), name_of(policy.reduce_dtype));
-  for (const auto* schedule : plan.schedules())
-    text += strfmt(" %016llx", static_cast<unsigned long long>(shard::collective_hash(*schedule)));
-  text += strfmt(", G %lld B %lld T %lld E %lld cache %lld, ", static_cast<long long>(spec.batch.global_batch),
-                 static_cast<long long>(spec.batch.micro_batch), static_cast<long long>(spec.tokens),
-                 static_cast<long long>(spec.eval_batch), static_cast<long long>(spec.cache_tokens));
+  for (const auto* schedule : plan.schedules()) text += strfmt(" %016lx", shard::collective_hash(*schedule));
+  text += strfmt(", G %ld B %ld T %ld E %ld cache %ld, ", spec.batch.global_batch, spec.batch.micro_batch, spec.tokens,
+                 spec.eval_batch, spec.cache_tokens);
   if (spec.packed) text += "packed, ";
   for (const auto& param : spec.model->params) text += param.name + param.shape.str() + " ";
   return text;

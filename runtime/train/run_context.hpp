@@ -55,7 +55,7 @@ class RunContext {
       if (error.code() == ExitCode::diverged || error.code() == ExitCode::communication) throw;  // every rank has it
       world.abort(error);
     } catch (const std::exception& error) {
-      world.abort(Error(ExitCode::internal, error.what(), strfmt("step %lld", static_cast<long long>(step))));
+      world.abort(Error(ExitCode::internal, error.what(), strfmt("step %ld", step)));
     }
   }
 

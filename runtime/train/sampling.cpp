@@ -71,8 +71,7 @@ std::int32_t TokenPicker::pick(std::span<float> logits, std::span<const std::int
   for (const float logit : logits) probe += 0 * logit;
   if (probe != 0)
     throw Error(ExitCode::data, "the model's logits are not finite",
-                strfmt("prompt %llu, token %llu", static_cast<unsigned long long>(prompt + 1),
-                       static_cast<unsigned long long>(position + 1)),
+                strfmt("prompt %lu, token %lu", prompt + 1, position + 1),
                 "Check the weights: one is not finite, or far too large");
   if (sampling_.repetition_penalty != 1) penalize(logits, row);
   const std::uint64_t key = sampling_.seed ^ (prompt * 0x9E3779B97F4A7C15ull);

@@ -21,15 +21,14 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 /// What must be equal on all ranks beside the plan, as text.
 std::string agreed(const TrainerOptions& options) {
-  std::string text = strfmt("seed %llu, ", static_cast<unsigned long long>(options.seed));
-  text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %lld/%lld/%lld kind %d", options.adamw.beta1,
-                 options.adamw.beta2, options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm,
-                 options.lr.learning_rate, options.lr.min_lr, static_cast<long long>(options.lr.warmup_steps),
-                 static_cast<long long>(options.lr.total_steps), static_cast<long long>(options.lr.decay_steps),
+  std::string text = strfmt("seed %lu, ", options.seed);
+  text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %ld/%ld/%ld kind %d", options.adamw.beta1, options.adamw.beta2,
+                 options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate,
+                 options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
                  static_cast<int>(options.lr.kind));
   if (options.loss_scale)
-    text += strfmt(", loss scale %a %a %lld %d", options.loss_scale->initial, options.loss_scale->least,
-                   static_cast<long long>(options.loss_scale->window), options.loss_scale->patience);
+    text += strfmt(", loss scale %a %a %ld %d", options.loss_scale->initial, options.loss_scale->least,
+                   options.loss_scale->window, options.loss_scale->patience);
   return text;
 }
 
@@ -147,8 +146,7 @@ void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   if (p.loss_scale->overflowed()) return;
   throw Error(ExitCode::diverged,
               strfmt("gradients overflow fp16 even at the lowest loss scale, %g", report.loss_scale),
-              strfmt("step %lld", static_cast<long long>(report.step)),
-              "Lower the learning rate, or train with --mixed_precision bf16");
+              strfmt("step %ld", report.step), "Lower the learning rate, or train with --mixed_precision bf16");
 }
 
 StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampler, std::int64_t first,

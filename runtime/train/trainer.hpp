@@ -1,7 +1,6 @@
 #pragma once
 // Trainer: one training run, driven step by step by its caller. It prints nothing.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>

@@ -53,7 +53,7 @@ TEST(Table, KeysOfOtherToolsSetOptions) {
   for (const ExternalKeySpec& spec : external_key_table()) {
     if (spec.action != KeyAction::set && spec.action != KeyAction::if_enabled) continue;
     const bool unsupported = spec.action == KeyAction::if_enabled && find_unsupported(spec.target) != nullptr;
-    EXPECT_TRUE(unsupported || find_option(spec.target) != nullptr) << spec.block << "." << spec.key;
+    EXPECT_TRUE(unsupported || find_option(spec.target) != nullptr) << spec.block << "." << spec.keys;
   }
 }
 

@@ -5,7 +5,6 @@
 #include "io/inspect/verify.hpp"
 #include "jobs/cli/commands/checkpoint.hpp"
 #include "jobs/cli/commands/commands.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -17,7 +16,7 @@ using Json = nlohmann::ordered_json;
 int threads_of(const Options& options) { return static_cast<int>(options.optional_integer("threads").value_or(2)); }
 
 std::string speed(std::uint64_t bytes, double seconds) {
-  return strfmt("%s in %.2fs (%s/s)", human_bytes(static_cast<double>(bytes)).c_str(), seconds,
+  return strfmt("%s in %.2fs (%s/s)", human_bytes(bytes).c_str(), seconds,
                 human_bytes(static_cast<double>(bytes) / std::max(seconds, 1e-9)).c_str());
 }
 
@@ -47,22 +46,18 @@ int verify_command(const Call& call, World& world, const std::vector<std::string
   if (json) log::info((all.size() == 1 ? all.front() : all).dump(2, ' ', false, Json::error_handler_t::replace));
   if (num_damaged > 0)
     throw Error(ExitCode::data,
-                strfmt("%s: %lld place%s damaged", damaged.c_str(), static_cast<long long>(num_damaged),
-                       num_damaged == 1 ? " is" : "s are"),
-                {}, "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
+                strfmt("%s: %ld place%s damaged", damaged.c_str(), num_damaged, num_damaged == 1 ? " is" : "s are"), {},
+                "Resume from another checkpoint; --resume_from_checkpoint auto does so by itself");
   return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace
 
 io::LocatedPath locate(World& world, const std::string& path) {
-  std::string found;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  const std::string found = world.text_of_rank_0([&] {
     const io::LocatedPath located = io::recognize(path);
-    found = std::to_string(static_cast<int>(located.kind)) + located.path;
+    return std::to_string(static_cast<int>(located.kind)) + located.path;
   });
-  found = world.broadcast(found);
   return {static_cast<io::PathKind>(found[0] - '0'), found.substr(1)};
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Shared by the subcommands of `tessera checkpoint`.
 
+#include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 

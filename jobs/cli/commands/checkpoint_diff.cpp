@@ -121,9 +121,7 @@ std::vector<io::TensorDifference> compare_all(World& world, const Operand& a, co
 std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   std::vector<std::string> lines;
   if (!a.is_checkpoint() || !b.is_checkpoint()) return lines;
-  if (a.manifest.step != b.manifest.step)
-    lines.push_back(
-        strfmt("step: %lld, %lld", static_cast<long long>(a.manifest.step), static_cast<long long>(b.manifest.step)));
+  if (a.manifest.step != b.manifest.step) lines.push_back(strfmt("step: %ld, %ld", a.manifest.step, b.manifest.step));
   const Json x = Json::parse(a.manifest.training), y = Json::parse(b.manifest.training);
   std::map<std::string, std::pair<std::string, std::string>> values;
   for (const auto& [key, value] : x.items()) values[key].first = value.dump();
@@ -161,10 +159,9 @@ void add_difference(const std::string& name, const io::TensorEntry& x, const io:
   if (!same_form)
     line += std::string(" ") + x.type + " " + io::shape_text(x.shape) + ", " + y.type + " " + io::shape_text(y.shape);
   if (compared) {
-    line += strfmt(" %lld of %lld elements differ, by at most %.6g (relative %.3g)", static_cast<long long>(d.elements),
-                   static_cast<long long>(x.numel()), d.max_absolute, d.max_relative);
-    if (d.one_not_finite > 0)
-      line += strfmt("; %lld are finite in only one of them", static_cast<long long>(d.one_not_finite));
+    line += strfmt(" %ld of %ld elements differ, by at most %.6g (relative %.3g)", d.elements, x.numel(),
+                   d.max_absolute, d.max_relative);
+    if (d.one_not_finite > 0) line += strfmt("; %ld are finite in only one of them", d.one_not_finite);
   } else if (same_form) {
     line += std::string(" ") + x.type + " cannot be compared";
   }
@@ -214,8 +211,7 @@ int diff_command(const Call& call, World& world, const std::vector<std::string>&
   } else {
     for (const std::string& line : result.lines) log::info("differs   " + line);
     log::info(equal ? strfmt("equal     %zu tensors, every element", pairs.both.size())
-                    : strfmt("different %lld of the %zu tensors in both", static_cast<long long>(result.different),
-                             pairs.both.size()));
+                    : strfmt("different %ld of the %zu tensors in both", result.different, pairs.both.size()));
   }
   return static_cast<int>(equal ? ExitCode::ok : ExitCode::data);
 }

@@ -6,13 +6,12 @@
 
 namespace tessera::jobs {
 
-int completion_command(const Call& call) {
+void completion_command(const Call& call) {
   const std::vector<std::string>& operands = call.invocation.operands;
   if (operands.empty())
     throw Error(ExitCode::usage, "completion needs a shell", "command line", "tessera completion bash|zsh|fish");
   const std::string script = completion_script(operands[0]);
   std::fputs(script.c_str(), stdout);
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

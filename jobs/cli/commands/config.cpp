@@ -4,7 +4,7 @@
 
 namespace tessera::jobs {
 
-int config_command(const Call& call) {
+void config_command(const Call& call) {
   const Options& options = call.options();
   const std::vector<std::string>& operands = call.invocation.operands;
   if (operands.empty() || (operands[0] != "show" && operands[0] != "check")) {
@@ -28,7 +28,6 @@ int config_command(const Call& call) {
   }
   for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.outcome);
   for (const std::string& text : options.without_effect) log::info(text);
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

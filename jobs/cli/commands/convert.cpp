@@ -7,13 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "io/inspect/tensor_stats.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/model_tensors.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -55,9 +53,7 @@ ConvertRequest read_request(const Options& options, World& world) {
   request.target.max_file_bytes = options.bytes("max_shard_size");
   request.state_file_bytes = options.bytes("checkpoint_file_size");
   if (options.has("dtype")) request.dtype = parse_dtype(options.text("dtype"));
-  std::string found;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  const std::string found = world.text_of_rank_0([&] {
     const std::string from = options.text("from");
     const io::LocatedPath located = io::recognize(request.in, from == "hf"       ? io::Prefer::model
                                                               : from == "native" ? io::Prefer::checkpoint
@@ -68,9 +64,8 @@ ConvertRequest read_request(const Options& options, World& world) {
     const std::string is = located.kind == io::PathKind::checkpoint ? "native" : "hf";
     if (from != "auto" && from != is)
       throw options.refuse("from", request.in + " is " + io::name_of(located.kind), "Use --from " + is + ", or auto");
-    found = is + "\n" + located.path;
+    return is + "\n" + located.path;
   });
-  found = world.broadcast(found);
   request.from_native = found.starts_with("native");
   request.in = found.substr(found.find('\n') + 1);
   if (request.from_native && request.to_native)
@@ -81,16 +76,11 @@ ConvertRequest read_request(const Options& options, World& world) {
     throw options.refuse("dtype", "a checkpoint holds its master weights in fp32", "Drop --dtype, or convert --to hf");
   if (request.target.max_file_bytes == 0)
     throw options.refuse("max_shard_size", "--max_shard_size is 0", "Use 5GB, for example");
-  world.run_and_agree([&] {
-    if (world.rank() == 0) io::check_output(request.in, request.out, request.target.replace);
-  });
+  world.run_on_rank_0([&] { io::check_output(request.in, request.out, request.target.replace); });
   return request;
 }
 
-std::string time_text(double seconds) {
-  const auto s = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
-  return strfmt("%02lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-}
+std::string time_text(double seconds) { return human_time(std::ceil(seconds)); }
 
 std::string speed_text(double bytes, double seconds) { return human_bytes(bytes / std::max(seconds, 1e-9)) + "/s"; }
 
@@ -103,10 +93,10 @@ io::ConvertOptions stream_options(const Options& options) {
     if (p.done >= p.total || p.seconds - last < 5) return;
     last = p.seconds;
     const double rate = static_cast<double>(p.done) / p.seconds;
-    log::info(strfmt(
-        "convert   %4.1f%% | %s of %s | %s | %s left", 100 * static_cast<double>(p.done) / static_cast<double>(p.total),
-        human_bytes(static_cast<double>(p.done)).c_str(), human_bytes(static_cast<double>(p.total)).c_str(),
-        speed_text(rate, 1).c_str(), time_text(static_cast<double>(p.total - p.done) / rate).c_str()));
+    log::info(strfmt("convert   %4.1f%% | %s of %s | %s | %s left",
+                     100 * static_cast<double>(p.done) / static_cast<double>(p.total), human_bytes(p.done).c_str(),
+                     human_bytes(p.total).c_str(), speed_text(rate, 1).c_str(),
+                     time_text(static_cast<double>(p.total - p.done) / rate).c_str()));
   };
   return stream;
 }
@@ -178,13 +168,10 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
 
 /// Reads the auxiliary files on rank 0; returns config.json on every rank.
 std::string read_attachments(World& world, ConvertRequest& request) {
-  std::string config;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  return world.text_of_rank_0([&] {
     request.target.auxiliary_files = io::read_model_auxiliary_files(request.in);
-    config = request.target.auxiliary_files.front().text;
+    return request.target.auxiliary_files.front().text;
   });
-  return world.broadcast(config);
 }
 
 io::TensorCatalog open_model(World& world, const std::string& path) {
@@ -215,8 +202,8 @@ void check_copies(World& world, const io::TensorCatalog& stored, const std::vect
     differ = world.sum(differ);
     if (differ > 0)
       throw Error(ExitCode::data,
-                  strfmt("E114 tensor %s must equal %s, but %lld elements differ", io::quote_name(a.name).c_str(),
-                         io::quote_name(b.name).c_str(), static_cast<long long>(differ)),
+                  strfmt("E114 tensor %s must equal %s, but %ld elements differ", io::quote_name(a.name).c_str(),
+                         io::quote_name(b.name).c_str(), differ),
                   {}, "config.json ties the two (tie_word_embeddings): correct it, or the tensor");
   }
 }
@@ -243,7 +230,7 @@ std::int64_t peak_bytes() {
 
 }  // namespace
 
-int convert_command(const Call& call, World& world) {
+void convert_command(const Call& call, World& world) {
   const Options& options = call.options();
   ConvertRequest request = read_request(options, world);
   const io::ConvertOptions stream = stream_options(options);
@@ -256,11 +243,10 @@ int convert_command(const Call& call, World& world) {
     log::info(strfmt("verify    every element compared | %s in %.2fs (%s)", human_bytes(bytes).c_str(),
                      report.verify_seconds, speed_text(bytes, report.verify_seconds).c_str()));
   if (!report.backup.empty()) log::info("moved     the previous output is now " + report.backup);
-  log::info(strfmt("convert   done | %lld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
-                   static_cast<long long>(report.tensors), report.files, report.files == 1 ? "" : "s",
-                   human_bytes(bytes).c_str(), report.seconds, speed_text(bytes, report.seconds).c_str(),
-                   human_bytes(peak).c_str(), request.out.c_str()));
-  return static_cast<int>(ExitCode::ok);
+  log::info(strfmt("convert   done | %ld tensors in %d file%s | %s in %.2fs (%s), memory of a rank at most %s | %s",
+                   report.tensors, report.files, report.files == 1 ? "" : "s", human_bytes(bytes).c_str(),
+                   report.seconds, speed_text(bytes, report.seconds).c_str(), human_bytes(peak).c_str(),
+                   request.out.c_str()));
 }
 
 }  // namespace tessera::jobs

@@ -50,10 +50,8 @@ Facts facts(World& world) {
       {"blas", kernels::blas_version() + (blas_library().empty() ? "" : ", " + blas_library())},
       {"blas threads", blas_is_serial() ? "serial build: one call at a time" : "one per call"},
       {"omp", "OMP_NUM_THREADS " + variable("OMP_NUM_THREADS") + ", OMP_PROC_BIND " + variable("OMP_PROC_BIND")},
-      {"memory", human_bytes(static_cast<double>(memory.available)) + " free of " +
-                     human_bytes(static_cast<double>(memory.total))},
-      {"/dev/shm",
-       human_bytes(static_cast<double>(shm.available)) + " free of " + human_bytes(static_cast<double>(shm.total))},
+      {"memory", human_bytes(memory.available) + " free of " + human_bytes(memory.total)},
+      {"/dev/shm", human_bytes(shm.available) + " free of " + human_bytes(shm.total)},
       {"ranks", strfmt("%d on %d node%s, transport %s", world.size(), world.node_count(),
                        world.node_count() == 1 ? "" : "s", name_of(world.topology().transport))}};
   if (world.rank() == 0)  // the rank that prints
@@ -64,14 +62,14 @@ Facts facts(World& world) {
 void warn_about_shared_memory() {
   const HostMemory shm = shared_memory();
   if (shm.total < (256u << 20)) {
-    log::warn(23, "/dev/shm has " + human_bytes(static_cast<double>(shm.total)) +
+    log::warn(23, "/dev/shm has " + human_bytes(shm.total) +
                       ": the node transport has parameters and gradients there; enlarge it, or use --comm mpi");
   }
 }
 
 }  // namespace
 
-int doctor_command(const Call& call, World& world) {
+void doctor_command(const Call& call, World& world) {
   const ThreadAllocation share = allocate_threads(world, 0);
   const Facts known = facts(world);
   const std::vector<std::string> bindings =
@@ -88,7 +86,6 @@ int doctor_command(const Call& call, World& world) {
   }
   warn_about_threads(share);
   warn_about_shared_memory();
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -29,8 +29,7 @@ class ProgressLines {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - begin_).count(),
                  share = static_cast<double>(done) / static_cast<double>(samples);
-    log::info(strfmt("eval %lld/%lld samples | tok/s %s | %s<%s", static_cast<long long>(done),
-                     static_cast<long long>(samples),
+    log::info(strfmt("eval %ld/%ld samples | tok/s %s | %s<%s", done, samples,
                      human_count(static_cast<double>(done * length_) / seconds).c_str(), human_time(seconds).c_str(),
                      human_time(seconds / share - seconds).c_str()));
   }
@@ -42,7 +41,7 @@ class ProgressLines {
 
 }  // namespace
 
-int eval_command(const Call& call, World& world) {
+void eval_command(const Call& call, World& world) {
   const Options& options = call.options();
   const bool json = options.flag("json");
   check_options(options);
@@ -80,11 +79,9 @@ int eval_command(const Call& call, World& world) {
     log::info(object.dump());
   } else {
     log::info(strfmt("eval | loss %.6f | ppl %.4f | token_acc %.4f | %s tokens | tok/s %s", report.loss,
-                     std::exp(report.loss), report.token_accuracy,
-                     human_count(static_cast<double>(report.tokens)).c_str(),
+                     std::exp(report.loss), report.token_accuracy, human_count(report.tokens).c_str(),
                      human_count(tokens_per_second(report)).c_str()));
   }
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

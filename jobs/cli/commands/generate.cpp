@@ -20,7 +20,7 @@ class GenerateRun {
  public:
   GenerateRun(const Call& call, World& world) : call_(call), options_(call.options()), world_(world) {}
 
-  int run() {
+  void run() {
     config_ = read_model_config(options_, &world_);
     model_ = models::make(config_.text, config_.path);
     world_.run_and_agree([&] { prompt_tokenizer_.emplace(open_prompt_tokenizer(options_, config_.directory)); });
@@ -35,7 +35,6 @@ class GenerateRun {
     const auto run = load_inference(options_, world_, config_, model_, spec);
     if (!json()) announce_inference(call_, world_, config_, *run, threads_, work(spec));
     report(run->generate(request_));
-    return static_cast<int>(ExitCode::ok);
   }
 
  private:
@@ -52,11 +51,10 @@ class GenerateRun {
     request_.max_new_tokens =
         options_.optional_integer("max_new_tokens").value_or(std::min(default_new_tokens, max_new));
     if (request_.max_new_tokens > max_new) {
-      throw options_.refuse(
-          "max_new_tokens",
-          strfmt("%lld new tokens after a prompt of %zu are more than the model's %lld positions",
-                 static_cast<long long>(request_.max_new_tokens), longest, static_cast<long long>(model_.max_tokens)),
-          strfmt("Set it to at most %lld, or shorten the prompt", static_cast<long long>(max_new)));
+      throw options_.refuse("max_new_tokens",
+                            strfmt("%ld new tokens after a prompt of %zu are more than the model's %ld positions",
+                                   request_.max_new_tokens, longest, model_.max_tokens),
+                            strfmt("Set it to at most %ld, or shorten the prompt", max_new));
     }
     request_.stop = prompt_tokenizer_->stop_ids();
     request_.sampling = {.temperature = options_.real("temperature"),
@@ -82,28 +80,26 @@ class GenerateRun {
     const auto largest = *std::max_element(ids.begin(), ids.end());
     if (largest >= model_.vocab)
       throw Error(ExitCode::data,
-                  strfmt("%s has token id %d, but the last id of the model's vocabulary is %lld", which.c_str(),
-                         largest, static_cast<long long>(model_.vocab - 1)),
+                  strfmt("%s has token id %d, but the last id of the model's vocabulary is %ld", which.c_str(), largest,
+                         model_.vocab - 1),
                   "--prompt, --prompt_file", "Use the model's own tokenizer.json");
     if (static_cast<std::int64_t>(ids.size()) > model_.max_tokens)
-      throw Error(ExitCode::usage,
-                  strfmt("%s has %zu tokens, the model has %lld positions", which.c_str(), ids.size(),
-                         static_cast<long long>(model_.max_tokens)),
-                  "--prompt, --prompt_file", "Give a shorter prompt");
+      throw Error(
+          ExitCode::usage,
+          strfmt("%s has %zu tokens, the model has %ld positions", which.c_str(), ids.size(), model_.max_tokens),
+          "--prompt, --prompt_file", "Give a shorter prompt");
   }
 
   [[nodiscard]] std::string work(const plan::RunSpec& spec) const {
     const train::Sampling& s = request_.sampling;
-    std::string how = s.temperature == 0
-                          ? "greedy"
-                          : strfmt("temperature %g, top_k %lld, top_p %g, seed %llu", s.temperature,
-                                   static_cast<long long>(s.top_k), s.top_p, static_cast<unsigned long long>(s.seed));
+    std::string how = s.temperature == 0 ? "greedy"
+                                         : strfmt("temperature %g, top_k %ld, top_p %g, seed %lu", s.temperature,
+                                                  s.top_k, s.top_p, s.seed);
     if (s.repetition_penalty != 1) how += strfmt(", repetition penalty %g", s.repetition_penalty);
     const std::size_t count = prompts_.size();
-    return strfmt("%zu prompt%s in micro-batches of %lld, the longest of %lld tokens | up to %lld new tokens, %s | %s",
-                  count, count == 1 ? "" : "s", static_cast<long long>(spec.batch.micro_batch),
-                  static_cast<long long>(spec.tokens), static_cast<long long>(request_.max_new_tokens), how.c_str(),
-                  prompt_tokenizer_->describe().c_str());
+    return strfmt("%zu prompt%s in micro-batches of %ld, the longest of %ld tokens | up to %ld new tokens, %s | %s",
+                  count, count == 1 ? "" : "s", spec.batch.micro_batch, spec.tokens, request_.max_new_tokens,
+                  how.c_str(), prompt_tokenizer_->describe().c_str());
   }
 
   /// Prints the next token of a single prompt; called on rank 0, which generates it.
@@ -150,8 +146,8 @@ class GenerateRun {
     };
     const std::int64_t shown = world_.sum(done.prefill.tokens), grown = world_.sum(done.decode.tokens);
     if (json()) return;
-    log::info(strfmt("\ndone %zu prompt%s | %lld new tokens | prompts %s tok/s | then %s tok/s", prompts_.size(),
-                     prompts_.size() == 1 ? "" : "s", static_cast<long long>(made), rate(done.prefill, shown).c_str(),
+    log::info(strfmt("\ndone %zu prompt%s | %ld new tokens | prompts %s tok/s | then %s tok/s", prompts_.size(),
+                     prompts_.size() == 1 ? "" : "s", made, rate(done.prefill, shown).c_str(),
                      rate(done.decode, grown).c_str()));
   }
 
@@ -169,6 +165,6 @@ class GenerateRun {
 
 }  // namespace
 
-int generate_command(const Call& call, World& world) { return GenerateRun(call, world).run(); }
+void generate_command(const Call& call, World& world) { GenerateRun(call, world).run(); }
 
 }  // namespace tessera::jobs

@@ -15,7 +15,6 @@
 #include "io/model/safetensors_index.hpp"
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/run_directory.hpp"
-#include "jobs/cli/session/versions.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -93,7 +92,7 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   findings.lines = {
       {"step", std::to_string(manifest.step)},
       {"contains", manifest.optimizer ? "model and optimizer state" : "the model alone"},
-      {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(static_cast<double>(bytes)).c_str())},
+      {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(bytes).c_str())},
       {"complete", problem.empty() ? "yes, by file sizes (checkpoint verify reads every byte)" : "NO: " + problem},
       {"saved on", text_of(placement)},
       {"saved by", text_of(rest)},
@@ -158,8 +157,8 @@ Json json_of(const io::TensorStats& s) {
 }
 
 std::string text_of(const io::TensorStats& s) {
-  const std::string odd = (s.nans > 0 ? strfmt("  %lld NaN", static_cast<long long>(s.nans)) : "") +
-                          (s.infinities > 0 ? strfmt("  %lld Inf", static_cast<long long>(s.infinities)) : "");
+  const std::string odd =
+      (s.nans > 0 ? strfmt("  %ld NaN", s.nans) : "") + (s.infinities > 0 ? strfmt("  %ld Inf", s.infinities) : "");
   if (s.finite() == 0) return "  no finite element" + odd;
   return strfmt("  min %-12.6g max %-12.6g mean %-12.6g", s.min, s.max, s.mean()) + odd;
 }
@@ -182,7 +181,7 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
     bytes += t.bytes;
     const std::string name = io::quote_name(t.name);
     std::string line = strfmt("  %-*s  %-7s %12s  ", static_cast<int>(width), name.substr(1, name.size() - 2).c_str(),
-                              t.type, human_bytes(static_cast<double>(t.bytes)).c_str()) +
+                              t.type, human_bytes(t.bytes).c_str()) +
                        io::shape_text(t.shape);
     Json entry = {{"name", t.name}, {"dtype", t.type}, {"shape", t.shape}, {"bytes", t.bytes}};
     if (request.stats && io::is_numeric(t)) {
@@ -195,8 +194,7 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
   }
   findings.json["total"] = {{"tensors", count}, {"elements", elements}, {"bytes", bytes}};
   if (!request.json)
-    log::info(strfmt("total      %lld tensors | %lld elements | %s", static_cast<long long>(count),
-                     static_cast<long long>(elements), human_bytes(static_cast<double>(bytes)).c_str()));
+    log::info(strfmt("total      %ld tensors | %ld elements | %s", count, elements, human_bytes(bytes).c_str()));
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
@@ -219,14 +217,13 @@ void inspect(const std::string& path, const InspectRequest& request) {
 
 }  // namespace
 
-int inspect_command(const Call& call) {
+void inspect_command(const Call& call) {
   const std::vector<std::string>& paths = call.invocation.operands;
   if (paths.empty())
     throw Error(ExitCode::usage, "inspect needs a path", "command line",
                 "tessera inspect PATH [--stats] [--grep REGEX] [--json]");
   const InspectRequest request{call.options().flag("stats"), call.options().flag("json"), pattern_of(call.options())};
   for (const std::string& path : paths) inspect(path, request);
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

@@ -1,5 +1,4 @@
 // `tessera plan`: what a run takes, for every strategy side by side, without MPI, weights or data.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/commands/commands.hpp"
@@ -43,7 +42,7 @@ std::vector<Row> all_rows(const Options& options, const plan::RunPlan& chosen) {
   return rows;
 }
 
-std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(static_cast<double>(bytes)); }
+std::string bytes_or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : human_bytes(bytes); }
 
 void print_table(const std::vector<Row>& rows) {
   std::string head = strfmt("  %-20s %-26s", "strategy", "mesh");
@@ -52,9 +51,8 @@ void print_table(const std::vector<Row>& rows) {
   log::info(head + strfmt("%12s", "total"));
   for (const Row& row : rows) {
     std::string line = strfmt("%c %-20s %-26s", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str());
-    for (int c = 0; c < plan::num_categories; ++c)
-      line += strfmt("%12s", human_bytes(static_cast<double>(row.costs.memory[c])).c_str());
-    log::info(line + strfmt("%12s", human_bytes(static_cast<double>(row.costs.total)).c_str()));
+    for (int c = 0; c < plan::num_categories; ++c) line += strfmt("%12s", human_bytes(row.costs.memory[c]).c_str());
+    log::info(line + strfmt("%12s", human_bytes(row.costs.total).c_str()));
   }
   log::info("bytes sent in a step: by the busiest rank, and by a node to other nodes");
   log::info(strfmt("  %-20s %-26s%24s%24s%12s", "", "", "over the shard axis", "over the replicate axis", ""));
@@ -62,11 +60,10 @@ void print_table(const std::vector<Row>& rows) {
                    "node uplink", "collectives"));
   for (const Row& row : rows) {
     const AxisLoad &shard = row.load.shard_axis, &replicate = row.load.replicate_axis;
-    log::info(strfmt(
-        "%c %-20s %-26s%12s%12s%12s%12s%12llu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
-        bytes_or_dash(shard.busiest_rank).c_str(), bytes_or_dash(shard.node_uplink).c_str(),
-        bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
-        static_cast<unsigned long long>(row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives)));
+    log::info(strfmt("%c %-20s %-26s%12s%12s%12s%12s%12lu", row.chosen ? '*' : ' ', row.name.c_str(), row.mesh.c_str(),
+                     bytes_or_dash(shard.busiest_rank).c_str(), bytes_or_dash(shard.node_uplink).c_str(),
+                     bytes_or_dash(replicate.busiest_rank).c_str(), bytes_or_dash(replicate.node_uplink).c_str(),
+                     row.costs.shard_axis.collectives + row.costs.replicate_axis.collectives));
   }
 }
 
@@ -118,8 +115,8 @@ void explain() {
 void print_device(const plan::RunPlan& plan, bool has_gpu) {
   const plan::Costs& costs = plan.costs;
   log::info(strfmt("device    %s of a rank on its GPU, %s pinned on the host",
-                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::device)])).c_str(),
-                   human_bytes(static_cast<double>(costs.in[static_cast<int>(Memory::pinned)])).c_str()));
+                   human_bytes(costs.in[static_cast<int>(Memory::device)]).c_str(),
+                   human_bytes(costs.in[static_cast<int>(Memory::pinned)]).c_str()));
   const std::string name = has_gpu ? device_name(plan.spec.device) : "NVIDIA H200";
   const plan::GpuSpec* const gpu = plan::find_gpu_spec(name);
   if (gpu == nullptr) return log::info("limits    no published figures of \"" + name + "\" are known");
@@ -133,10 +130,9 @@ void print_device(const plan::RunPlan& plan, bool has_gpu) {
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu) {
   const models::Model& model = *plan.spec.model;
-  log::info(strfmt("model     %s %s | %s parameters, %s in matmuls | T %lld", model.family.c_str(), config.path.c_str(),
-                   human_count(static_cast<double>(model.num_params())).c_str(),
-                   human_count(static_cast<double>(model.num_matmul_params())).c_str(),
-                   static_cast<long long>(plan.spec.tokens)));
+  log::info(strfmt("model     %s %s | %s parameters, %s in matmuls | T %ld", model.family.c_str(), config.path.c_str(),
+                   human_count(model.num_params()).c_str(), human_count(model.num_matmul_params()).c_str(),
+                   plan.spec.tokens));
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
@@ -159,7 +155,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
 
 }  // namespace
 
-int print_plan(const PlanOf& of) {
+void print_plan(const PlanOf& of) {
   const Options& options = of.options;
   const ModelConfig config = read_model_config(options, of.world);
   const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
@@ -199,26 +195,23 @@ int print_plan(const PlanOf& of) {
           "sample");
     if (memory > 0) {
       log::info(strfmt("fits      %s of %s a rank: %s | largest micro-batch that fits: %s",
-                       human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str(),
-                       human_bytes(static_cast<double>(memory)).c_str(), fits ? "yes" : "no",
-                       largest > 0 ? std::to_string(largest).c_str() : "none"));
+                       human_bytes(plan::memory_needed(chosen)).c_str(), human_bytes(memory).c_str(),
+                       fits ? "yes" : "no", largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
     if (options.flag("explain")) explain();
     if (options.flag("print_schedule"))
       log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
   }
-  if (fits) return static_cast<int>(ExitCode::ok);
+  if (fits) return;
   throw Error(
       ExitCode::does_not_fit,
-      strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(),
-             human_bytes(static_cast<double>(plan::memory_needed(chosen))).c_str()),
+      strfmt("%s needs %s a rank", chosen.spec.strategy.name.c_str(), human_bytes(plan::memory_needed(chosen)).c_str()),
       "--device_memory " + options.text("device_memory") + ": " + options.value("device_memory").source.text,
-      largest > 0
-          ? strfmt("Set per_device_train_batch_size to at most %lld, or shard more", static_cast<long long>(largest))
-          : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
+      largest > 0 ? strfmt("Set per_device_train_batch_size to at most %ld, or shard more", largest)
+                  : "Not even a micro-batch of 1 fits: shard more, use --gradient_checkpointing full, or more ranks");
 }
 
-int plan_command(const Call& call) {
+void plan_command(const Call& call) {
   const Options& options = call.options();
   check_options(options);
   const int world = static_cast<int>(options.integer("world_size"));
@@ -232,7 +225,7 @@ int plan_command(const Call& call) {
   topology.transport = options.text("comm") == "mpi" ? Transport::mpi : on_device ? Transport::nccl : Transport::node;
   topology.ranks_per_node = static_cast<int>(options.optional_integer("ranks_per_node").value_or(world));
   if (topology.ranks_per_node > world) topology.ranks_per_node = world;
-  return print_plan({options, nullptr, world, topology, 0});
+  print_plan({options, nullptr, world, topology, 0});
 }
 
 }  // namespace tessera::jobs

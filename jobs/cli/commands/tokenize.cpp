@@ -28,7 +28,7 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
       inside = ids[at] != eos;
       if (++count <= max_shown) line += strfmt(" %d:", ids[at]) + std::string(tokenizer.token(ids[at]));
     }
-    log::info(strfmt("document %lld, %lld tokens%s:", static_cast<long long>(n), static_cast<long long>(count),
+    log::info(strfmt("document %ld, %ld tokens%s:", n, count,
                      at == ids.size() && data.tokens->size() > max_read ? " or more" : "") +
               line + (count > max_shown ? " …" : ""));
   }
@@ -36,7 +36,7 @@ void preview(const std::string& path, std::int64_t documents, const io::TextToke
 
 }  // namespace
 
-int tokenize_command(const Call& call, World& world) {
+void tokenize_command(const Call& call, World& world) {
   const Options& options = call.options();
   for (const char* name : {"dataset", "out"})
     if (!options.has(name))
@@ -62,18 +62,16 @@ int tokenize_command(const Call& call, World& world) {
   const io::CorpusReport report = io::tokenize_corpus(
       world, *tokenizer, *corpus, {.out = path, .eos = eos, .progress = progress_lines("          ")});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  if (report.repaired > 0)
-    log::warn(40, strfmt("%lld invalid UTF-8 sequences: each becomes U+FFFD", static_cast<long long>(report.repaired)));
+  if (report.repaired > 0) log::warn(40, strfmt("%ld invalid UTF-8 sequences: each becomes U+FFFD", report.repaired));
   const auto bytes = static_cast<double>(report.bytes);
-  log::info(strfmt("done      %lld documents, ", static_cast<long long>(report.documents)) + human_bytes(bytes) +
-            strfmt(" | %lld tokens, %.2f bytes each | uint%d | %.2f s, ", static_cast<long long>(report.tokens),
+  log::info(strfmt("done      %ld documents, ", report.documents) + human_bytes(bytes) +
+            strfmt(" | %ld tokens, %.2f bytes each | uint%d | %.2f s, ", report.tokens,
                    bytes / static_cast<double>(report.tokens), 8 * report.width, seconds) +
             human_bytes(bytes / seconds) + "/s on " + std::to_string(world.size()) +
             (world.size() == 1 ? " rank | " : " ranks | ") + path);
   world.run_and_agree([&] {
     if (world.rank() == 0 && options.integer("preview") > 0) preview(path, options.integer("preview"), *tokenizer, eos);
   });
-  return static_cast<int>(ExitCode::ok);
 }
 
 }  // namespace tessera::jobs

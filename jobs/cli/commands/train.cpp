@@ -31,10 +31,8 @@ void TrainRun::prepare() {
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data
   if (options_.text("baseline") == "bigram" && model_.vocab > 4096) {
-    throw options_.refuse(
-        "baseline",
-        strfmt("a bigram table for a vocabulary of %lld is too large", static_cast<long long>(model_.vocab)),
-        "Use it with a vocabulary of at most 4096");
+    throw options_.refuse("baseline", strfmt("a bigram table for a vocabulary of %ld is too large", model_.vocab),
+                          "Use it with a vocabulary of at most 4096");
   }
   if (!options_.flag("from_scratch")) {
     world_.run_and_agree([&] {
@@ -57,8 +55,7 @@ void TrainRun::prepare() {
   length_ = run_length(options_, data_.train_count.samples, trainer_options_.run.batch.global_batch);
   if (options_.has("profile_steps") && parse_range(options_.text("profile_steps"))->first > length_.total_steps) {
     throw options_.refuse("profile_steps",
-                          strfmt("the run ends at step %lld, before the first step to profile",
-                                 static_cast<long long>(length_.total_steps)),
+                          strfmt("the run ends at step %ld, before the first step to profile", length_.total_steps),
                           "Choose earlier steps");
   }
   for (const std::string& text : options_.list("profile_ranks")) {
@@ -123,8 +120,7 @@ void TrainRun::read_parameters() {
 }
 
 void TrainRun::lock() {
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  world_.run_on_rank_0([&] {
     io::make_directories(options_.text("output_dir"));
     lock_ = std::make_unique<io::DirectoryLock>(options_.text("output_dir"));
     if (!lock_->held()) log::warn(25, "the file system of --output_dir has no locks: a second run can write there too");
@@ -140,9 +136,9 @@ bool TrainRun::resume() {
       progress_ =
           read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
-      resume_lines_ = {strfmt("resume    %s | step %lld, sample %lld | ", candidate.checkpoint.c_str(),
-                              static_cast<long long>(progress_.step), static_cast<long long>(progress_.samples)) +
-                       human_bytes(static_cast<double>(report.bytes)) + strfmt(" read in %.1f s", report.seconds)};
+      resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
+                              progress_.samples) +
+                       human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
       changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
@@ -174,8 +170,7 @@ bool TrainRun::resume() {
 void TrainRun::save_checkpoints() {
   CheckpointManager::Parts parts{
       .options = &options_, .world = &world_, .trainer = trainer_.get(), .output = output_.get()};
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  world_.run_on_rank_0([&] {
     parts.auxiliary_files = {{"config.json", config_.text}};
     if (!config_.directory.empty())
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));

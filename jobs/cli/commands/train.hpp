@@ -2,7 +2,6 @@
 // A training run, top to bottom: what `tessera train` does after the command line is read.
 
 #include <memory>
-#include <optional>
 
 #include "jobs/cli/commands/commands.hpp"
 #include "jobs/cli/session/checkpoint_manager.hpp"

@@ -9,7 +9,6 @@
 #include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/trace.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace tessera::jobs {
 
@@ -108,10 +107,8 @@ void TrainRun::log_step(const train::StepReport& report) {
   const std::int64_t every = options_.integer("hash_params_every");
   if (every > 0 && (report.step / every > logged_ / every || report.step % every == 0)) {
     std::string all;
-    for (const std::string& hash :
-         world_.gather(strfmt("%016llx", static_cast<unsigned long long>(trainer_->state_hash()))))
-      all += hash;
-    json["state_hash"] = strfmt("%016llx", static_cast<unsigned long long>(hash64(all)));
+    for (const std::string& hash : world_.gather(strfmt("%016lx", trainer_->state_hash()))) all += hash;
+    json["state_hash"] = strfmt("%016lx", hash64(all));
   }
   world_.run_and_agree([&] { output_->log(json); });
   interval_ = {};
@@ -198,8 +195,7 @@ void TrainRun::memory_line() {
 
 void TrainRun::print_baseline(const train::EvalReport& last) {
   std::string line;
-  world_.run_and_agree([&] {
-    if (world_.rank() != 0) return;
+  world_.run_on_rank_0([&] {
     const BigramResult bigram = bigram_loss(*data_.train, *data_.validation, model_.vocab);
     line = strfmt("baseline bigram | loss %.4f | ppl %.2f | k %g lambda %g | the model's loss is %.4f %s", bigram.loss,
                   std::exp(bigram.loss), bigram.k, bigram.lambda, std::abs(bigram.loss - last.loss),
@@ -225,15 +221,12 @@ void TrainRun::finish() {
                     trainer_->plan().layout, shards, trainer_->writes_shards(),
                     {.max_shard_bytes = options_.bytes("max_shard_size"), .auxiliary_source = config_.directory});
   }
-  world_.run_and_agree([&] {
-    if (world_.rank() == 0) output_->status("completed");
-  });
+  world_.run_on_rank_0([&] { output_->status("completed"); });
   print_done(seconds);
 }
 
 void TrainRun::print_done(double seconds) const {
-  const std::string steps =
-      strfmt("done %lld/%lld | ", static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps));
+  const std::string steps = strfmt("done %ld/%ld | ", progress_.step, length_.total_steps);
   const std::string path = " | " + output_->path();
   if (progress_.step == first_step_)
     return log::info(steps + "no step was left: the checkpoint is the run's end" + path);
@@ -246,13 +239,10 @@ void TrainRun::print_done(double seconds) const {
 }
 
 int TrainRun::stopped_early() {
-  world_.run_and_agree([&] {
-    if (world_.rank() == 0) output_->status("preempted");
-  });
-  log::info(
-      strfmt("stopped %lld/%lld by %s | the checkpoint is saved: continue with --resume_from_checkpoint auto | %s",
-             static_cast<long long>(progress_.step), static_cast<long long>(length_.total_steps),
-             checkpoint_manager_->stop_reason().c_str(), output_->path().c_str()));
+  world_.run_on_rank_0([&] { output_->status("preempted"); });
+  log::info(strfmt("stopped %ld/%ld by %s | the checkpoint is saved: continue with --resume_from_checkpoint auto | %s",
+                   progress_.step, length_.total_steps, checkpoint_manager_->stop_reason().c_str(),
+                   output_->path().c_str()));
   return static_cast<int>(ExitCode::preempted);
 }
 

@@ -18,19 +18,20 @@ bool is_off(const std::string& text) {
   return word == "none" || word == "0" || parse_flag(word) == std::optional<bool>(false);
 }
 
-const ExternalKeySpec* find_external_key(const std::string& block, const std::string& key) {
-  for (const ExternalKeySpec& spec : external_key_table()) {
-    if (block == spec.block && key == spec.key) return &spec;
-  }
-  return nullptr;
-}
-
 std::vector<std::string> keys_of(const std::string& block) {
   std::vector<std::string> keys;
-  for (const ExternalKeySpec& spec : external_key_table()) {
-    if (block == spec.block) keys.emplace_back(spec.key);
-  }
+  for (const ExternalKeySpec& spec : external_key_table())
+    if (block == spec.block)
+      for (const std::string& key : split_words(spec.keys, ' ')) keys.push_back(key);
   return keys;
+}
+
+const ExternalKeySpec* find_external_key(const std::string& block, const std::string& key) {
+  for (const ExternalKeySpec& spec : external_key_table())
+    if (block == spec.block)
+      for (const std::string& known : split_words(spec.keys, ' '))
+        if (key == known) return &spec;
+  return nullptr;
 }
 
 }  // namespace

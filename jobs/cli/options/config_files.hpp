@@ -20,7 +20,7 @@ enum class KeyAction : unsigned char {
 
 struct ExternalKeySpec {
   const char* block;  // "accelerate", "fsdp_config", "deepspeed", "zero_optimization", …
-  const char* key;
+  const char* keys;   // separated by blanks
   KeyAction action;
   const char* target;
 };

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/options/docs_generator.hpp"
-#include "jobs/cli/options/values.hpp"
 #include "runtime/base/error.hpp"
 
 namespace tessera::jobs {

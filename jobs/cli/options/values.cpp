@@ -192,8 +192,8 @@ std::string human_flops(double flops) {
 }
 
 std::string human_time(double seconds) {
-  const auto total = static_cast<long long>(std::llround(std::max(0.0, std::min(seconds, 3.6e8))));
-  return strfmt("%02lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
+  const std::int64_t total = std::llround(std::max(0.0, std::min(seconds, 3.6e8)));
+  return strfmt("%02ld:%02ld:%02ld", total / 3600, total / 60 % 60, total % 60);
 }
 
 }  // namespace tessera::jobs

@@ -44,9 +44,8 @@ Counts count(const io::TokenStream& stream, std::int64_t first, std::int64_t las
       const std::int32_t id = ids[static_cast<std::size_t>(i)];
       if (id < 0 || id >= vocab)
         throw Error(ExitCode::data,
-                    strfmt("token id %d at position %lld is beyond the vocabulary of %lld", id,
-                           static_cast<long long>(at - 1 + i), static_cast<long long>(vocab)),
-                    {}, "Give the model a larger vocab_size");
+                    strfmt("token id %d at position %ld is beyond the vocabulary of %ld", id, at - 1 + i, vocab), {},
+                    "Give the model a larger vocab_size");
     }
     for (std::int64_t i = 0; i < n; ++i) {
       const auto a = static_cast<std::size_t>(ids[static_cast<std::size_t>(i)]);
@@ -82,9 +81,8 @@ double loss_of(const Counts& fit, const Counts& held, double k, double lambda) {
 
 BigramResult bigram_loss(const io::TokenStream& train, const io::TokenStream& validation, std::int64_t vocab) {
   if (vocab < 1 || vocab > largest_vocab)
-    throw Error(
-        ExitCode::usage, strfmt("a bigram table for a vocabulary of %lld is too large", static_cast<long long>(vocab)),
-        {}, strfmt("Use --baseline bigram with a vocabulary of at most %lld", static_cast<long long>(largest_vocab)));
+    throw Error(ExitCode::usage, strfmt("a bigram table for a vocabulary of %ld is too large", vocab), {},
+                strfmt("Use --baseline bigram with a vocabulary of at most %ld", largest_vocab));
   if (train.size() < 20 || validation.size() < 2)
     throw Error(ExitCode::data, "too few tokens for --baseline bigram", {},
                 "Give at least 20 for training and 2 for validation");

@@ -19,8 +19,7 @@ CheckpointManager::CheckpointManager(Parts parts)
   saved_step_ = parts_.saved_step;
   enabled_ = options.text("save_strategy") != "no" &&
              (options.integer("save_steps") > 0 || options.text("save_strategy") == "epoch");
-  parts_.world->run_and_agree([&] {
-    if (parts_.world->rank() != 0) return;
+  parts_.world->run_on_rank_0([&] {
     io::remove_leftovers(parts_.output->path());
     if (enabled_ || limit_.exists()) check_free_space();
   });
@@ -127,8 +126,7 @@ void CheckpointManager::commit() {
   saving_.reset();
   saved_step_ = saving_step_;
   limit_.save_took(report.seconds);
-  std::string size = human_bytes(static_cast<double>(report.bytes)),
-              rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
+  std::string size = human_bytes(report.bytes), rate = human_bytes(static_cast<double>(report.bytes) / report.seconds);
   std::erase(size, ' ');
   std::erase(rate, ' ');
   log::info(strfmt("save %s | %s in %.1fs (%s/s)%s", io::checkpoint_name(saved_step_).c_str(), size.c_str(),
@@ -144,8 +142,7 @@ void CheckpointManager::commit() {
 void CheckpointManager::retain() {
   if (!parts_.options->has("save_total_limit")) return;
   try {
-    parts_.world->run_and_agree([&] {
-      if (parts_.world->rank() != 0) return;
+    parts_.world->run_on_rank_0([&] {
       retention_.written(saving_path_);
       retention_.apply(parts_.output->path());
     });

@@ -3,7 +3,6 @@
 // stops.
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "io/checkpoint/checkpoint.hpp"

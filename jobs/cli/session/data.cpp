@@ -16,8 +16,8 @@ namespace {
 void check_ids(const io::Dataset& data, const models::Model& model, const char* option) {
   if (data.largest_id < model.vocab) return;
   throw Error(ExitCode::data,
-              strfmt("the data has token id %d, but the last id of the model's vocabulary is %lld", data.largest_id,
-                     static_cast<long long>(model.vocab - 1)),
+              strfmt("the data has token id %d, but the last id of the model's vocabulary is %ld", data.largest_id,
+                     model.vocab - 1),
               std::string("--") + option, "Use a model with a larger vocab_size, or data of another tokenizer");
 }
 
@@ -28,8 +28,7 @@ io::SampleCount require_samples(const io::TokenStream& tokens, std::int64_t leng
     throw Error(ExitCode::data, strfmt("the %s has no document of two tokens or more", what), option, "Give more data");
   if (count.samples < 1) {
     throw Error(ExitCode::data,
-                strfmt("the %s has %lld tokens; one sample takes max_length + 1 = %lld", what,
-                       static_cast<long long>(tokens.size()), static_cast<long long>(length + 1)),
+                strfmt("the %s has %ld tokens; one sample takes max_length + 1 = %ld", what, tokens.size(), length + 1),
                 option, "Give more data, or a smaller --max_length");
   }
   return count;
@@ -126,8 +125,7 @@ void split(const Options& options, const OpenedFiles& opened, std::int64_t token
 void agree_on_samples(World& world, const RunData& data) {
   std::string text;
   for (const auto* stream : {data.train.get(), data.validation.get()})
-    if (stream != nullptr && stream->packed() != nullptr)
-      text += strfmt("%016llx ", static_cast<unsigned long long>(stream->packed()->hash()));
+    if (stream != nullptr && stream->packed() != nullptr) text += strfmt("%016lx ", stream->packed()->hash());
   if (!text.empty()) world.require_equal("the packed samples", text);
 }
 

@@ -1,7 +1,6 @@
 #include "jobs/cli/session/gpu_choices.hpp"
 
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 

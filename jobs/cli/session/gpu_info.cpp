@@ -29,7 +29,7 @@ void add_devices(Facts& facts, const Survey& survey) {
     facts.emplace_back(strfmt("gpu %d", gpu.index),
                        why_not.empty() ? strfmt("%s, compute capability %d.%d, %d multiprocessors, ", gpu.name.c_str(),
                                                 gpu.major, gpu.minor, gpu.multiprocessors) +
-                                             human_bytes(static_cast<double>(gpu.memory)) + ", " + gpu.bus_id
+                                             human_bytes(gpu.memory) + ", " + gpu.bus_id
                                        : "refused: " + why_not);
   }
 }

@@ -69,9 +69,8 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   const plan::RunPlan& plan = run.plan();
   const models::Model& model = *plan.spec.model;
   log::info(version_line());
-  log::info(strfmt("model     %s %s | %s parameters | vocabulary %lld | %lld positions", model.family.c_str(),
-                   config.path.c_str(), human_count(static_cast<double>(model.num_params())).c_str(),
-                   static_cast<long long>(model.vocab), static_cast<long long>(model.max_tokens)));
+  log::info(strfmt("model     %s %s | %s parameters | vocabulary %ld | %ld positions", model.family.c_str(),
+                   config.path.c_str(), human_count(model.num_params()).c_str(), model.vocab, model.max_tokens));
   log::info(strfmt("parallel  %s %s | %d rank%s on %d node%s | transport %s | %d thread%s per rank | parameters %s",
                    plan.spec.strategy.name.c_str(), plan.spec.strategy.mesh.str().c_str(), world.size(),
                    world.size() == 1 ? "" : "s", world.node_count(), world.node_count() == 1 ? "" : "s",
@@ -86,12 +85,11 @@ void announce_inference(const Call& call, const World& world, const ModelConfig&
   for (int c = 0; c < plan::num_categories; ++c) {
     const std::size_t bytes = measured.by_category[c];
     if (bytes > 0)
-      line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)),
-                     human_bytes(static_cast<double>(bytes)).c_str());
+      line += strfmt(" | %s %s", plan::name_of(static_cast<plan::Category>(c)), human_bytes(bytes).c_str());
   }
-  if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(static_cast<double>(cache)).c_str());
-  log::info(line + strfmt(" | plan %s, measured %s", human_bytes(static_cast<double>(plan.costs.total)).c_str(),
-                          human_bytes(static_cast<double>(measured.total())).c_str()));
+  if (cache > 0) line += strfmt(" (keys and values %s)", human_bytes(cache).c_str());
+  log::info(line + strfmt(" | plan %s, measured %s", human_bytes(plan.costs.total).c_str(),
+                          human_bytes(measured.total()).c_str()));
   log::info(strfmt("ready     %.2f s after the start",
                    std::chrono::duration<double>(std::chrono::steady_clock::now() - call.started).count()));
 }

@@ -14,11 +14,9 @@ namespace tessera::jobs {
 
 std::string batch_line(const plan::BatchPlan& batch) {
   const std::int64_t full = batch.micro_batch * batch.accumulation * batch.world;
-  std::string text = strfmt("global %lld %s micro %lld x accumulation %d x ranks %d",
-                            static_cast<long long>(batch.global_batch), batch.global_batch == full ? "=" : "<",
-                            static_cast<long long>(batch.micro_batch), batch.accumulation, batch.world);
-  if (batch.global_batch != full)
-    text += strfmt(" = %lld: the last micro-batches are short or empty", static_cast<long long>(full));
+  std::string text = strfmt("global %ld %s micro %ld x accumulation %d x ranks %d", batch.global_batch,
+                            batch.global_batch == full ? "=" : "<", batch.micro_batch, batch.accumulation, batch.world);
+  if (batch.global_batch != full) text += strfmt(" = %ld: the last micro-batches are short or empty", full);
   return text;
 }
 
@@ -29,17 +27,14 @@ std::string data_line(const char* what, const std::vector<io::DatasetFile>& file
   if (const io::PackedStream* packed = tokens.packed()) {
     const io::PackingCount& c = packed->count();
     text +=
-        strfmt("%s tokens in %lld documents, packed into %lld samples of %lld, %.1f%% full",
-               human_count(static_cast<double>(c.tokens)).c_str(), static_cast<long long>(c.documents),
-               static_cast<long long>(c.samples), static_cast<long long>(length),
+        strfmt("%s tokens in %ld documents, packed into %ld samples of %ld, %.1f%% full", human_count(c.tokens).c_str(),
+               c.documents, c.samples, length,
                100 * static_cast<double>(c.tokens) / (static_cast<double>(c.samples) * static_cast<double>(length)));
-    if (c.cut > 0) text += strfmt(", %lld of them split", static_cast<long long>(c.cut));
-    return text +
-           (c.dropped > 0 ? strfmt(", %lld documents of one token dropped", static_cast<long long>(c.dropped)) : "");
+    if (c.cut > 0) text += strfmt(", %ld of them split", c.cut);
+    return text + (c.dropped > 0 ? strfmt(", %ld documents of one token dropped", c.dropped) : "");
   }
-  return text + strfmt("%s tokens, %lld samples of %lld, %lld tokens left over",
-                       human_count(static_cast<double>(tokens.size())).c_str(), static_cast<long long>(count.samples),
-                       static_cast<long long>(length), static_cast<long long>(count.dropped_tokens));
+  return text + strfmt("%s tokens, %ld samples of %ld, %ld tokens left over", human_count(tokens.size()).c_str(),
+                       count.samples, length, count.dropped_tokens);
 }
 
 namespace {
@@ -49,13 +44,13 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
               measured_row = "          measured   ";
   for (int c = 0; c < plan::num_categories; ++c) {
     head += strfmt("%12s", plan::name_of(static_cast<plan::Category>(c)));
-    plan_row += strfmt("%12s", human_bytes(static_cast<double>(start.plan->costs.memory[c])).c_str());
-    measured_row += strfmt("%12s", human_bytes(static_cast<double>(start.measured.by_category[c])).c_str());
+    plan_row += strfmt("%12s", human_bytes(start.plan->costs.memory[c]).c_str());
+    measured_row += strfmt("%12s", human_bytes(start.measured.by_category[c]).c_str());
   }
   lines.push_back(head + strfmt("%12s%12s", "total", "limit"));
-  lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(static_cast<double>(start.plan->costs.total)).c_str(),
-                                    human_bytes(static_cast<double>(start.memory_limit)).c_str()));
-  lines.push_back(measured_row + strfmt("%12s", human_bytes(static_cast<double>(start.measured.total())).c_str()));
+  lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(start.plan->costs.total).c_str(),
+                                    human_bytes(start.memory_limit).c_str()));
+  lines.push_back(measured_row + strfmt("%12s", human_bytes(start.measured.total()).c_str()));
 }
 
 /// The plan's figure; for packed documents their average, which the plan cannot know.
@@ -81,11 +76,9 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   std::vector<std::string> lines{version_line()};
   std::int64_t trainable = 0;
   for (const ParamSpec& param : model.params) trainable += param.trainable ? param.numel() : 0;
-  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %lld | T %lld of %lld",
-                         model.family.c_str(), start.config->path.c_str(),
-                         human_count(static_cast<double>(model.num_params())).c_str(),
-                         human_count(static_cast<double>(trainable)).c_str(), static_cast<long long>(model.vocab),
-                         static_cast<long long>(plan.spec.tokens), static_cast<long long>(model.max_tokens)));
+  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %ld | T %ld of %ld",
+                         model.family.c_str(), start.config->path.c_str(), human_count(model.num_params()).c_str(),
+                         human_count(trainable).c_str(), model.vocab, plan.spec.tokens, model.max_tokens));
   lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
                                            start.data->train_count, plan.spec.tokens));
   if (start.data->validation != nullptr) {
@@ -121,10 +114,9 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   if (!start.choices.empty()) lines.push_back("kernels   " + start.choices);
   lines.push_back("batch     " + batch_line(plan.spec.batch));
   memory_table(start, lines);
-  lines.push_back(strfmt("steps     %lld, %lld an epoch of %lld samples | %s FLOPs a step",
-                         static_cast<long long>(start.length.total_steps),
-                         static_cast<long long>(start.length.steps_per_epoch),
-                         static_cast<long long>(start.length.samples), human_flops(flops_of_a_step(start)).c_str()));
+  lines.push_back(strfmt("steps     %ld, %ld an epoch of %ld samples | %s FLOPs a step", start.length.total_steps,
+                         start.length.steps_per_epoch, start.length.samples,
+                         human_flops(flops_of_a_step(start)).c_str()));
   std::size_t shown = 0;
   for (const ExternalKey& key : *start.external_keys) {
     if (key.outcome.rfind("ignored", 0) != 0 && shown < 8)
@@ -152,14 +144,14 @@ std::string step_line(const StepLine& line) {
   const double seconds = std::max(line.interval.seconds, 1e-12);
   const double share =
       line.memory_limit > 0 ? 100.0 * static_cast<double>(line.memory) / static_cast<double>(line.memory_limit) : 0;
-  std::string memory = human_bytes(static_cast<double>(line.memory));
+  std::string memory = human_bytes(line.memory);
   memory.erase(std::remove(memory.begin(), memory.end(), ' '), memory.end());
   return strfmt(
-      "step %lld/%lld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s/%.0f%% | data %.1f%% "
+      "step %ld/%ld | loss %.4f%s%s | grad_norm %.3f | lr %.2e | tok/s %s%s | mem %s/%.0f%% | data %.1f%% "
       "comm "
       "%.1f%% "
       "| %s<%s",
-      static_cast<long long>(line.report.step), static_cast<long long>(line.total_steps), line.report.loss,
+      line.report.step, line.total_steps, line.report.loss,
       line.experts ? strfmt(" | aux_loss %.4f", line.report.aux_loss).c_str() : "",
       line.scaled
           ? strfmt(" | scale %g%s", line.report.loss_scale, line.report.skipped ? " overflow: step skipped" : "")
@@ -173,8 +165,8 @@ std::string step_line(const StepLine& line) {
 }
 
 std::string eval_line(std::int64_t step, std::int64_t total, const train::EvalReport& report) {
-  return strfmt("eval %lld/%lld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", static_cast<long long>(step),
-                static_cast<long long>(total), report.loss, std::exp(report.loss), report.token_accuracy,
+  return strfmt("eval %ld/%ld | loss %.4f | ppl %.2f | token_acc %.3f | tok/s %s", step, total, report.loss,
+                std::exp(report.loss), report.token_accuracy,
                 human_count(static_cast<double>(report.tokens) / std::max(report.seconds, 1e-12)).c_str());
 }
 

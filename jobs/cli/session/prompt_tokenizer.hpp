@@ -1,7 +1,6 @@
 #pragma once
 // PromptTokenizer: text to token ids and back, by a tokenizer.json or one token a byte.
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

@@ -40,8 +40,7 @@ std::uint64_t require_fit(const Options& options, World& world, const plan::RunP
   const auto needed = static_cast<std::uint64_t>(world.max(static_cast<std::int64_t>(plan::memory_needed(plan))));
   if (needed <= limit) return limit;
   throw Error(ExitCode::does_not_fit,
-              strfmt("a rank needs %s, but may use %s", human_bytes(static_cast<double>(needed)).c_str(),
-                     human_bytes(static_cast<double>(limit)).c_str()),
+              strfmt("a rank needs %s, but may use %s", human_bytes(needed).c_str(), human_bytes(limit).c_str()),
               options.has("device_memory")      ? "--device_memory: " + options.value("device_memory").source.text
               : plan.spec.device != host_device ? "memory of the GPU / the ranks that share it"
                                                 : "memory available on the node / its ranks",

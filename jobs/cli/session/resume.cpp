@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -244,15 +243,14 @@ bool resumes_automatically(const Options& options) {
 std::vector<Candidate> resume_candidates(World& world, const Options& options) {
   const std::string word = options.has("resume_from_checkpoint") ? options.text("resume_from_checkpoint") : "none";
   if (word == "none" || word == "false" || word == "no" || word == "0") return {};
-  std::string packed;
-  world.run_and_agree([&] {
-    if (world.rank() != 0) return;
+  const std::string packed = world.text_of_rank_0([&] {
+    std::string lines;
     const auto found = resumes_automatically(options)
                            ? automatic_candidates(options.text("output_dir"), options.flag("add_version"))
                            : named_checkpoint(word);
-    for (const Candidate& c : found) packed += c.checkpoint + '\n' + c.directory + '\n';
+    for (const Candidate& c : found) lines += c.checkpoint + '\n' + c.directory + '\n';
+    return lines;
   });
-  packed = world.broadcast(packed);
   std::vector<Candidate> candidates;
   for (std::size_t at = 0; at < packed.size();) {
     const std::size_t first = packed.find('\n', at), second = packed.find('\n', first + 1);

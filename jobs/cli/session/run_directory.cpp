@@ -109,9 +109,7 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
 }
 
 RunDirectory::RunDirectory(World& world, const Options& options, const ContinuedRun& run) : world_(world) {
-  world.run_and_agree([&] {
-    if (world.rank() == 0) create(options, run);
-  });
+  world.run_on_rank_0([&] { create(options, run); });
   path_ = world.broadcast(path_);
   mark_failed_on_signal(file("STATUS").c_str());
 }

@@ -178,9 +178,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
   if (world == nullptr) {
     read();
   } else {
-    world->run_and_agree([&] {
-      if (world->rank() == 0) read();
-    });
+    world->run_on_rank_0([&] { read(); });
     config.path = world->broadcast(config.path);
     config.text = world->broadcast(config.text);
   }
@@ -193,9 +191,8 @@ std::int64_t sequence_length(const Options& options, const models::Model& model)
   const std::int64_t tokens = options.optional_integer("max_length").value_or(model.max_tokens);
   if (tokens > model.max_tokens) {
     throw options.refuse("max_length",
-                         strfmt("max_length %lld is longer than the model's %lld positions",
-                                static_cast<long long>(tokens), static_cast<long long>(model.max_tokens)),
-                         strfmt("Set it to at most %lld", static_cast<long long>(model.max_tokens)));
+                         strfmt("max_length %ld is longer than the model's %ld positions", tokens, model.max_tokens),
+                         strfmt("Set it to at most %ld", model.max_tokens));
   }
   return tokens;
 }
@@ -260,11 +257,10 @@ plan::BatchPlan batch_of(const Options& options, int world) {
     if (needed != *accumulation) {
       throw Error(
           ExitCode::usage,
-          strfmt("global_batch_size %lld != micro %lld x accumulation %lld x ranks %d = %lld",
-                 static_cast<long long>(*global), static_cast<long long>(*micro), static_cast<long long>(*accumulation),
-                 world, static_cast<long long>(per_pass * *accumulation)),
+          strfmt("global_batch_size %ld != micro %ld x accumulation %ld x ranks %d = %ld", *global, *micro,
+                 *accumulation, world, per_pass * *accumulation),
           option_sources(options, {"global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}),
-          strfmt("Set gradient_accumulation_steps=%lld or drop one of the three", static_cast<long long>(needed)));
+          strfmt("Set gradient_accumulation_steps=%ld or drop one of the three", needed));
     }
   }
   return plan::solve_batch(global, micro, accumulation, world);

@@ -2,7 +2,6 @@
 // Options to the parts of a run: model, strategy, batch, trainer options, data. Functions that take a World are
 // collective.
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>

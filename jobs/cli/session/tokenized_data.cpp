@@ -37,9 +37,7 @@ std::shared_ptr<const io::TextTokenizer> load_tokenizer(const Options& options, 
                                                         const std::string& model_directory) {
   std::shared_ptr<const io::TextTokenizer> tokenizer;
   world.run_and_agree([&] { tokenizer = read_tokenizer(options, model_directory); });
-  world.require_equal("the tokenizer", tokenizer == nullptr
-                                           ? "bytes"
-                                           : strfmt("%016llx", static_cast<unsigned long long>(tokenizer->hash())));
+  world.require_equal("the tokenizer", tokenizer == nullptr ? "bytes" : strfmt("%016lx", tokenizer->hash()));
   return tokenizer;
 }
 
@@ -62,9 +60,8 @@ std::function<void(const io::CorpusProgress&)> progress_lines(const std::string&
     if (seconds_since(said) < 5 || progress.bytes == progress.all_bytes) return;
     said = Clock::now();
     const auto done = static_cast<double>(progress.bytes);
-    log::info(what + human_bytes(done) + " of " + human_bytes(static_cast<double>(progress.all_bytes)) + " | " +
-              human_count(static_cast<double>(progress.tokens)) + " tokens | " +
-              human_bytes(done / seconds_since(started)) + "/s");
+    log::info(what + human_bytes(done) + " of " + human_bytes(progress.all_bytes) + " | " +
+              human_count(progress.tokens) + " tokens | " + human_bytes(done / seconds_since(started)) + "/s");
   };
 }
 
@@ -82,7 +79,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
   key = io::mix(key, corpus->content_hash(world));
   const std::string directory =
       options.has("cache_dir") ? options.text("cache_dir") : options.text("output_dir") + "/cache";
-  const std::string file = directory + strfmt("/tokens-%016llx.bin", static_cast<unsigned long long>(key));
+  const std::string file = directory + strfmt("/tokens-%016lx.bin", key);
   bool found = false;
   world.run_and_agree([&] {
     if (world.rank() == 0) io::make_directories(directory);
@@ -95,8 +92,7 @@ TokenizedData tokenized(const Options& options, World& world, const io::TextToke
         world, *tokenizer, *corpus, {.out = file, .eos = eos, .progress = progress_lines("tokens    ")});
     const double seconds = seconds_since(started);
     how = strfmt("made in %.2f s, ", seconds) + human_bytes(static_cast<double>(report.bytes) / seconds) + "/s";
-    if (report.repaired > 0)
-      how += strfmt(", %lld invalid UTF-8 sequences replaced", static_cast<long long>(report.repaired));
+    if (report.repaired > 0) how += strfmt(", %ld invalid UTF-8 sequences replaced", report.repaired);
   }
   return {{file}, file + " (" + how + ")"};
 }

@@ -6,7 +6,6 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "runtime/base/mapping.hpp"

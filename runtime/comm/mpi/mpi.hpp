@@ -27,7 +27,7 @@ void set_mpi_usable(bool usable);
 void release_mpi(int communicator) noexcept;
 
 /// Free bytes of /dev/shm, which holds shared windows; the largest number if that is unknown.
-[[nodiscard]] unsigned long long free_shared_memory();
+[[nodiscard]] std::uint64_t free_shared_memory();
 
 }  // namespace tessera::comm
 

@@ -18,10 +18,10 @@
 
 namespace tessera::comm {
 
-unsigned long long free_shared_memory() {
+std::uint64_t free_shared_memory() {
   struct statvfs status {};
-  if (::statvfs("/dev/shm", &status) != 0) return ~0ULL;
-  return static_cast<unsigned long long>(status.f_bavail) * status.f_frsize;
+  if (::statvfs("/dev/shm", &status) != 0) return ~std::uint64_t{0};
+  return status.f_bavail * status.f_frsize;
 }
 
 namespace {
@@ -82,11 +82,11 @@ class MpiSharedMemory final : public SharedMemory {
 
   std::byte* allocate_shared(std::size_t bytes) {
     std::lock_guard lock(mpi_mutex());
-    unsigned long long free_bytes = free_shared_memory();
-    TESSERA_MPI(MPI_Bcast(&free_bytes, 1, MPI_UNSIGNED_LONG_LONG, 0, comm_));
+    std::uint64_t free_bytes = free_shared_memory();
+    TESSERA_MPI(MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, comm_));
     if (free_bytes < bytes)
       throw Error(ExitCode::data,
-                  strfmt("/dev/shm has %llu MiB left, a segment of %zu MiB is needed", free_bytes >> 20, bytes >> 20),
+                  strfmt("/dev/shm has %lu MiB left, a segment of %zu MiB is needed", free_bytes >> 20, bytes >> 20),
                   "transport node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     SegmentName name{};
     if (rank_ == 0) name = create_segment(bytes);

@@ -2,7 +2,6 @@
 #include "runtime/comm/mpi/watchdog.hpp"
 
 #include <mpi.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -82,8 +81,8 @@ void MpiWatchdog::find_dead_peers() {
   missing_ = missing;
   if (!again) return;
   const auto& peer = statuses_[missing - first_];
-  end_(Error(ExitCode::communication, strfmt("rank %s has died in step %lld: its process is gone",
-                                             name_of(missing).c_str(), static_cast<long long>(peer.step.load()))));
+  end_(Error(ExitCode::communication,
+             strfmt("rank %s has died in step %ld: its process is gone", name_of(missing).c_str(), peer.step.load())));
 }
 
 void MpiWatchdog::answer_questions() {

@@ -154,11 +154,11 @@ class MpiWorld final : public BaseWorld {
                   "Use --comm auto");
     if (options.comm == WorldOptions::Comm::mpi) return Transport::mpi;
     // shared_bytes is what a node's ranks take together. Each host checks its own /dev/shm.
-    unsigned long long free_bytes = size_ > 1 ? free_shared_memory() : ~0ULL;
-    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &free_bytes, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, world_));
+    std::uint64_t free_bytes = size_ > 1 ? free_shared_memory() : ~std::uint64_t{0};
+    TESSERA_MPI(MPI_Allreduce(MPI_IN_PLACE, &free_bytes, 1, MPI_UINT64_T, MPI_MIN, world_));
     if (free_bytes >= options.shared_bytes) return Transport::node;
-    const auto what = strfmt("/dev/shm has %llu MiB left on some node, the run's windows take %llu MiB",
-                             free_bytes >> 20, static_cast<unsigned long long>(options.shared_bytes) >> 20);
+    const auto what = strfmt("/dev/shm has %lu MiB left on some node, the run's windows take %lu MiB", free_bytes >> 20,
+                             options.shared_bytes >> 20);
     if (options.comm == WorldOptions::Comm::node)
       throw Error(ExitCode::data, what, "--comm node", "Enlarge /dev/shm (mount -o remount,size=…), or use --comm mpi");
     log::warn(20, what + ": falling back to --comm mpi");

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <new>
 
 #include "runtime/comm/node_members.hpp"
 

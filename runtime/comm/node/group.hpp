@@ -1,7 +1,6 @@
 #pragma once
 // NodeGroup: the members of a communicator on one node: barrier, published buffer addresses, shared scratch.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
