@@ -59,6 +59,20 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory) {
   return found;
 }
 
+std::vector<std::pair<int, std::string>> list_versions(const std::string& directory) {
+  std::vector<std::pair<int, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t dash = name.find('-');
+    // Nine digits at most: a number that fits an int.
+    if (name.starts_with('v') && dash >= 2 && dash <= 10 && name.find_first_not_of("0123456789", 1) == dash)
+      found.emplace_back(std::stoi(name.substr(1, dash - 1)), entry->path().string());
+  }
+  std::ranges::sort(found, std::greater{});
+  return found;
+}
+
 void remove_leftovers(const std::string& directory) noexcept {
   std::error_code error;
   std::vector<std::string> left;

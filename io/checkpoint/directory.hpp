@@ -26,6 +26,10 @@ struct FoundCheckpoint {
 /// Empty if the directory does not exist.
 [[nodiscard]] std::vector<FoundCheckpoint> list_checkpoints(const std::string& directory);
 
+/// The entries v<N>-… of a directory, which --add_version makes: N and path, newest first. Empty if the directory does
+/// not exist.
+[[nodiscard]] std::vector<std::pair<int, std::string>> list_versions(const std::string& directory);
+
 /// Removes what an interrupted run left: checkpoint-<step>.tmp and .trash. Never throws.
 void remove_leftovers(const std::string& directory) noexcept;
 /// Keeps the newest `limit` verified checkpoints of a directory: written by this process, or read once with every CRC

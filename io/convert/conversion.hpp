@@ -23,8 +23,6 @@ struct ConvertOptions {
 /// Blocks of the source that a rank keeps in memory. With the buffers of its threads that makes about 110 MiB at 2
 /// threads.
 inline constexpr int cache_slots = 20;
-/// Upper bound of a rank's memory during `convert`, program and libraries included, whatever the model's size.
-inline constexpr std::uint64_t convert_memory_bound = std::uint64_t{256} << 20;
 
 class Conversion {
  public:

@@ -35,11 +35,6 @@ bool is_leftover(const std::string& directory) {
   return !failed;
 }
 
-std::string parent_of(const std::string& path) {
-  const std::string parent = fs::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
 bool entry_exists(const std::string& path) {
   struct stat there {};
   return ::lstat(path.c_str(), &there) == 0;
@@ -79,11 +74,11 @@ void check_output(const std::string& input, const std::string& output, bool repl
     throw Error(ExitCode::data,
                 "E141 " + temporary + " is needed for the conversion, exists, and is not an interrupted conversion's",
                 {}, "Move it, or choose another --out");
-  make_directories(parent_of(output));
+  make_directories(directory_of(output));
 }
 
 void check_space(const std::string& output, std::uint64_t bytes) {
-  const std::string parent = parent_of(output);
+  const std::string parent = directory_of(output);
   struct statvfs disk {};
   if (::statvfs(parent.c_str(), &disk) != 0) throw system_error("write", parent, errno);
   const std::uint64_t free_bytes = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
+#include <optional>
 
 #include "io/file/file.hpp"
 
@@ -68,8 +68,7 @@ std::vector<std::int64_t> document_ends(const Dataset& data, const std::function
   std::int64_t first = 0;
   for (const DatasetFile& file : data.files) {
     const std::string beside = document_file_name(file.path);
-    std::error_code ignored;
-    if (std::filesystem::exists(beside, ignored)) {
+    if (exists(beside)) {
       const MappedFile map(beside);
       for (const std::int64_t end : parse_document_file(map.bytes(), file.tokens, beside)) ends.push_back(first + end);
     } else {

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/file/file.hpp"
+
 namespace tessera::io {
 
 namespace {

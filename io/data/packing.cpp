@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace tessera::io {
 

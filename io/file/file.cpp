@@ -151,10 +151,19 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+std::string directory_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
 void commit_rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw system_error("write", to, errno);
-  const std::string directory = std::filesystem::path(to).parent_path().string();
-  sync_directory(directory.empty() ? "." : directory);
+  sync_directory(directory_of(to));
 }
 
 void sync_directory(const std::string& directory) {
@@ -198,8 +207,7 @@ void publish_directory(const std::string& from, const std::string& to, const std
       (void)exchange();  // back as it was: the caller may remove `from`
       throw system_error("write", backup, why);
     }
-    const std::string parent = std::filesystem::path(to).parent_path().string();
-    sync_directory(parent.empty() ? "." : parent);
+    sync_directory(directory_of(to));
     if (backup.empty()) remove_tree_quietly(from);
     return;
   }

@@ -72,6 +72,11 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+/// True if something is there, a link's target included; false also where the system does not let us ask.
+[[nodiscard]] bool exists(const std::string& path);
+/// The directory that `path` is in: "." if it names none.
+[[nodiscard]] std::string directory_of(const std::string& path);
+
 /// Renames `from` to `to`, replacing it, durably. Throws Error (data).
 void commit_rename(const std::string& from, const std::string& to);
 /// Makes a directory's entries durable. Throws Error (data).

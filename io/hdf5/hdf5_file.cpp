@@ -421,15 +421,4 @@ Hdf5Contents read_hdf5(const std::string& path) {
   }
 }
 
-std::string hdf5_version() {
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-#ifdef H5_HAVE_PARALLEL
-  const char* kind = "parallel";
-#else
-  const char* kind = "serial";
-#endif
-  return strfmt("%u.%u.%u, %s", major, minor, release, kind);
-}
-
 }  // namespace tessera::io

@@ -56,7 +56,4 @@ struct Hdf5Layout {
 /// sandbox.
 [[nodiscard]] Hdf5Contents read_hdf5(const std::string& path);
 
-/// The library in use: "1.10.8, parallel".
-[[nodiscard]] std::string hdf5_version();
-
 }  // namespace tessera::io

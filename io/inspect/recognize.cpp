@@ -32,20 +32,6 @@ const char* name_of(PathKind kind) {
 
 namespace {
 
-bool is_there(const std::string& path) {
-  std::error_code failed;
-  return fs::exists(path, failed);
-}
-
-/// N of "vN-…".
-std::optional<long> version_of(const std::string& name) {
-  const std::size_t dash = name.find('-');
-  if (name.empty() || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10 ||
-      name.find_first_not_of("0123456789", 1) != dash)
-    return std::nullopt;
-  return std::stol(name.substr(1, dash - 1));
-}
-
 /// "" if there is none.
 std::string newest_in(const std::string& directory, std::string& problem) {
   for (const FoundCheckpoint& found : list_checkpoints(directory)) {
@@ -56,9 +42,9 @@ std::string newest_in(const std::string& directory, std::string& problem) {
 }
 
 LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
-  if (is_there(path + "/" + manifest_name)) return {PathKind::checkpoint, path};
-  const bool model = prefer != Prefer::checkpoint &&
-                     (is_there(path + "/" + model_file_name) || is_there(path + "/" + index_file_name));
+  if (exists(path + "/" + manifest_name)) return {PathKind::checkpoint, path};
+  const bool model =
+      prefer != Prefer::checkpoint && (exists(path + "/" + model_file_name) || exists(path + "/" + index_file_name));
   if (model && prefer == Prefer::model) return {PathKind::model, path};
   // Named like a checkpoint, without a manifest: read_manifest reports that.
   const std::string name = fs::path(path).filename().string();
@@ -66,13 +52,7 @@ LocatedPath recognize_directory(const std::string& path, Prefer prefer) {
   std::string problem;
   if (std::string newest = newest_in(path, problem); !newest.empty()) return {PathKind::checkpoint, std::move(newest)};
   if (model) return {PathKind::model, path};
-  std::vector<std::pair<long, std::string>> versions;
-  std::error_code failed;
-  for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
-    if (const auto version = version_of(entry->path().filename().string()))
-      versions.emplace_back(*version, entry->path().string());
-  std::ranges::sort(versions, std::greater{});
-  for (const auto& [version, directory] : versions)
+  for (const auto& [version, directory] : list_versions(path))
     if (std::string newest = newest_in(directory, problem); !newest.empty())
       return {PathKind::checkpoint, std::move(newest)};
   if (!problem.empty())
@@ -96,10 +76,7 @@ LocatedPath recognize_file(const std::string& path) {
   if (magic == 20240520 || magic == 20240801) return {PathKind::tokens, path};
   if (path.ends_with(".index.json")) return {PathKind::index, path};
   if (path.ends_with(".safetensors") || (n > 8 && head[8] == '{')) return {PathKind::safetensors, path};
-  if (fs::path(path).filename() == manifest_name) {
-    const std::string directory = fs::path(path).parent_path().string();
-    return {PathKind::checkpoint, directory.empty() ? "." : directory};
-  }
+  if (fs::path(path).filename() == manifest_name) return {PathKind::checkpoint, directory_of(path)};
   if (path.ends_with(".h5")) return {PathKind::hdf5, path};
   if (path.ends_with(".bin")) return {PathKind::tokens, path};
   throw Error(ExitCode::data, path + " is neither an HDF5 file, a safetensors file or index, nor a token file", {},

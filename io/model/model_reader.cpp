@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
@@ -13,11 +12,6 @@
 namespace tessera::io {
 
 namespace {
-
-bool exists(const std::string& path) {
-  std::error_code failed;
-  return std::filesystem::exists(path, failed);
-}
 
 /// Throws if there is no model to open, and says what there is instead.
 void require_files(const std::string& directory) {

@@ -118,7 +118,7 @@ void check_shard(const SafetensorsFile& file, const std::string& name, const Saf
 
 std::vector<SafetensorsFile> open_index(const std::string& path) {
   const SafetensorsIndex index = parse_safetensors_index(read_text(path, max_index_bytes), path);
-  const std::string parent = fs::path(path).parent_path().string(), directory = parent.empty() ? "." : parent;
+  const std::string directory = directory_of(path);
   std::vector<SafetensorsFile> files;
   std::uint64_t bytes = 0;
   for (const std::string& name : index.files()) {
@@ -180,8 +180,8 @@ std::vector<SafetensorsFile> open_safetensors_model(const std::string& path) {
     one.emplace_back(path);
     return one;
   }
-  if (fs::exists(path + "/" + model_file_name, failed)) return open_safetensors_model(path + "/" + model_file_name);
-  if (fs::exists(path + "/" + index_file_name, failed)) return open_index(path + "/" + index_file_name);
+  if (exists(path + "/" + model_file_name)) return open_safetensors_model(path + "/" + model_file_name);
+  if (exists(path + "/" + index_file_name)) return open_index(path + "/" + index_file_name);
   throw Error(ExitCode::data, "neither " + std::string(model_file_name) + " nor " + index_file_name + " in " + path, {},
               "Name a directory with a model in safetensors");
 }

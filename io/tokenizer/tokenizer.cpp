@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/document_ids.hpp"
 #include "io/tokenizer/encoder.hpp"
@@ -43,9 +44,8 @@ void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_vi
 TextTokenizer TextTokenizer::load(const std::string& path) {
   const std::string file = file_of_tokenizer(path).string();
   TextTokenizer tokenizer = parse(read_text(file, largest_file), file);
-  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
-  DocumentIds ids = read_document_ids(parent.empty() ? "." : parent.string(),
-                                      [&](std::string_view token) { return tokenizer.id_of(token); });
+  DocumentIds ids =
+      read_document_ids(directory_of(file), [&](std::string_view token) { return tokenizer.id_of(token); });
   tokenizer.bos_id_ = ids.bos;
   tokenizer.eos_ids_ = std::move(ids.eos);
   return tokenizer;

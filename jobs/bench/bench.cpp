@@ -1,4 +1,6 @@
 // `tessera bench gemm`, and the choice of the other benchmarks.
+#include "jobs/bench/bench.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/gemm_peak.hpp"

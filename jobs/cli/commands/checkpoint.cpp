@@ -61,6 +61,15 @@ io::LocatedPath locate(World& world, const std::string& path) {
   return {static_cast<io::PathKind>(found[0] - '0'), found.substr(1)};
 }
 
+std::optional<std::regex> grep_pattern(const Options& options) {
+  try {
+    return options.has("grep") ? std::optional<std::regex>(options.text("grep")) : std::nullopt;
+  } catch (const std::regex_error&) {
+    throw options.refuse("grep", "\"" + options.text("grep") + "\" is not a regular expression",
+                         "Write it in ECMAScript syntax");
+  }
+}
+
 int checkpoint_command(const Call& call, World& world) {
   const std::vector<std::string>& operands = call.invocation.operands;
   const std::string word = operands.empty() ? "" : operands[0];

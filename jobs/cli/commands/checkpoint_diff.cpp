@@ -3,8 +3,6 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <regex>
 #include <sstream>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -174,22 +172,13 @@ void add_difference(const std::string& name, const io::TensorEntry& x, const io:
                                     {"not_finite", d.one_not_finite}});
 }
 
-std::optional<std::regex> pattern(const Options& options) {
-  try {
-    return options.has("grep") ? std::optional<std::regex>(options.text("grep")) : std::nullopt;
-  } catch (const std::regex_error&) {
-    throw options.refuse("grep", "\"" + options.text("grep") + "\" is not a regular expression",
-                         "Write it in ECMAScript syntax");
-  }
-}
-
 }  // namespace
 
 int diff_command(const Call& call, World& world, const std::vector<std::string>& paths) {
   if (paths.size() != 2)
     throw Error(ExitCode::usage, strfmt("checkpoint diff compares two paths, not %zu", paths.size()), "command line",
                 "tessera checkpoint diff A B");
-  const std::optional<std::regex> grep = pattern(call.options());
+  const std::optional<std::regex> grep = grep_pattern(call.options());
   Operand a, b;
   open(world, paths[0], a);
   open(world, paths[1], b);

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <regex>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/data/token_file.hpp"
 #include "io/file/text_file.hpp"
-#include "io/inspect/recognize.hpp"
 #include "io/inspect/sandbox.hpp"
 #include "io/inspect/tensor_stats.hpp"
 #include "io/model/safetensors_index.hpp"
-#include "jobs/cli/commands/commands.hpp"
+#include "jobs/cli/commands/checkpoint.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "runtime/base/log.hpp"
 
@@ -34,16 +31,6 @@ struct Findings {
   Json json = Json::object();
   io::TensorCatalog stored;
 };
-
-std::optional<std::regex> pattern_of(const Options& options) {
-  if (!options.has("grep")) return std::nullopt;
-  try {
-    return std::regex(options.text("grep"));
-  } catch (const std::regex_error&) {
-    throw options.refuse("grep", "\"" + options.text("grep") + "\" is not a regular expression",
-                         "Write it in ECMAScript syntax");
-  }
-}
 
 /// "world 4 | mesh {replicate 1, shard 4}" of an object; without lists and what is empty.
 std::string text_of(const Json& object, const char* between = " | ") {
@@ -222,7 +209,7 @@ void inspect_command(const Call& call) {
   if (paths.empty())
     throw Error(ExitCode::usage, "inspect needs a path", "command line",
                 "tessera inspect PATH [--stats] [--grep REGEX] [--json]");
-  const InspectRequest request{call.options().flag("stats"), call.options().flag("json"), pattern_of(call.options())};
+  const InspectRequest request{call.options().flag("stats"), call.options().flag("json"), grep_pattern(call.options())};
   for (const std::string& path : paths) inspect(path, request);
 }
 

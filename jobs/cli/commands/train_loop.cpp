@@ -8,6 +8,7 @@
 #include "jobs/cli/commands/train.hpp"
 #include "jobs/cli/session/bigram.hpp"
 #include "jobs/cli/session/trace.hpp"
+#include "runtime/base/hash.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {

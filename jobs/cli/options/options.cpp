@@ -76,33 +76,21 @@ std::string Options::text(const char* name) const {
 
 bool Options::flag(const char* name) const { return parse_flag(text(name)).value_or(false); }
 
-std::int64_t Options::integer(const char* name) const {
-  const auto number = parse_integer(text(name));
-  TESSERA_ASSERT(number.has_value(), "option %s has no integer", name);
-  return *number;
+template <class T>
+T Options::parsed(const char* name, std::optional<T> (*parse)(const std::string&)) const {
+  const std::optional<T> parsed_value = parse(text(name));
+  TESSERA_ASSERT(parsed_value.has_value(), "option %s has no value of this type", name);
+  return *parsed_value;
 }
+
+std::int64_t Options::integer(const char* name) const { return parsed(name, parse_integer); }
+double Options::real(const char* name) const { return parsed(name, parse_real); }
+std::uint64_t Options::bytes(const char* name) const { return parsed(name, parse_size); }
+double Options::seconds(const char* name) const { return parsed(name, parse_duration); }
 
 std::optional<std::int64_t> Options::optional_integer(const char* name) const {
   if (!has(name)) return std::nullopt;
   return integer(name);
-}
-
-double Options::real(const char* name) const {
-  const auto number = parse_real(text(name));
-  TESSERA_ASSERT(number.has_value(), "option %s has no number", name);
-  return *number;
-}
-
-std::uint64_t Options::bytes(const char* name) const {
-  const auto number = parse_size(text(name));
-  TESSERA_ASSERT(number.has_value(), "option %s has no size", name);
-  return *number;
-}
-
-double Options::seconds(const char* name) const {
-  const auto number = parse_duration(text(name));
-  TESSERA_ASSERT(number.has_value(), "option %s has no time", name);
-  return *number;
 }
 
 Error Options::refuse(const char* name, const std::string& what, const std::string& to_do) const {

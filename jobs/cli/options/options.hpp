@@ -84,6 +84,8 @@ class Options {
     Source source;
   };
   friend class ConfigFileReader;
+  template <class T>
+  [[nodiscard]] T parsed(const char* name, std::optional<T> (*parse)(const std::string&)) const;
   void request_strategy(const std::string& option, const std::string& name, const Source& source);
   void check(const OptionSpec& spec, const std::vector<std::string>& items, const Source& source);
   /// True if `spec` is one of the options that stand for a sharding strategy; its request is then stored.

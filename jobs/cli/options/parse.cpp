@@ -1,7 +1,7 @@
 // Parses the command line: the command, its operands, and all sources of options in order of precedence.
 #include <boost/program_options.hpp>
-#include <filesystem>
 
+#include "io/file/file.hpp"
 #include "jobs/cli/options/options.hpp"
 #include "jobs/cli/options/unsupported.hpp"
 
@@ -62,8 +62,7 @@ void take_operands(Invocation& result, const std::vector<std::string>& operands)
                 "See tessera " + result.command + " --help");
   }
   for (; next < operands.size(); ++next) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(operands[next], ignored)) {
+    if (!io::exists(operands[next])) {
       throw Error(ExitCode::data, "no configuration file " + operands[next], "command line",
                   "Give a YAML or JSON file; options begin with --");
     }

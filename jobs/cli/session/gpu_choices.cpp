@@ -78,23 +78,24 @@ std::string choose_gemms(const WarmUpRun& run) {
                 file.c_str(), choices.timed);
 }
 
+/// Throws Error (usage) if the run computes on the CPU.
+void require_gpu(const Options& options, const char* name, Device device) {
+  if (device == host_device)
+    throw options.refuse(
+        name, strfmt("--%s %s needs a GPU, and this run computes on the CPU", name, options.text(name).c_str()),
+        "Drop it, or use --backend cuda");
+}
+
 }  // namespace
 
 void choose_attention(const Options& options, Device device) {
-  if (wants_library(options) && device == host_device)
-    throw options.refuse("attention", "--attention cudnn needs a GPU, and this run computes on the CPU",
-                         "Drop it, or use --backend cuda");
-  if (times_attention(options) && device == host_device)
-    throw options.refuse("attention", "--attention measured needs a GPU, and this run computes on the CPU",
-                         "Drop it, or use --backend cuda");
+  if (wants_library(options) || times_attention(options)) require_gpu(options, "attention", device);
   const bool may_be_library = wants_library(options) || times_attention(options);
   kernels::set_device_attention(may_be_library ? DeviceAttention::cudnn : DeviceAttention::own);
 }
 
 void check_gpu_choices(const Options& options, World& world) {
-  if (options.text("gemm_choice") == "measured" && world.device() == host_device)
-    throw options.refuse("gemm_choice", "--gemm_choice measured needs a GPU, and this run computes on the CPU",
-                         "Drop it, or use --backend cuda");
+  if (options.text("gemm_choice") == "measured") require_gpu(options, "gemm_choice", world.device());
   choose_attention(options, world.device());
   if (wants_library(options)) world.run_and_agree([&] { kernels::require_cudnn_attention(world.device()); });
   if (times_attention(options) && world.max(library_missing(world).empty() ? 0 : 1) > 0)

@@ -183,18 +183,10 @@ namespace {
 
 /// v<N>-… directories under `base`, newest first, and `base` itself last.
 std::vector<std::string> version_directories(const std::string& base) {
-  std::vector<std::pair<int, std::string>> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
-    int number = 0;
-    std::error_code ignored;
-    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 &&
-        fs::is_directory(entry->symlink_status(ignored)))
-      found.emplace_back(number, entry->path().string());
-  }
-  std::ranges::sort(found, std::greater{});
   std::vector<std::string> out;
-  for (auto& [number, path] : found) out.push_back(std::move(path));
+  std::error_code ignored;
+  for (auto& [number, path] : io::list_versions(base))
+    if (fs::is_directory(fs::symlink_status(path, ignored))) out.push_back(std::move(path));
   out.push_back(base);
   return out;
 }

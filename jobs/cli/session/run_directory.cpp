@@ -51,15 +51,9 @@ namespace {
 }
 
 /// Number of the next version: one more than the largest v<N>-… there.
-int next_version(const fs::path& base) {
-  int next = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
-    int number = 0;
-    if (std::sscanf(entry->path().filename().c_str(), "v%d-", &number) == 1 && number >= next && number < 1000000000)
-      next = number + 1;
-  }
-  return next;
+int next_version(const std::string& base) {
+  const auto versions = io::list_versions(base);
+  return versions.empty() ? 0 : versions.front().first + 1;
 }
 
 std::string timestamp() {
@@ -83,7 +77,7 @@ void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   if (!continues && options.flag("add_version")) {
     // Two runs may start at once: the directory belongs to the one that creates it.
     for (int attempt = 0;; ++attempt) {
-      const fs::path mine = base / strfmt("v%d-%s", next_version(base), timestamp().c_str());
+      const fs::path mine = base / strfmt("v%d-%s", next_version(base.string()), timestamp().c_str());
       if (fs::create_directory(mine, error)) {
         path_ = mine.string();
         break;

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
@@ -182,8 +183,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
     config.path = world->broadcast(config.path);
     config.text = world->broadcast(config.text);
   }
-  const std::filesystem::path parent = std::filesystem::path(config.path).parent_path();
-  config.directory = parent.empty() ? "." : parent.string();
+  config.directory = io::directory_of(config.path);
   return config;
 }
 

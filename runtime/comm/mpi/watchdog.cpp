@@ -2,6 +2,7 @@
 #include "runtime/comm/mpi/watchdog.hpp"
 
 #include <mpi.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cerrno>
