@@ -246,8 +246,10 @@ void TrainRun::announce() {
 
 int TrainRun::run() {
   prepare();
-  if (options_.flag("dry_run")) print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
-  return static_cast<int>(ExitCode::ok);
+  if (options_.flag("dry_run")) {
+    print_plan({options_, &world_, world_.size(), world_.topology(), data_.index_bytes()});
+    return static_cast<int>(ExitCode::ok);
+  }
   check_memory();
   // A PATH that does not exist is refused before the lock makes --output_dir; `auto` searches it under the lock.
   if (!resumes_automatically(options_)) candidates_ = resume_candidates(world_, options_);
