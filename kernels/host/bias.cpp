@@ -28,9 +28,8 @@ void bias_backward(const BiasBackwardArgs& args) {
 }
 
 void add(const AddArgs& args) {
-  dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    parallel_elements(args.x.numel(), bias<T>().add, args.x.as<T>(), args.y.as<T>());
-  });
+  dispatch_dtype(args.x.dtype,
+                 [&]<class T>(T) { parallel_elements(args.x.numel(), bias<T>().add, args.x.as<T>(), args.y.as<T>()); });
 }
 
 }  // namespace tessera::kernels::host
