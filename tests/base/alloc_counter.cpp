@@ -152,10 +152,11 @@ std::int64_t AllocWatch::peak_library_bytes() const {
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*, std::size_t),
                                                          void (*free_hook)(const volatile void*));
 namespace {
-[[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void* block, std::size_t size) { note(block, size, __builtin_return_address(0)); },
-    [](const volatile void* block) { note_free(block); });
-}
+// Functions, not lambdas: unoptimized, a lambda's caller is the conversion to a function pointer.
+void on_malloc(const volatile void* block, std::size_t size) { note(block, size, __builtin_return_address(0)); }
+void on_free(const volatile void* block) { note_free(block); }
+[[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+}  // namespace
 
 #else
 
