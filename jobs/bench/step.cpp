@@ -194,7 +194,7 @@ void bench_step_command(const Call& call, World& world) {
   const std::int64_t rows = batch.micro_batch * length;
   GemmPeak limit{.name = on_device ? strfmt("%s %ld^3", name_of(precision.compute), device_gemm_size) : "sgemm"};
   limit.before = measure_gemm_peak(world, model, rows, precision.compute, repeats);
-  // Each in two halves, in turns, so that a drift of the machine's speed favours none.
+  // Each in two halves, alternating, so that a change of the machine's speed affects all alike.
   std::vector<Measurement> measurements;
   for (const char* word : {"zero3", "zero0"})
     measurements.push_back(
