@@ -9,6 +9,10 @@ namespace tessera::plan {
 
 std::string boundary_name(int module) { return "x." + std::to_string(module); }
 
+std::string train_boundary_name(const shard::Schedule& train, int module) {
+  return boundary_name(module + 1 < train.first_backward() ? module % 2 : module);
+}
+
 std::string saved_name(const shard::Schedule& train, int module) {
   const shard::ModuleUse& use = train.modules[static_cast<std::size_t>(module)];
   return train.recompute && use.recomputable ? "saved.recomputed" : "saved." + use.name;
@@ -67,9 +71,11 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   const int last = static_cast<int>(model.modules.size()) - 1;
 
   std::vector<ArenaSlot> slots;
+  const int first = schedule.first_backward();
   for (int i = 0; i < last; ++i)  // evaluation and generation use the first two alternately
-    slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? rows : train.batch)});
-  for (int i = 0; i <= last; ++i) {
+    if (i < 2 || train_boundary_name(schedule, i) == boundary_name(i))
+      slots.push_back({boundary_name(i), Category::activations, Placement::own, boundary(i < 2 ? rows : train.batch)});
+  for (int i = first; i <= last; ++i) {
     const std::size_t bytes = model.modules[static_cast<std::size_t>(i)]->saved_bytes(train, model.dtype);
     if (bytes == 0) continue;
     const std::string name = saved_name(schedule, i);
@@ -80,6 +86,9 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
   slots.push_back({gradient_name, Category::activations, Placement::own, boundary(train.batch)});
 
   std::size_t workspace = 0;
+  for (int i = 0; i < first; ++i)  // their forward saves nothing
+    workspace = std::max(workspace, model.modules[static_cast<std::size_t>(i)]->workspace_bytes(train, model.dtype,
+                                                                                                models::Phase::eval));
   for (const auto& module : model.modules)
     workspace = std::max({workspace, module->workspace_bytes(train, model.dtype, models::Phase::train),
                           module->workspace_bytes(eval, model.dtype, models::Phase::eval),

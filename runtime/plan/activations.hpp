@@ -11,6 +11,8 @@ namespace tessera::plan {
 
 /// Names of the slots. Module i writes its output to boundary(i); the last module has none.
 [[nodiscard]] std::string boundary_name(int module);
+/// The same in a training step, where modules in front of the first backward use two slots alternately.
+[[nodiscard]] std::string train_boundary_name(const shard::Schedule& train, int module);
 /// What module i saves for backward. With recompute, all recomputable modules share one slot: every training forward
 /// writes it, and backward reads what the recompute before it has written.
 [[nodiscard]] std::string saved_name(const shard::Schedule& train, int module);

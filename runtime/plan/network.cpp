@@ -12,6 +12,7 @@ struct Volume {
   std::uint64_t gathers = 0, gathered_bytes = 0;  // all_gather over the shard axis
   std::uint64_t reductions = 0;                   // reduce_scatter over the shard axis, all_reduce over the other
   std::uint64_t reduced_numel = 0, replicated_numel = 0;
+  DType reduce_dtype = DType::f32;  // of all gradients
   std::uint64_t norms = 0;
 };
 
@@ -21,12 +22,14 @@ Volume volume_of(const RunPlan& plan) {
   for (const auto& instruction : schedule.list) {
     if (instruction.op == shard::Op::norm) ++sum.norms;
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
+    const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
     const auto padded = static_cast<std::uint64_t>(plan.layout.padded_numel(instruction.unit));
     if (instruction.op == shard::Op::gather) {
       ++sum.gathers;
-      sum.gathered_bytes += padded * size_of(schedule.param_dtype);
+      sum.gathered_bytes += padded * size_of(unit.param_dtype);
     } else {
       ++sum.reductions;
+      sum.reduce_dtype = unit.reduce_dtype;
       sum.reduced_numel += padded;
       sum.replicated_numel += static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
     }
@@ -43,7 +46,6 @@ void add(TrafficCount& sum, const TrafficCount& more, std::uint64_t collectives,
 StepTraffic traffic_of(const RunPlan& plan, const Volume& volume, int rank) {
   const RunSpec& spec = plan.spec;
   const Mesh& mesh = spec.strategy.mesh;
-  const DType reduce_dtype = plan.main().reduce_dtype;
   const auto norm = [&](TrafficCount& sum, Axis axis) {
     const auto counters =
         shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), spec.model->router.num_losses());
@@ -56,7 +58,7 @@ StepTraffic traffic_of(const RunPlan& plan, const Volume& volume, int rank) {
         volume.gathers);
     add(sent.shard_axis,
         sum_traffic(spec.topology, mesh, Axis::shard, rank, CollectiveKind::reduce_scatter, volume.reduced_numel,
-                    reduce_dtype),
+                    volume.reduce_dtype),
         volume.reductions);
     norm(sent.shard_axis, Axis::shard);
   }
@@ -64,7 +66,7 @@ StepTraffic traffic_of(const RunPlan& plan, const Volume& volume, int rank) {
     // After a reduction over the shard axis its sums are fp32.
     add(sent.replicate_axis,
         sum_traffic(spec.topology, mesh, Axis::replicate, rank, CollectiveKind::all_reduce, volume.replicated_numel,
-                    mesh.size(Axis::shard) > 1 ? DType::f32 : reduce_dtype),
+                    mesh.size(Axis::shard) > 1 ? DType::f32 : volume.reduce_dtype),
         volume.reductions);
     norm(sent.replicate_axis, Axis::replicate);
   }

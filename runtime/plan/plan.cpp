@@ -43,6 +43,9 @@ void check(const RunSpec& spec) {
     if (trains && !param.trainable)
       throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model",
                   "Make every parameter trainable");
+  if (trains && std::ranges::none_of(spec.model->params, &ParamSpec::trainable))
+    throw Error(ExitCode::usage, "every parameter is frozen: there is nothing to train", "freeze_parameters",
+                "Leave a parameter trainable");
   if (spec.tokens < 1 || spec.tokens > spec.model->max_tokens)
     throw Error(ExitCode::usage,
                 strfmt("sequence length %ld is not in 1 … %ld, the positions the model has", spec.tokens,
@@ -113,12 +116,11 @@ void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
     plan.train = shard::build_train(input);
   }
   input.modules = module_uses(*spec.model, plan.units, models::Phase::eval);
-  input.params_fixed = spec.purpose != Purpose::train;
   if (spec.purpose != Purpose::generate) plan.eval = shard::build_forward(input, /*with_loss=*/true);
   if (spec.purpose == Purpose::train) plan.logits = shard::build_forward(input, /*with_loss=*/false);
   // Ranks run passes until no rank has an unfinished row: `norm` sums how many there are.
   if (spec.purpose == Purpose::generate) plan.logits = shard::build_forward(input, /*with_loss=*/true);
-  if (input.params_fixed) plan.load = shard::build_load(input);
+  plan.load = shard::build_load(input);
 }
 
 RunPlan build(const RunSpec& spec, Proof proof) {
@@ -131,8 +133,11 @@ RunPlan build(const RunSpec& spec, Proof proof) {
 
   shard::ScheduleInput input;
   for (int u = 0; u < plan.layout.num_units(); ++u) {
-    input.units.push_back(plan.layout.unit_name(u));
-    input.unit_numel.push_back(plan.layout.padded_numel(u));
+    const bool trains = spec.purpose == Purpose::train;
+    input.units.push_back({.name = plan.layout.unit_name(u),
+                           .numel = plan.layout.padded_numel(u),
+                           .trainable = trains && plan.layout.trainable(u),
+                           .storage_dtype = trains ? plan.layout.storage_dtype(u) : spec.strategy.policy.param_dtype});
   }
   input.mesh = mesh;
   input.policy = spec.strategy.policy;
@@ -140,7 +145,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   input.params_in_place = mesh.size(Axis::shard) > 1 && spec.topology.in_place(mesh, Axis::shard);
   build_schedules(plan, input);
   if (proof == Proof::full)
-    for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh);
+    for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh, &plan.load);
 
   const bool trains = spec.purpose == Purpose::train;
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});

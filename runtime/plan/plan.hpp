@@ -58,7 +58,7 @@ struct RunPlan {
   std::vector<shard::UnitSpec> units;
   shard::ShardLayout layout;
   shard::Schedule train, eval, logits;  // verified; empty if the purpose does not need it
-  shard::Schedule load;                 // inference: gathers resident units, once
+  shard::Schedule load;                 // gathers resident units that are not trainable, once, before the others
   std::vector<ArenaSlot> slots;
   Costs costs;
 

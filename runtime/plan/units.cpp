@@ -4,23 +4,34 @@
 
 namespace tessera::plan {
 
+namespace {
+
+/// The unit of a module, or of its group, for trainable or for frozen parameters; new if there is none yet. Units of
+/// one name are the last of the list.
+shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string& name, bool trainable) {
+  for (auto unit = units.rbegin(); unit != units.rend() && unit->name == name; ++unit)
+    if (unit->trainable == trainable) return *unit;
+  return units.emplace_back(shard::UnitSpec{.name = name, .params = {}, .trainable = trainable});
+}
+
+}  // namespace
+
 std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts) {
   const bool by_group = experts == shard::ExpertUnits::block;
   std::vector<shard::UnitSpec> units;
   std::vector<bool> taken(model.params.size(), false);
   for (const auto& module : model.modules) {
-    shard::UnitSpec unit{by_group ? module->group() : module->name(), {}};
-    if (!units.empty() && units.back().name == unit.name) {
-      unit = std::move(units.back());
-      units.pop_back();
-    }
+    const std::string name = by_group ? module->group() : module->name();
     for (const int param : module->params()) {
       if (taken[static_cast<std::size_t>(param)]) continue;
       taken[static_cast<std::size_t>(param)] = true;
-      unit.params.push_back(param);
+      unit_for(units, name, model.params[static_cast<std::size_t>(param)].trainable).params.push_back(param);
     }
-    if (!unit.params.empty()) units.push_back(std::move(unit));
   }
+  // Where a module has both, the name is that of its trainable part.
+  for (auto unit = units.begin(); unit != units.end(); ++unit)
+    if (const auto next = std::next(unit); next != units.end() && next->name == unit->name)
+      (unit->trainable ? *next : *unit).name += ".frozen";
   return units;
 }
 

@@ -3,7 +3,8 @@
 // are the only readers of ShardPolicy.
 
 #include <cstdint>
-#include <span>
+#include <optional>
+#include <vector>
 
 #include "runtime/comm/mesh.hpp"
 #include "runtime/shard/policy.hpp"
@@ -11,16 +12,21 @@
 
 namespace tessera::shard {
 
+struct UnitInput {
+  std::string name;
+  std::int64_t numel = 0;            // padded
+  bool trainable = true;             // false: frozen. In inference every unit is
+  DType storage_dtype = DType::f32;  // of this rank's shard
+  std::optional<UnitPolicy> policy;  // absent: that of the run
+};
+
 struct ScheduleInput {
-  std::vector<std::string> units;
-  std::vector<ModuleUse> modules;        // in forward order; the last computes the loss
-  std::vector<std::int64_t> unit_numel;  // padded
+  std::vector<UnitInput> units;
+  std::vector<ModuleUse> modules;  // in forward order; the last computes the loss
   Mesh mesh{1, 1};
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
   bool params_in_place = false;  // the shard axis shares memory: units are resident, and a gather is a barrier
-  // Inference: build_load gathers resident units once, for all runs of build_forward's list.
-  bool params_fixed = false;
 };
 
 /// A training step (docs/strategies.md shows one for each strategy). S: size of the shard axis.
@@ -28,20 +34,21 @@ struct ScheduleInput {
 /// - gather, with shard_params: once per use. The unit is released after forward (reshard_after_forward) and after the
 ///   backward of the micro-batch. A release is left out with the next gather of the same unit if its slot is not used
 ///   between them. Without shard_params: once per step, before the first forward. A gather is issued `prefetch` uses
-///   ahead, if a slot is free.
+///   ahead, if a slot is free. A resident unit that is not trainable is not gathered here: build_load does it.
+/// - backward: down to the first module that contributes to a gradient; nothing before it is trainable.
 /// - gradient slots: shared (shard_grads), or one resident slot per unit. With S == 1 they are resident, and reduced in
 ///   place, if num_micro == 1 or reduce == last; else shared. Resident slots with num_micro == 1 or reduce == last need
 ///   no accumulator. Gradients narrower than fp32 are never reduced in place: they need an accumulator, and with S == 1
 ///   only reduce == last keeps them resident.
 /// - reduce: after the last backward that contributes in a micro-batch, units in the order of backward. Accumulation: a
 ///   running sum in accumulator 0, or with reproducible a binary-counter reduction tree over the micro-batches.
-/// - norm after all reduces; then update of each unit, in unit order.
+/// - norm after all reduces; then update of each unit with a gradient, in unit order.
 [[nodiscard]] Schedule build_train(const ScheduleInput& input);
 
 /// Forward passes of one micro-batch, for evaluation and generation; with_loss: ends in `norm`, which sums the loss.
 [[nodiscard]] Schedule build_forward(const ScheduleInput& input, bool with_loss);
 
-/// With params_fixed: gathers every resident unit. Empty if parameters are not sharded, or gathered for each use.
+/// Gathers the resident units that are not trainable: once, before every other schedule. Empty if there are none.
 [[nodiscard]] Schedule build_load(const ScheduleInput& input);
 
 }  // namespace tessera::shard

@@ -31,6 +31,9 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
       if (unit_of_[at(p)] >= 0) {
         throw std::logic_error(spec.name + " is in two units: " + unit_name(unit_of_[at(p)]) + " and " + unit_name(u));
       }
+      if (spec.trainable != units_[at(u)].trainable)
+        throw std::logic_error(spec.name + (spec.trainable ? " is trainable, and unit " : " is frozen, and unit ") +
+                               unit_name(u) + " is not");
       unit_of_[at(p)] = u;
       param_numel_[at(p)] = spec.numel();
       offset_of_[at(p)] = round_up(end, param_alignment);

@@ -18,10 +18,12 @@
 namespace tessera::shard {
 
 /// Parameters that are gathered and reduced together, as indices into the model's list of ParamSpec. Each parameter is
-/// in one unit.
+/// in one unit. All parameters of a unit are trainable, or none is.
 struct UnitSpec {
   std::string name;
   std::vector<int> params;
+  bool trainable = true;             // false: frozen, without gradients and optimizer states
+  DType storage_dtype = DType::f32;  // of the shards; fp32 if trainable: they are the master weights
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -42,12 +44,14 @@ class ShardLayout {
   }
 
   ShardLayout() = default;
-  /// Throws std::logic_error if a parameter is in no unit or in two.
+  /// Throws std::logic_error if a parameter is in no unit or in two, or if a unit has both trainable and frozen ones.
   ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh,
               DType smallest = DType::f32);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const std::string& unit_name(int unit) const { return units_[static_cast<std::size_t>(unit)].name; }
+  [[nodiscard]] bool trainable(int unit) const { return units_[static_cast<std::size_t>(unit)].trainable; }
+  [[nodiscard]] DType storage_dtype(int unit) const { return units_[static_cast<std::size_t>(unit)].storage_dtype; }
   [[nodiscard]] const std::vector<int>& unit_params(int unit) const {
     return units_[static_cast<std::size_t>(unit)].params;
   }

@@ -38,58 +38,61 @@ std::byte* ShardManager::slot(const Schedule& schedule, int slot) const {
 }
 
 TensorView ShardManager::shard(int unit) const {
-  return {units_[static_cast<std::size_t>(unit)].master, parts_.train->master_dtype,
+  return {units_[static_cast<std::size_t>(unit)].master, scheduled(unit).master_dtype,
           Shape{parts_.layout->shard_numel(unit)}, parts_.device};
 }
 
 void ShardManager::bind_unit(int u) {
   const ShardLayout& layout = *parts_.layout;
-  const Schedule& train = *parts_.train;
+  const ScheduledUnit& record = scheduled(u);
   const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
   Unit& unit = units_[static_cast<std::size_t>(u)];
   const std::int64_t offset = parts_.shard * layout.shard_numel(u);
 
-  std::byte* const interval = train.params_resident ? parts_.arena->data(resident_param_name(layout, u)) +
-                                                          static_cast<std::size_t>(offset) * size_of(train.param_dtype)
-                                                    : nullptr;
-  const bool separate = train.has_separate_masters();
+  std::byte* const interval = record.params_resident
+                                  ? parts_.arena->data(resident_param_name(layout, u)) +
+                                        static_cast<std::size_t>(offset) * size_of(record.param_dtype)
+                                  : nullptr;
+  const bool separate = record.has_separate_masters();
   unit.master = interval != nullptr && !separate ? interval : parts_.arena->data(master_name(layout, u));
   unit.low_precision = separate ? interval : nullptr;
-  for (int s = 0; s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
-  for (int p = 0; p < train.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
-  if (train.grad_slots.empty()) return;  // nothing to update
+  for (const Segment& segment : layout.segments(u, parts_.shard))
+    unit.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
+  const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
+  for (int s = 0; layout.trainable(u) && s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
+  for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
+  if (!has_gradient) return;
   // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
-  unit.reduced = train.num_accumulators > 0 ? unit.accumulators[0] : floats(resident_grad_name(layout, u)) + offset;
+  unit.reduced = record.num_accumulators > 0 ? unit.accumulators[0] : floats(resident_grad_name(layout, u)) + offset;
 
-  unit.view = {.numel = layout.shard_numel(u),
+  unit.view = {.ranges = unit.ranges,
+               .numel = layout.shard_numel(u),
                .master = master(u),
                .grad = unit.reduced,
                .states = {unit.states[0], unit.states[1]},
                .device = parts_.device};
   if (unit.low_precision != nullptr)
-    unit.view.low_precision = {unit.low_precision, train.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
-  for (const Segment& segment : layout.segments(u, parts_.shard))
-    unit.view.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
+    unit.view.low_precision = {unit.low_precision, record.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
 }
 
 void ShardManager::cast_masters() {
   for (int u = 0; u < parts_.layout->num_units(); ++u) {
     std::byte* const copy = units_[static_cast<std::size_t>(u)].low_precision;
     if (copy == nullptr) continue;
-    kernels::convert({.from = shard(u),
-                      .to = {copy, parts_.train->param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
-                     stream_);
+    kernels::convert(
+        {.from = shard(u), .to = {copy, scheduled(u).param_dtype, Shape{parts_.layout->shard_numel(u)}, parts_.device}},
+        stream_);
   }
 }
 
 void ShardManager::gather(const Instruction& instruction, std::byte* full) {
   if (!parts_.shard_axis) return;
   const int unit = instruction.unit;
-  const DType dtype = parts_.train->param_dtype;
+  const DType dtype = scheduled(unit).param_dtype;
   const std::int64_t numel = parts_.layout->shard_numel(unit);
   const auto chunk = static_cast<std::size_t>(numel) * size_of(dtype);
   const std::byte* mine = units_[static_cast<std::size_t>(unit)].master;
-  if (parts_.train->has_separate_masters()) {
+  if (scheduled(unit).has_separate_masters()) {
     std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
     if (units_[static_cast<std::size_t>(unit)].low_precision == nullptr)  // the slot is shared with other units
       kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
@@ -108,7 +111,7 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
                       ? unit.reduced
                       : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
   float* x = instruction.accumulation.inputs.empty() ? target : scratch_;
-  const SourceBuffer terms(full, parts_.train->reduce_dtype);
+  const SourceBuffer terms(full, scheduled(instruction.unit).reduce_dtype);
   if (parts_.shard_axis) {
     parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
     if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
@@ -193,20 +196,25 @@ int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) cons
 
 std::uint64_t ShardManager::state_hash() const {
   std::uint64_t hash = hash64("");
-  std::vector<float> copied;
-  const auto mix = [&](const float* data, std::int64_t length) {
+  std::vector<std::byte> copied;
+  const auto mix = [&](const void* data, std::size_t bytes) {
     if (parts_.device != host_device) {
-      copied.resize(static_cast<std::size_t>(length));
-      copy_now(parts_.device, copied.data(), data, copied.size() * sizeof(float));
+      copied.resize(bytes);
+      copy_now(parts_.device, copied.data(), data, bytes);
       data = copied.data();
     }
-    hash = hash64({reinterpret_cast<const char*>(data), static_cast<std::size_t>(length) * sizeof(float)}, hash);
+    hash = hash64({static_cast<const char*>(data), bytes}, hash);
   };
-  for (const Unit& unit : units_)
-    for (const auto& range : unit.view.ranges) {
-      mix(unit.view.master + range.begin, range.length);
-      for (int s = 0; s < parts_.num_states; ++s) mix(unit.states[s] + range.begin, range.length);
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    const std::size_t element = size_of(scheduled(static_cast<int>(u)).master_dtype);
+    for (const auto& range : unit.ranges) {
+      const auto begin = static_cast<std::size_t>(range.begin), length = static_cast<std::size_t>(range.length);
+      mix(unit.master + begin * element, length * element);
+      for (int s = 0; s < parts_.num_states && unit.states[s] != nullptr; ++s)
+        mix(unit.states[s] + range.begin, length * sizeof(float));
     }
+  }
   return hash;
 }
 

@@ -28,8 +28,8 @@ struct UpdateView {
   const float* grad = nullptr;
   float* states[2] = {nullptr, nullptr};
   Device device;             // of all buffers
-  TensorView low_precision;  // copy of the master in Schedule::param_dtype, to update as well; absent if the gather
-                             // makes it, or the types are the same
+  TensorView low_precision;  // copy of the master in ScheduledUnit::param_dtype, to update as well; absent if the
+                             // gather makes it, or the types are the same
 };
 
 /// What ranks tell each other once a step, summed: how many ranks say so.
@@ -68,10 +68,11 @@ class ShardManager {
 
   /// Start of a slot of `schedule`. Looks it up by name: for binding, before the first step.
   [[nodiscard]] std::byte* slot(const Schedule& schedule, int slot) const;
-  /// This rank's master shard of a unit: shard_numel(unit) elements of Schedule::master_dtype.
+  /// This rank's master shard of a unit: shard_numel(unit) elements of ScheduledUnit::master_dtype.
   [[nodiscard]] TensorView shard(int unit) const;
-  /// The same in training, where it is fp32.
+  /// The same of a unit that is trainable: fp32.
   [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
+  /// Null: the unit is frozen.
   [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
 
   /// On a device, before the first operation: the stream of gather, reduce and norm, and of the communicators.
@@ -84,12 +85,12 @@ class ShardManager {
 
   // The operations of a schedule. None allocates. gather, reduce and norm are collectives along the unit's axes, called
   // in schedule order.
-  /// All-gathers the unit into `full`: padded_numel elements of Schedule::param_dtype. Casts separate masters first,
-  /// unless the slot is resident (then the update has written the copy).
+  /// All-gathers the unit into `full`: padded_numel elements of ScheduledUnit::param_dtype. Casts separate masters
+  /// first, unless the slot is resident (then the update has written the copy).
   void gather(const Instruction& instruction, std::byte* full);
-  /// Reduces the unsharded gradient of a micro-batch (padded_numel elements of Schedule::reduce_dtype) over the shard
-  /// axis, then over the replicate axis, and accumulates it (Instruction::accumulation). With last_reduce, adds the
-  /// finished shard to the norm. On return `full` may be overwritten.
+  /// Reduces the unsharded gradient of a micro-batch (padded_numel elements of ScheduledUnit::reduce_dtype) over the
+  /// shard axis, then over the replicate axis, and accumulates it (Instruction::accumulation). With last_reduce, adds
+  /// the finished shard to the norm. On return `full` may be overwritten.
   void reduce(const Instruction& instruction, std::byte* full);
   /// Sums `sums` over the world, with the norm that reduce has collected, and clears that norm. Returns the lowest unit
   /// with a non-finite gradient on any rank, or -1.
@@ -113,7 +114,7 @@ class ShardManager {
     return ExactSum::num_words + num_step_counters + static_cast<std::size_t>(num_extra) +
            (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
   }
-  /// In training. Its grad is complete after the unit's last reduce. The view stays the same for the run.
+  /// Of a unit with a gradient, which is complete after the unit's last reduce. The view stays the same for the run.
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
   /// The reduced gradient of a unit after its last reduce: shard_numel elements.
   [[nodiscard]] const float* reduced_gradient(int unit) const { return units_[static_cast<std::size_t>(unit)].reduced; }
@@ -122,6 +123,7 @@ class ShardManager {
 
  private:
   struct Unit {
+    std::vector<UpdateView::ParamRange> ranges;
     std::byte* master = nullptr;
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
     float* states[2] = {nullptr, nullptr};
@@ -130,6 +132,9 @@ class ShardManager {
     UpdateView view;
   };
   void bind_unit(int unit);
+  [[nodiscard]] const ScheduledUnit& scheduled(int unit) const {
+    return parts_.train->units[static_cast<std::size_t>(unit)];
+  }
   void bind_norm();
   void accumulate(const Instruction& instruction, Unit& unit, float* x, float* target);
   void widen(const SourceBuffer& terms, float* out, std::size_t count) const;

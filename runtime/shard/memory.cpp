@@ -8,14 +8,6 @@ namespace {
 std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
 std::size_t fp32_bytes(std::int64_t numel) { return bytes_of(numel, DType::f32); }
 
-/// Elements of the largest unit that uses the slot.
-std::int64_t slot_numel(const Schedule& schedule, const ShardLayout& layout, int slot) {
-  std::int64_t numel = 0;
-  for (const int unit : schedule.slots[static_cast<std::size_t>(slot)].units)
-    numel = std::max(numel, layout.padded_numel(unit));
-  return numel;
-}
-
 void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
   const auto same = std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == slot.name; });
   if (same == slots.end()) slots.push_back(slot);
@@ -25,19 +17,21 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
 /// Gathered parameters, and master weights unless these are intervals of resident slots.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
-  const Schedule& train = *in.schedules.front();
-  if (!train.params_resident || train.has_separate_masters())
-    for (int u = 0; u < layout.num_units(); ++u)
+  for (int u = 0; u < layout.num_units(); ++u) {
+    const ScheduledUnit& unit = in.schedules.front()->units[static_cast<std::size_t>(u)];
+    if (!unit.params_resident || unit.has_separate_masters())
       slots.push_back({master_name(layout, u), Category::params, Placement::own,
-                       bytes_of(layout.shard_numel(u), train.master_dtype)});
+                       bytes_of(layout.shard_numel(u), unit.master_dtype)});
+  }
   for (const Schedule* schedule : in.schedules)
     for (std::size_t s = 0; s < schedule->slots.size(); ++s) {
-      if (schedule->slots[s].kind != Slot::Kind::param) continue;
-      const int slot = static_cast<int>(s);
-      const auto full = bytes_of(slot_numel(*schedule, layout, slot), schedule->param_dtype);
-      ArenaSlot gathered{param_slot_name(*schedule, layout, slot),
-                         schedule->params_resident ? Category::params : Category::buffers, Placement::own, full};
-      if (schedule->params_in_place) {
+      const Slot& slot = schedule->slots[s];
+      if (slot.kind != Slot::Kind::param || slot.units.empty()) continue;
+      const int index = static_cast<int>(s);
+      const auto full = static_cast<std::size_t>(schedule->slot_bytes(index));
+      ArenaSlot gathered{param_slot_name(*schedule, layout, index),
+                         slot.resident ? Category::params : Category::buffers, Placement::own, full};
+      if (schedule->units[static_cast<std::size_t>(slot.units.front())].params_in_place) {
         gathered.placement = Placement::node;
         gathered.bytes = full / static_cast<std::size_t>(layout.num_shards());
         gathered.sharers = layout.num_shards();
@@ -58,29 +52,35 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
     slots.push_back({.name = grad_slot_name(train, layout, slot),
                      .category = Category::grads,
                      .placement = peers_read ? Placement::peers_read : Placement::own,
-                     .bytes = bytes_of(slot_numel(train, layout, slot), train.reduce_dtype),
+                     .bytes = static_cast<std::size_t>(train.slot_bytes(slot)),
                      .sharers = peers_read ? in.mesh.size(axis) : 1,
                      .index = peers_read ? in.mesh.coordinate(in.rank, axis) : 0});
   }
-  std::int64_t largest = 0;
-  for (int u = 0; u < layout.num_units(); ++u) {
-    largest = std::max(largest, layout.shard_numel(u));
-    for (int p = 0; p < train.num_accumulators; ++p)
+  for (int u = 0; u < layout.num_units(); ++u)
+    for (int p = 0; p < train.units[static_cast<std::size_t>(u)].num_accumulators; ++p)
       slots.push_back(
           {accumulator_name(layout, u, p), Category::grads, Placement::own, fp32_bytes(layout.shard_numel(u))});
-  }
-  if (std::ranges::any_of(train.list,
-                          [](const Instruction& instruction) { return !instruction.accumulation.inputs.empty(); }))
-    slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
+  std::int64_t largest = 0;  // shard that is added to an accumulator
+  for (const Instruction& instruction : train.list)
+    if (!instruction.accumulation.inputs.empty()) largest = std::max(largest, layout.shard_numel(instruction.unit));
+  if (largest > 0) slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
 }
 
 void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  const Schedule& main = *in.schedules.front();
+  const bool sums = !main.grad_slots.empty();
+  // The largest unit that is summed; with device memory, the largest of all.
   std::int64_t padded = 0;
-  for (int u = 0; u < in.layout->num_units(); ++u) padded = std::max(padded, in.layout->padded_numel(u));
+  DType gradients = DType::f32;
+  for (int u = 0; u < in.layout->num_units(); ++u) {
+    const ScheduledUnit& unit = main.units[static_cast<std::size_t>(u)];
+    if (in.topology.staged || unit.trainable) padded = std::max(padded, in.layout->padded_numel(u));
+    if (unit.trainable) gradients = unit.reduce_dtype;
+  }
   const auto add = [&](const char* name, Axis axis, std::int64_t numel, DType dtype) {
     if (in.mesh.size(axis) == 1) return;
     // Staging buffers are for sums; with device memory, for all collectives.
-    const bool staged = in.topology.staged || !in.schedules.front()->grad_slots.empty();
+    const bool staged = in.topology.staged || sums;
     const std::size_t bytes = staged ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
     if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
     const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
@@ -89,21 +89,20 @@ void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
                        in.topology.transport == Transport::nccl ? Memory::device : Memory::host});
   };
   // Replicas sum what the shard axis, if there is one, has reduced to fp32.
-  const DType terms = in.schedules.front()->reduce_dtype;
-  add(shard_staging_name, Axis::shard, padded, terms);
+  add(shard_staging_name, Axis::shard, padded, gradients);
   add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(),
-      in.layout->num_shards() > 1 ? DType::f32 : terms);
+      in.layout->num_shards() > 1 ? DType::f32 : gradients);
 }
 }  // namespace
 
 std::string param_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return schedule.params_resident ? resident_param_name(layout, s.units.front()) : "gather.s" + std::to_string(slot);
+  return s.resident ? resident_param_name(layout, s.units.front()) : "gather.s" + std::to_string(slot);
 }
 
 std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, int slot) {
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
-  return schedule.grads_resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
+  return s.resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
 }
 
 std::string resident_param_name(const ShardLayout& layout, int unit) { return "param." + layout.unit_name(unit); }
@@ -124,7 +123,7 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   add_param_slots(input, slots);
   add_grad_slots(input, slots);
   for (int u = 0; u < input.layout->num_units(); ++u)
-    for (int s = 0; s < input.num_states; ++s)
+    for (int s = 0; input.layout->trainable(u) && s < input.num_states; ++s)
       slots.push_back({state_name(*input.layout, u, s), Category::optimizer, Placement::own,
                        fp32_bytes(input.layout->shard_numel(u))});
   add_staging(input, slots);

@@ -14,18 +14,24 @@ enum class Reduce : unsigned char { each, last };
 /// Whether the experts of a layer are a unit of their own, or in the layer's unit.
 enum class ExpertUnits : unsigned char { own, block };
 
-struct ShardPolicy {
+/// The part of a policy that may differ between the units of a run.
+struct UnitPolicy {
   bool shard_grads = true;            // unsharded gradients exist only from backward to reduce
   bool shard_params = true;           // gathered parameters exist only while a module uses them
   bool reshard_after_forward = true;  // with shard_params: release between forward and backward
+  DType param_dtype = DType::f32;     // of gathered parameters and of activations; master weights are fp32
+  DType reduce_dtype = DType::f32;    // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
+  friend bool operator==(const UnitPolicy&, const UnitPolicy&) = default;
+};
+
+/// The policy of a run; its UnitPolicy is that of every unit which has none of its own.
+struct ShardPolicy : UnitPolicy {
   Reduce reduce = Reduce::each;
   int forward_prefetch = 1;   // how many forward passes ahead a gather is issued
   int backward_prefetch = 1;  // the same for backward passes
   bool recompute = false;     // activation checkpointing: forward of a block again before its backward
   ExpertUnits experts = ExpertUnits::own;
-  bool reproducible = false;        // sum micro-batches by the binary counter over m = a·W + r
-  DType param_dtype = DType::f32;   // of gathered parameters and of activations; master weights are fp32
-  DType reduce_dtype = DType::f32;  // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
+  bool reproducible = false;  // sum micro-batches by the binary counter over m = a·W + r
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 

@@ -16,7 +16,7 @@ std::string micro_word(const Instruction& in) { return in.micro >= 0 ? strfmt("m
 
 /// The unit's or module's name; "" if there is none, or none of that index.
 std::string subject(const Schedule& schedule, const Instruction& in) {
-  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return schedule.units[at(in.unit)];
+  if (in.unit >= 0 && at(in.unit) < schedule.units.size()) return schedule.units[at(in.unit)].name;
   return in.module >= 0 && at(in.module) < schedule.modules.size() ? schedule.modules[at(in.module)].name
                                                                    : std::string();
 }
@@ -35,7 +35,7 @@ std::string detail_word(const Schedule& schedule, const Instruction& in) {
   if (in.op == Op::backward) return in.accumulates ? "adds" : "";
   if (in.op != Op::reduce) return {};
   std::string out;
-  if (schedule.num_accumulators > 0) {
+  if (schedule.units[at(in.unit)].num_accumulators > 0) {
     out = strfmt("a%d = x", in.accumulation.target);
     for (const int p : in.accumulation.inputs) out += strfmt(" + a%d", p);
   }
@@ -63,6 +63,22 @@ const char* name_of(StreamId stream) {
 
 int Schedule::grad_slot(int unit, int micro) const {
   return grad_slots.empty() ? -1 : grad_slots[at(micro) * units.size() + at(unit)];
+}
+
+std::int64_t Schedule::slot_bytes(int slot) const {
+  const Slot& s = slots[at(slot)];
+  std::int64_t bytes = 0;
+  for (const int u : s.units) {
+    const ScheduledUnit& unit = units[at(u)];
+    const DType dtype = s.kind == Slot::Kind::param ? unit.param_dtype : unit.reduce_dtype;
+    bytes = std::max(bytes, unit.numel * static_cast<std::int64_t>(size_of(dtype)));
+  }
+  return bytes;
+}
+
+int Schedule::first_backward() const {
+  const auto trains = [](const ModuleUse& module) { return !module.grad_units.empty(); };
+  return static_cast<int>(std::ranges::find_if(modules, trains) - modules.begin());
 }
 
 std::string instruction_name(const Schedule& schedule, const Instruction& instruction) {
@@ -108,7 +124,7 @@ std::uint64_t collective_hash(const Schedule& schedule) {
     for (const int p : in.accumulation.inputs) mix(static_cast<std::uint64_t>(p));
     mix(static_cast<std::uint64_t>(in.accumulation.target));
     if (in.unit < 0) continue;
-    for (const char c : schedule.units[at(in.unit)]) mix(static_cast<unsigned char>(c));
+    for (const char c : schedule.units[at(in.unit)].name) mix(static_cast<unsigned char>(c));
   }
   return hash;
 }

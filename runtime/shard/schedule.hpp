@@ -58,40 +58,57 @@ struct Instruction {
   std::vector<int> after;     // earlier instructions, on other streams, that must have run
 };
 
+/// A unit in a schedule: what is the same in all its instructions. The builder derives it from the unit's policy.
+struct ScheduledUnit {
+  std::string name;
+  std::int64_t numel = 0;  // elements of the flat buffer, padding included
+  /// False: its parameters are the same in every run, since they are frozen, or since the run only infers. If they are
+  /// resident, the schedule of build_load gathers them, once.
+  bool trainable = true;
+  bool sharded = false;             // its shard group has more than one rank
+  bool params_resident = false;     // has its own parameter slot, which stays gathered
+  bool params_in_place = false;     // this rank's interval of the parameter slot is the master shard, or its
+                                    // low-precision copy; peers read it there
+  bool grads_resident = false;      // has its own gradient slot
+  int num_accumulators = 0;         // gradient accumulators; 0: none, reduced in place in the resident gradient slot
+  DType master_dtype = DType::f32;  // of this rank's shard; fp32 if trainable
+  DType param_dtype = DType::f32;   // of parameter slots
+  DType reduce_dtype = DType::f32;  // of gradient slots; accumulators are fp32
+  /// True if master weights are separate buffers of another type, and the parameter slots hold low-precision copies.
+  /// Where slots are resident, the update writes master and copy together.
+  [[nodiscard]] bool has_separate_masters() const { return master_dtype != param_dtype; }
+  /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before.
+  [[nodiscard]] bool gathered_in_runs() const { return sharded && (trainable || !params_resident); }
+};
+
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.
 struct Slot {
   enum class Kind : unsigned char { param, grad };
   Kind kind = Kind::param;
+  bool resident = false;
   std::vector<int> units;  // that use it, ascending
 };
 
 /// Each stream runs its instructions in list order; `after` adds dependencies between streams; a step ends before the
 /// next begins. All ranks run the same list, and so issue the same collectives in the same order.
 struct Schedule {
-  std::vector<std::string> units;  // names
+  std::vector<ScheduledUnit> units;
   std::vector<ModuleUse> modules;
   std::vector<Instruction> list;
   std::vector<Slot> slots;
   int num_micro = 1;
-  int num_accumulators = 0;     // gradient accumulators of each unit; 0: reduced in place in the resident gradient slot
-  bool grads_resident = false;  // every unit has its own gradient slot
-  bool params_resident = false;  // every unit has its own parameter slot, which stays gathered
-  bool recompute = false;        // of a recomputable module, forward keeps only the input
-  bool params_in_place = false;  // this rank's interval of a parameter slot is the master shard, or its low-precision
-                                 // copy; peers read it there
-  bool params_fixed = false;     // parameters do not change between runs, so resident ones stay gathered (inference)
-  DType master_dtype = DType::f32;  // of master shards (inference: param_dtype)
-  DType param_dtype = DType::f32;   // of parameter slots
-  DType reduce_dtype = DType::f32;  // of gradient slots; accumulators are fp32
-  /// True if master weights are separate fp32 buffers, and the parameter slots hold low-precision copies. Where slots
-  /// are resident, the update writes master and copy together.
-  [[nodiscard]] bool has_separate_masters() const { return master_dtype != param_dtype; }
+  bool recompute = false;  // of a recomputable module, forward keeps only the input
 
   /// The gradient slot that backward of `micro` writes for `unit`; -1: none.
   [[nodiscard]] int grad_slot(int unit, int micro) const;
   std::vector<int> grad_slots;  // [micro · units + unit]
   /// Per instruction (forward, recompute, backward): the units it reads, and the parameter slot of each.
   std::vector<std::vector<std::pair<int, int>>> reads;
+
+  /// Bytes of a slot: those of its largest unit.
+  [[nodiscard]] std::int64_t slot_bytes(int slot) const;
+  /// Modules from this one on have a backward: nothing before it is trainable. modules.size() if nothing is.
+  [[nodiscard]] int first_backward() const;
 };
 
 /// "backward h.2 m0": operation, unit or module, micro-batch. Schedules, traces and the verifier's messages name

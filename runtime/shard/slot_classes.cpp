@@ -11,10 +11,10 @@ namespace {
 /// Units of equal size together, largest first. A class takes all units of a size.
 std::vector<std::vector<SlotDemand>> group_by_size(std::vector<SlotDemand> demands) {
   std::stable_sort(demands.begin(), demands.end(),
-                   [](const SlotDemand& a, const SlotDemand& b) { return a.numel > b.numel; });
+                   [](const SlotDemand& a, const SlotDemand& b) { return a.bytes > b.bytes; });
   std::vector<std::vector<SlotDemand>> groups;
   for (SlotDemand& d : demands) {
-    if (groups.empty() || groups.back().front().numel != d.numel) groups.emplace_back();
+    if (groups.empty() || groups.back().front().bytes != d.bytes) groups.emplace_back();
     groups.back().push_back(std::move(d));
   }
   return groups;
@@ -51,9 +51,9 @@ std::vector<SlotClass> make_slot_classes(std::vector<SlotDemand> demands) {
   std::vector<Partition> best(groups.size() + 1);  // best[n]: of the first n sizes
   best[0].cost = 0;
   for (std::size_t first = 0; first < groups.size(); ++first) {
-    const std::int64_t largest = groups[first].front().numel;
+    const std::int64_t largest = groups[first].front().bytes;
     Occupancy occupancy(num_times);
-    for (std::size_t n = first + 1; n <= groups.size() && 2 * groups[n - 1].front().numel >= largest; ++n) {
+    for (std::size_t n = first + 1; n <= groups.size() && 2 * groups[n - 1].front().bytes >= largest; ++n) {
       for (const SlotDemand& d : groups[n - 1]) occupancy.add(d);
       const std::int64_t cost = best[first].cost + occupancy.slots() * largest;
       if (cost < best[n].cost) best[n] = {cost, first, occupancy.slots()};

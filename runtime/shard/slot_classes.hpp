@@ -10,7 +10,7 @@ namespace tessera::shard {
 /// Size of a unit, and the time steps (indices of module executions, ascending) at which it must be in a slot.
 struct SlotDemand {
   int unit = -1;
-  std::int64_t numel = 0;
+  std::int64_t bytes = 0;
   std::vector<int> times;
 };
 

@@ -60,8 +60,9 @@ struct Uses {
 };
 
 struct ParamSlot : Uses {
-  int unit = -1;      // unit in the slot; -1: free
-  int gathered = -1;  // the step whose parameters it holds
+  int unit = -1;        // unit in the slot; -1: free
+  int gathered = -1;    // the step whose parameters it holds
+  bool loaded = false;  // gathered before the first step, by the load schedule
 };
 
 struct GradSlot : Uses {
@@ -87,21 +88,24 @@ struct UnitState {
 
 class Replay {
  public:
-  Replay(const Schedule& schedule, const Mesh& mesh)
+  Replay(const Schedule& schedule, const Mesh& mesh, const Schedule* load)
       : s_(schedule),
         hb_(schedule, mesh, num_steps),
-        cut_(mesh.size(Axis::shard) > 1),
         params_(schedule.slots.size()),
         grads_(schedule.slots.size()),
         units_(schedule.units.size()) {
-    for (UnitState& u : units_) u.partials.resize(at(s_.num_accumulators));
+    for (std::size_t u = 0; u < units_.size(); ++u) units_[u].partials.resize(at(s_.units[u].num_accumulators));
     for (const ModuleUse& m : s_.modules) {
       for (const int u : distinct(m.grad_units)) ++units_[at(u)].contributors;
     }
-    if (!s_.params_resident) return;
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind == Slot::Kind::param && !s_.slots[k].units.empty())
-        params_[k].unit = s_.slots[k].units.front();
+      const Slot& slot = s_.slots[k];
+      if (slot.kind != Slot::Kind::param || !slot.resident) continue;
+      const int unit = slot.units.front();
+      params_[k].unit = unit;
+      params_[k].loaded = load != nullptr && std::ranges::any_of(load->list, [unit](const Instruction& in) {
+                            return in.op == Op::gather && in.unit == unit;
+                          });
     }
   }
 
@@ -127,7 +131,7 @@ class Replay {
 
   void fail(const std::string& what) { out_.push_back({now_, instruction_name(s_, s_.list[at(now_)]) + " " + what}); }
   [[nodiscard]] std::string name(int event) const { return instruction_name(s_, s_.list[at(event) % s_.list.size()]); }
-  [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].c_str(); }
+  [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].name.c_str(); }
 
   void ordered_after(int event, Peer peer, const char* buffer) {
     if (event < 0 || (event == event_ && peer == Peer::self) || hb_.before(event, peer, event_)) return;
@@ -162,17 +166,18 @@ class Replay {
 
   void gather(const Instruction& in) {
     ParamSlot& slot = params_[at(in.slot)];
-    if (s_.params_resident ? slot.unit != in.unit : slot.unit >= 0)
+    const ScheduledUnit& unit = s_.units[at(in.unit)];
+    if (unit.params_resident ? slot.unit != in.unit : slot.unit >= 0)
       fail(strfmt("takes slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
-    if (!s_.params_in_place) read(units_[at(in.unit)].master, "its master shard");
+    if (!unit.params_in_place) read(units_[at(in.unit)].master, "its master shard");
     slot.unit = in.unit;
     slot.gathered = step_;
   }
 
   void release(const Instruction& in) {
     ParamSlot& slot = params_[at(in.slot)];
-    if (s_.params_resident) fail("frees a slot that is the unit's own for the run");
+    if (s_.slots[at(in.slot)].resident) fail("frees a slot that is the unit's own for the run");
     if (slot.unit != in.unit) fail(strfmt("frees slot %d, where %s is", in.slot, unit_name(slot.unit)));
     write(slot, "its slot");
     slot.unit = -1;
@@ -186,11 +191,13 @@ class Replay {
       ParamSlot& slot = params_[at(index)];
       if (slot.unit != unit)
         fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
-      const bool needs_gather = s_.params_fixed ? !s_.params_resident : cut_ || !s_.params_resident;
-      if (needs_gather && slot.gathered != step_)
+      const ScheduledUnit& scheduled = s_.units[at(unit)];
+      if (scheduled.sharded && !scheduled.gathered_in_runs() && !slot.loaded)
+        fail(strfmt("reads unit %s, which has not been gathered before the first run", unit_name(unit)));
+      if (scheduled.gathered_in_runs() && slot.gathered != step_)
         fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
       read(slot, "a unit it reads");
-      if (s_.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
+      if (scheduled.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
     }
     if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size())
       fail("is not given the units it reads");
@@ -238,7 +245,7 @@ class Replay {
       fail(strfmt("comes after %d of %d contributions", slot.contributions, unit.contributors));
     }
     const MicroSet all = MicroSet::of(0, s_.num_micro);
-    if (s_.num_accumulators == 0) {
+    if (unit.partials.empty()) {
       write(slot, "its gradient slot");
       slot.reduced = true;
       unit.complete = slot.micros == all;
@@ -273,7 +280,7 @@ class Replay {
 
   /// The reduced gradient of a unit.
   Uses& gradient(UnitState& unit) {
-    return s_.num_accumulators > 0 ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
+    return !unit.partials.empty() ? static_cast<Uses&>(unit.partials[0]) : grads_[at(std::max(unit.grad_slot, 0))];
   }
 
   void norm() {
@@ -291,21 +298,21 @@ class Replay {
   }
 
   void update(const Instruction& in) {
-    if (s_.params_fixed) fail("changes a parameter of a schedule whose parameters are fixed");
+    const ScheduledUnit& scheduled = s_.units[at(in.unit)];
+    if (!scheduled.trainable) fail("changes parameters that are not trainable");
     UnitState& unit = units_[at(in.unit)];
     if (norm_ < 0) fail("comes before norm");
     ordered_after(norm_, Peer::self, "the clip factor");
     if (!unit.complete) return fail("has no complete gradient");
     read(gradient(unit), "its gradient");
-    if (s_.params_resident) {
-      for (std::size_t k = 0; k < s_.slots.size(); ++k) {
-        if (s_.slots[k].kind == Slot::Kind::param && params_[k].unit == in.unit) overwrite_interval(params_[k]);
-      }
+    for (std::size_t k = 0; scheduled.params_resident && k < s_.slots.size(); ++k) {
+      if (s_.slots[k].kind == Slot::Kind::param && params_[k].unit == in.unit)
+        overwrite_interval(scheduled, params_[k]);
     }
     write(unit.master, "its master shard");
     ++unit.updates;
     unit.complete = false;
-    if (s_.num_accumulators > 0) {
+    if (!unit.partials.empty()) {
       for (Partial& p : unit.partials) {
         if (&p != &unit.partials[0] && !p.micros.empty()) fail("leaves an accumulator out");
         p.micros.clear();
@@ -316,8 +323,8 @@ class Replay {
   }
 
   /// The master shard is this rank's interval of the unit's own slot; in place, peers read it there.
-  void overwrite_interval(ParamSlot& slot) {
-    if (s_.params_in_place) {
+  void overwrite_interval(const ScheduledUnit& unit, ParamSlot& slot) {
+    if (unit.params_in_place) {
       for (const int reader : slot.readers) ordered_after(reader, Peer::shard, "its interval");
     }
     write(slot, "its slot");
@@ -327,14 +334,15 @@ class Replay {
   void end_of_step() {
     const auto end = [&](const std::string& what) { out_.push_back({-1, "end of the step: " + what}); };
     for (std::size_t k = 0; k < params_.size(); ++k) {
-      if (!s_.params_resident && params_[k].unit >= 0) end(strfmt("%s is still gathered", unit_name(params_[k].unit)));
+      if (!s_.slots[k].resident && params_[k].unit >= 0)
+        end(strfmt("%s is still gathered", unit_name(params_[k].unit)));
     }
     if (s_.grad_slots.empty()) return;
     if (norm_ < 0) end("no norm");
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const int wanted = units_[u].contributors > 0 ? step_ + 1 : 0;
       if (units_[u].updates != wanted)
-        end(strfmt("%s has been updated %d times in %d steps", s_.units[u].c_str(), units_[u].updates, step_ + 1));
+        end(strfmt("%s has been updated %d times in %d steps", s_.units[u].name.c_str(), units_[u].updates, step_ + 1));
     }
     for (const GradSlot& slot : grads_) {
       if (slot.unit >= 0) end(strfmt("the gradient of %s has not been used", unit_name(slot.unit)));
@@ -343,7 +351,6 @@ class Replay {
 
   const Schedule& s_;
   HappensBefore hb_;
-  bool cut_;  // the shard axis has more than one rank
   int step_ = 0, now_ = 0, event_ = 0;
   int norm_ = -1, last_module_ = -1;  // events of this step
   std::vector<ParamSlot> params_;     // by slot
@@ -354,14 +361,18 @@ class Replay {
 
 }  // namespace
 
-std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh) {
+std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
   std::vector<Violation> form = verify_form(schedule);
+  for (const ScheduledUnit& unit : schedule.units)
+    if (unit.sharded != (mesh.size(Axis::shard) > 1))
+      form.push_back({-1, strfmt("unit %s is %s, on the mesh %s", unit.name.c_str(),
+                                 unit.sharded ? "sharded" : "not sharded", mesh.str().c_str())});
   if (!form.empty() || schedule.list.empty()) return form;
-  return Replay(schedule, mesh).run();
+  return Replay(schedule, mesh, load).run();
 }
 
-void require_safe(const Schedule& schedule, const Mesh& mesh) {
-  const std::vector<Violation> violations = verify(schedule, mesh);
+void require_safe(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
+  const std::vector<Violation> violations = verify(schedule, mesh, load);
   if (violations.empty()) return;
   std::string what = strfmt("the schedule on %s is not safe (%zu violations):", mesh.str().c_str(), violations.size());
   for (std::size_t k = 0; k < std::min<std::size_t>(violations.size(), 5); ++k) {
@@ -370,28 +381,22 @@ void require_safe(const Schedule& schedule, const Mesh& mesh) {
   throw std::logic_error(what);
 }
 
-Peak peak(const Schedule& schedule, const std::vector<std::int64_t>& unit_numel) {
-  std::vector<std::int64_t> size(schedule.slots.size(), 0);
+Peak peak(const Schedule& schedule) {
   std::vector<bool> alive(schedule.slots.size(), false);
   Peak now;
-  const auto total = [&](std::size_t k) -> std::int64_t& {
-    return schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads;
-  };
-  const auto set = [&](std::size_t k, bool value) {
-    if (alive[k] != value) total(k) += value ? size[k] : -size[k];
+  const auto set = [&](int slot, bool value) {
+    const auto k = at(slot);
+    std::int64_t& total = schedule.slots[k].kind == Slot::Kind::param ? now.params : now.grads;
+    if (alive[k] != value) total += value ? schedule.slot_bytes(slot) : -schedule.slot_bytes(slot);
     alive[k] = value;
   };
-  for (std::size_t k = 0; k < schedule.slots.size(); ++k) {
-    for (const int u : schedule.slots[k].units) size[k] = std::max(size[k], unit_numel[at(u)]);
-    set(k, schedule.slots[k].kind == Slot::Kind::param ? schedule.params_resident : schedule.grads_resident);
-  }
+  for (std::size_t k = 0; k < schedule.slots.size(); ++k) set(static_cast<int>(k), schedule.slots[k].resident);
   Peak most = now;
   for (const Instruction& in : schedule.list) {
-    if (in.op == Op::gather) set(at(in.slot), true);
-    if (in.op == Op::release) set(at(in.slot), false);
-    if (in.op == Op::backward) {
-      for (const int u : schedule.modules[at(in.module)].grad_units) set(at(schedule.grad_slot(u, in.micro)), true);
-    }
+    if (in.op == Op::gather) set(in.slot, true);
+    if (in.op == Op::release) set(in.slot, false);
+    if (in.op == Op::backward)
+      for (const int u : schedule.modules[at(in.module)].grad_units) set(schedule.grad_slot(u, in.micro), true);
     most = {std::max(most.params, now.params), std::max(most.grads, now.grads)};
   }
   return most;

@@ -23,20 +23,21 @@ struct Violation {
 ///   use until the reduce that reads it has ended, on this rank and on peers that read it in place;
 /// - all contributions to a gradient come before its reduce; the accumulations count every micro-batch once; update
 ///   follows norm, and norm follows every reduce;
-/// - where parameters are fixed, resident units are gathered before the first run (build_load), and nothing is updated;
+/// - a resident unit that is not trainable has been gathered before the first run, by the list of `load`; it is not
+///   updated;
 /// - dependencies point to earlier instructions, and collectives have one order on every rank.
-/// Empty: safe.
-[[nodiscard]] std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh);
+/// Empty: safe. `load`: the schedule of build_load that has run before; null: none has.
+[[nodiscard]] std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load = nullptr);
 
 /// Throws std::logic_error with the first violations if there are any.
-void require_safe(const Schedule& schedule, const Mesh& mesh);
+void require_safe(const Schedule& schedule, const Mesh& mesh, const Schedule* load = nullptr);
 
-/// Largest memory of parameter slots and of gradient slots in use at one time, in elements; a slot is as large as its
+/// Largest memory of parameter slots and of gradient slots in use at one time, in bytes; a slot is as large as its
 /// largest unit. A parameter slot is in use from gather to release in list order, or always if it is resident; a
 /// gradient slot from its first use to the end, since the reduce that reads it may be late.
 struct Peak {
   std::int64_t params = 0, grads = 0;
 };
-[[nodiscard]] Peak peak(const Schedule& schedule, const std::vector<std::int64_t>& unit_numel);
+[[nodiscard]] Peak peak(const Schedule& schedule);
 
 }  // namespace tessera::shard

@@ -52,6 +52,8 @@ class Form {
   }
 
   void tables() {
+    for (const Slot& slot : s_.slots)
+      if (slot.resident && slot.units.size() != 1) fail(-1, "a resident slot that is not of one unit");
     for (const ModuleUse& m : s_.modules) {
       for (const auto* units : {&m.forward_units, &m.backward_units, &m.grad_units}) {
         for (const int u : *units) {
@@ -59,7 +61,8 @@ class Form {
         }
       }
     }
-    if (s_.num_micro < 1 || s_.num_accumulators < 0) fail(-1, "a count below what makes sense");
+    const auto negative = [](const ScheduledUnit& unit) { return unit.num_accumulators < 0; };
+    if (s_.num_micro < 1 || std::ranges::any_of(s_.units, negative)) fail(-1, "a count below what makes sense");
     if (!s_.grad_slots.empty() && s_.grad_slots.size() != at(s_.num_micro) * s_.units.size())
       fail(-1, "the table of gradient slots has a wrong size");
   }
@@ -83,7 +86,8 @@ class Form {
     }
     if (in.op == Op::reduce) {
       if (in.micro < 0 || in.micro >= s_.num_micro) fail(i, "names no micro-batch");
-      const auto partial = [&](int p) { return p >= 0 && p < std::max(s_.num_accumulators, 1); };
+      const int accumulators = std::max(s_.units[at(in.unit)].num_accumulators, 1);
+      const auto partial = [accumulators](int p) { return p >= 0 && p < accumulators; };
       if (!partial(in.accumulation.target) ||
           !std::all_of(in.accumulation.inputs.begin(), in.accumulation.inputs.end(), partial))
         fail(i, "names no gradient accumulator");
@@ -95,15 +99,15 @@ class Form {
     }
   }
 
-  /// Each micro-batch: forward through the modules in order, then recompute and backward in reverse. Modules share
-  /// activation buffers, so no other order is valid.
+  /// Each micro-batch: forward through the modules in order, then recompute and backward in reverse, down to the first
+  /// that contributes to a gradient. Modules share activation buffers, so no other order is valid.
   void order() {
     const bool train = !s_.grad_slots.empty();
     std::vector<Instruction> expected;
     const int n = static_cast<int>(s_.modules.size());
     for (int m = 0; m < s_.num_micro; ++m) {
       for (int i = 0; i < n; ++i) expected.push_back({.op = Op::forward, .module = i, .micro = m});
-      for (int i = n - 1; train && i >= 0; --i) {
+      for (int i = n - 1; train && i >= s_.first_backward(); --i) {
         if (s_.recompute && s_.modules[at(i)].recomputable)
           expected.push_back({.op = Op::recompute, .module = i, .micro = m});
         expected.push_back({.op = Op::backward, .module = i, .micro = m});

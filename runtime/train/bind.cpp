@@ -17,12 +17,13 @@ void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& s
                  const shard::ShardManager& manager, std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
   for (const int param : step.module->params()) {
-    const std::size_t offset = bytes_of(plan.layout.offset_of(param), schedule.param_dtype);
+    const int home = plan.layout.unit_of(param);
+    const DType dtype = schedule.units[static_cast<std::size_t>(home)].param_dtype;
+    const std::size_t offset = bytes_of(plan.layout.offset_of(param), dtype);
     std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
-      if (unit == plan.layout.unit_of(param)) data = manager.slot(schedule, slot) + offset;
-    step.params.emplace_back(data, schedule.param_dtype, model.params[static_cast<std::size_t>(param)].shape,
-                             manager.device());
+      if (unit == home) data = manager.slot(schedule, slot) + offset;
+    step.params.emplace_back(data, dtype, model.params[static_cast<std::size_t>(param)].shape, manager.device());
   }
 }
 
@@ -45,9 +46,15 @@ bool first_to_touch(const shard::Schedule& schedule, int module, int unit) {
 void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
                 const shard::ShardManager& manager, const shard::Instruction& instruction) {
   const models::Model& model = *plan.spec.model;
-  const DType dtype = schedule.reduce_dtype;
+  const auto dtype_of = [&](int unit) { return schedule.units[static_cast<std::size_t>(unit)].reduce_dtype; };
   for (const int param : step.module->params()) {
-    const int slot = schedule.grad_slot(plan.layout.unit_of(param), instruction.micro);
+    const int unit = plan.layout.unit_of(param), slot = schedule.grad_slot(unit, instruction.micro);
+    if (slot < 0) {  // frozen
+      step.dparams.emplace_back();
+      step.accumulate.push_back(0);
+      continue;
+    }
+    const DType dtype = dtype_of(unit);
     step.dparams.emplace_back(manager.slot(schedule, slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
                               model.params[static_cast<std::size_t>(param)].shape, manager.device());
     step.accumulate.push_back(instruction.accumulates || !first_contributor(model, instruction.module, param));
@@ -55,10 +62,11 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
   if (instruction.accumulates) return;
   for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
     if (!first_to_touch(schedule, instruction.module, unit)) continue;
+    const DType dtype = dtype_of(unit);
     std::byte* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
-    step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype)});
+    step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype), dtype});
     for (const auto& [offset, length] : plan.layout.gaps(unit))
-      step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype)});
+      step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype), dtype});
   }
 }
 
@@ -120,7 +128,10 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
   if (plan.spec.device != host_device) bind_device(*program, plan, arena);
   if (train) program->router = reinterpret_cast<double*>(arena.data_if(plan::router_name));
 
-  const auto boundary = [&](int module) { return arena.data(plan::boundary_name(train ? module : module % 2)); };
+  const auto boundary = [&](int module) {
+    return arena.data(train ? plan::train_boundary_name(schedule, module) : plan::boundary_name(module % 2));
+  };
+  const int first_backward = train ? schedule.first_backward() : 0;
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
@@ -129,9 +140,12 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     if (instruction.module >= 0) {
       const int m = instruction.module;
       step.module = model.modules[static_cast<std::size_t>(m)].get();
+      step.phase = m < first_backward ? models::Phase::eval : phase;
+      step.wants_dx = m > first_backward;
       if (m > 0) step.x = boundary(m - 1);
       if (m < last) step.y = boundary(m);
-      if (train && step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
+      if (step.phase == models::Phase::train &&
+          step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
       step.cache = bind_cache(plan, arena, m);
       bind_params(step, plan, schedule, *parts_.manager, i);

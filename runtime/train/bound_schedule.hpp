@@ -13,14 +13,17 @@ class Executor::BoundSchedule {
   struct MemoryRange {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
+    DType dtype = DType::f32;
   };
   /// One instruction with its pointers.
   struct Step {
     const models::Module* module = nullptr;
-    std::vector<TensorView> params, dparams;  // in the order of Module::params()
-    std::vector<std::uint8_t> accumulate;     // per parameter
-    std::vector<MemoryRange> gaps;            // padding of the units whose gradients this backward writes first
-    std::vector<MemoryRange> whole;           // the whole buffers of these units, for an empty micro-batch
+    models::Phase phase = models::Phase::train;  // eval: forward of a module without a backward
+    bool wants_dx = false;                       // backward: a module before this one has a backward
+    std::vector<TensorView> params, dparams;     // in the order of Module::params(); dparams of frozen ones are absent
+    std::vector<std::uint8_t> accumulate;        // per parameter
+    std::vector<MemoryRange> gaps;               // padding of the units whose gradients this backward writes first
+    std::vector<MemoryRange> whole;              // the whole buffers of these units, for an empty micro-batch
     std::byte *x = nullptr, *y = nullptr, *saved = nullptr;
     std::byte* slot = nullptr;  // of gather and reduce
     models::Cache cache;        // generation

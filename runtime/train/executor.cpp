@@ -175,13 +175,13 @@ void Executor::forward(BoundSchedule& program, int i) {
   const models::BatchShape shape{rows, tokens, device_};
   const Shape activation{rows, tokens, model.hidden};  // (B, T, C)
   models::ForwardArgs args;
-  args.phase = program.phase;
+  args.phase = step.phase;
   args.shape = shape;
   args.params = step.params;
   if (step.x) args.x = {step.x, model.dtype, activation, device_};
   if (step.y) args.y = {step.y, model.dtype, activation, device_};
   if (step.saved) args.saved = bytes(step.saved, step.module->saved_bytes(shape, model.dtype), device_);
-  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, program.phase), device_);
+  args.workspace = bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, step.phase), device_);
   args.stream = compute_.view();
   args.batch = &batch;
   args.cache = step.cache;
@@ -197,8 +197,7 @@ void Executor::backward(BoundSchedule& program, int i) {
   const auto& step = program.steps[static_cast<std::size_t>(i)];
   const std::int64_t rows = program.source->rows(instruction.micro), tokens = program.source->tokens();
   if (rows == 0) {  // no rows: the gradient is -0, which adds nothing
-    for (const auto& whole : step.whole)
-      fill_neutral(whole.data, whole.bytes, program.schedule->reduce_dtype, compute_.view());
+    for (const auto& whole : step.whole) fill_neutral(whole.data, whole.bytes, whole.dtype, compute_.view());
     return;
   }
   for (const auto& gap : step.gaps) clear_bytes(gap.data, gap.bytes, compute_.view());
@@ -218,7 +217,7 @@ void Executor::backward(BoundSchedule& program, int i) {
       bytes(program.workspace, step.module->workspace_bytes(shape, model.dtype, models::Phase::train), device_);
   args.stream = compute_.view();
   if (step.y) args.dy = {program.dx, model.dtype, activation, device_};
-  if (step.x) args.dx = {program.dx, model.dtype, activation, device_};
+  if (step.wants_dx) args.dx = {program.dx, model.dtype, activation, device_};
   args.batch = &batch;
   step.module->backward(args);
   if (step.y == nullptr) add_balance(program, batch);  // the first backward: all layers have chosen their experts
@@ -256,7 +255,7 @@ void Executor::judge(BoundSchedule& program, int bad_unit) {
   const bool bad = block.sums.loss.nonfinite() || bad_unit >= 0;
   block.skipped = bad && block.skips;
   if (bad && !block.skips) {
-    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)]
+    const std::string unit = bad_unit >= 0 ? program.schedule->units[static_cast<std::size_t>(bad_unit)].name
                                            : program.schedule->modules.back().name;
     throw Error(
         ExitCode::diverged,

@@ -45,7 +45,7 @@ struct Trainer::Parts : RunContext {
 
   TrainerOptions options;
   AdamW optimizer;
-  std::unique_ptr<Executor::BoundSchedule> train, eval, logits;
+  std::unique_ptr<Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
   Executor executor;  // after the bound schedules: its streams end before them
   SampleBatches batches;
   std::vector<std::int64_t> balance;  // StepBlock::balance, and the same as losses
@@ -64,6 +64,7 @@ Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
       balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
       aux_losses(balance.size()) {
   if (options.loss_scale) loss_scale.emplace(*options.loss_scale);
+  if (!plan.load.list.empty()) load = executor.bind(plan.load, models::Phase::eval);
   train = executor.bind(plan.train, models::Phase::train);
   eval = executor.bind(plan.eval, models::Phase::eval);
   logits = executor.bind(plan.logits, models::Phase::logits);
@@ -136,6 +137,9 @@ void Trainer::parameters_changed() {
   parts_->manager.cast_masters();
   parts_->executor.synchronize();
   parts_->world.barrier();
+  if (!parts_->load) return;
+  StepBlock block;
+  parts_->run(*parts_->load, parts_->batches, block);
 }
 
 bool Trainer::writes_shards() const { return replica() == 0; }

@@ -14,7 +14,8 @@ struct ModelShape {
   bool tied = true;       // the head reads, and contributes to, the embedding
   bool adapters = false;  // one more unit, which every block reads and contributes to
   bool frozen_embed = false;
-  bool embed_reads_late = false;  // the first module's backward reads its unit and contributes nothing
+  int frozen_blocks = 0;          // the first ones
+  bool embed_reads_late = false;  // the first module's backward reads its unit, and contributes to that of the head
   std::int64_t embed = 5000, block = 1000, head = 100;
 };
 
@@ -25,25 +26,31 @@ inline shard::ScheduleInput schedule_input(const ModelShape& shape, const shard:
   in.policy = strategy.policy;
   in.num_micro = num_micro;
   const auto unit = [&](std::string name, std::int64_t numel) {
-    in.units.push_back(std::move(name));
-    in.unit_numel.push_back(numel);
+    in.units.push_back({.name = std::move(name), .numel = numel});
     return static_cast<int>(in.units.size()) - 1;
   };
   using Units = std::vector<int>;
   const int embed = unit("embed", shape.embed);
-  const Units late = shape.embed_reads_late ? Units{embed} : Units{};
-  in.modules.push_back(
-      {"embed", {embed}, late, shape.frozen_embed || shape.embed_reads_late ? Units{} : Units{embed}, false});
   Units blocks;
   for (int i = 0; i < shape.num_blocks; ++i) blocks.push_back(unit("h." + std::to_string(i), shape.block));
   const int head = unit("head", shape.head);
   const int adapters = shape.adapters ? unit("adapters", shape.head) : -1;
+  in.units[static_cast<std::size_t>(embed)].trainable = !shape.frozen_embed;
+  for (int i = 0; i < shape.frozen_blocks; ++i)
+    in.units[static_cast<std::size_t>(blocks[static_cast<std::size_t>(i)])].trainable = false;
+  const auto trainable = [&](Units units) {
+    std::erase_if(units, [&](int u) { return !in.units[static_cast<std::size_t>(u)].trainable; });
+    return units;
+  };
+
+  if (shape.embed_reads_late) in.modules.push_back({"embed", {embed}, {embed}, {head}, false});
+  else in.modules.push_back({"embed", {embed}, {}, trainable({embed}), false});
   for (const int b : blocks) {
     const Units reads = shape.adapters ? Units{b, adapters} : Units{b};
-    in.modules.push_back({in.units[static_cast<std::size_t>(b)], reads, reads, reads, true});
+    in.modules.push_back({in.units[static_cast<std::size_t>(b)].name, reads, reads, trainable(reads), true});
   }
   const Units reads = shape.tied ? Units{embed, head} : Units{head};
-  in.modules.push_back({"head", {}, reads, shape.tied && !shape.frozen_embed ? reads : Units{head}, false});
+  in.modules.push_back({"head", {}, reads, trainable(reads), false});
   return in;
 }
 

@@ -66,7 +66,7 @@ TEST(Counts, NothingIsGatheredOnAShardAxisOfOne) {
     in.policy.shard_params = in.policy.shard_grads = true;
     const Schedule s = build_train(in);
     EXPECT_EQ(count(s).gathers + count(s).releases, 0);
-    EXPECT_TRUE(s.params_resident);
+    for (const ScheduledUnit& unit : s.units) EXPECT_TRUE(unit.params_resident);
   });
 }
 
@@ -92,34 +92,31 @@ TEST(Counts, ShardedParametersAreGatheredWhereTheyAreNotStillThere) {
 
 TEST(Counts, PeakByFormula) {
   const ModelShape shape;
-  const auto numel_of = [&](int blocks) { return shape.embed + shape.head + blocks * shape.block; };
+  const auto bytes_of = [&](int blocks) { return 4 * (shape.embed + shape.head + blocks * shape.block); };
   sweep("3", [&](ScheduleInput& in, int blocks, int, int prefetch) {
-    const Peak p = peak(build_train(in), in.unit_numel);
-    EXPECT_EQ(p.params, numel_of(std::min(blocks, 1 + prefetch)));
-    EXPECT_EQ(p.grads, numel_of(std::min(blocks, 2)));  // one written, one reduced
+    const Peak p = peak(build_train(in));
+    EXPECT_EQ(p.params, bytes_of(std::min(blocks, 1 + prefetch)));
+    EXPECT_EQ(p.grads, bytes_of(std::min(blocks, 2)));  // one written, one reduced
   });
   sweep("2", [&](ScheduleInput& in, int blocks, int num_micro, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, numel_of(blocks));
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(std::min(blocks, 2)));
+    EXPECT_EQ(peak(build_train(in)).params, bytes_of(blocks));
+    EXPECT_EQ(peak(build_train(in)).grads, bytes_of(std::min(blocks, 2)));
     in.policy.reduce = Reduce::last;  // gradients are summed unsharded until the last micro-batch
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(num_micro > 1 ? blocks : std::min(blocks, 2)));
+    EXPECT_EQ(peak(build_train(in)).grads, bytes_of(num_micro > 1 ? blocks : std::min(blocks, 2)));
   });
-  sweep("1", [&](ScheduleInput& in, int blocks, int, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(blocks));
-  });
+  sweep("1",
+        [&](ScheduleInput& in, int blocks, int, int) { EXPECT_EQ(peak(build_train(in)).grads, bytes_of(blocks)); });
   sweep("0", [&](ScheduleInput& in, int blocks, int num_micro, int) {
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).params, numel_of(blocks));
-    EXPECT_EQ(peak(build_train(in), in.unit_numel).grads, numel_of(num_micro > 1 ? std::min(blocks, 2) : blocks));
+    EXPECT_EQ(peak(build_train(in)).params, bytes_of(blocks));
+    EXPECT_EQ(peak(build_train(in)).grads, bytes_of(num_micro > 1 ? std::min(blocks, 2) : blocks));
   });
 }
 
-std::int64_t total(const Schedule& s, Slot::Kind kind, const std::vector<std::int64_t>& numel) {
+/// Elements of all slots of a kind, in fp32.
+std::int64_t total(const Schedule& s, Slot::Kind kind) {
   std::int64_t sum = 0;
-  for (const Slot& slot : s.slots) {
-    std::int64_t largest = 0;
-    for (const int u : slot.units) largest = std::max(largest, numel[static_cast<std::size_t>(u)]);
-    if (slot.kind == kind) sum += largest;
-  }
+  for (int k = 0; k < static_cast<int>(s.slots.size()); ++k)
+    if (s.slots[static_cast<std::size_t>(k)].kind == kind) sum += s.slot_bytes(k) / 4;
   return sum;
 }
 
@@ -129,25 +126,25 @@ TEST(Counts, UnitsOfLikeSizeShareSlots) {
   for (const int prefetch : {0, 1, 2, 3}) {
     in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
     const Schedule s = build_train(in);
-    EXPECT_EQ(total(s, Slot::Kind::param, in.unit_numel), 5000 + (1 + prefetch) * 1000) << text(s);
-    EXPECT_EQ(total(s, Slot::Kind::grad, in.unit_numel), 5000 + 2 * 1000);
+    EXPECT_EQ(total(s, Slot::Kind::param), 5000 + (1 + prefetch) * 1000) << text(s);
+    EXPECT_EQ(total(s, Slot::Kind::grad), 5000 + 2 * 1000);
     EXPECT_NO_THROW(require_safe(s, in.mesh));
   }
   in.policy.forward_prefetch = in.policy.backward_prefetch = 9;  // all units are gathered ahead: no slot is shared
-  EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4800 + 6 * 1000);
+  EXPECT_EQ(total(build_train(in), Slot::Kind::param), 5000 + 4800 + 6 * 1000);
   in.policy.forward_prefetch = 1;  // the larger depth decides
   in.policy.backward_prefetch = 3;
-  EXPECT_EQ(total(build_train(in), Slot::Kind::param, in.unit_numel), 5000 + 4 * 1000);
+  EXPECT_EQ(total(build_train(in), Slot::Kind::param), 5000 + 4 * 1000);
 }
 
 TEST(Counts, MinimumMemoryForBlocksOfManySizes) {
   ScheduleInput in = schedule_input({.num_blocks = 8}, make_strategy("3", 4, 0, 2), 2);
-  for (int b = 0; b < 8; ++b) in.unit_numel[static_cast<std::size_t>(1 + b)] = b < 4 ? 500 + 10 * b : 2000 + 10 * b;
+  for (int b = 0; b < 8; ++b) in.units[static_cast<std::size_t>(1 + b)].numel = b < 4 ? 500 + 10 * b : 2000 + 10 * b;
   const Schedule s = build_train(in);
   EXPECT_NO_THROW(require_safe(s, in.mesh));
   // Two slots for the small blocks, two for the large ones, each as large as its largest unit.
-  EXPECT_LE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 530 + 2 * 2070);
-  EXPECT_GE(total(s, Slot::Kind::param, in.unit_numel), 5000 + 100 + 2 * 520 + 2 * 2060);
+  EXPECT_LE(total(s, Slot::Kind::param), 5000 + 100 + 2 * 530 + 2 * 2070);
+  EXPECT_GE(total(s, Slot::Kind::param), 5000 + 100 + 2 * 520 + 2 * 2060);
 }
 
 TEST(Counts, GradientAccumulators) {
@@ -155,7 +152,7 @@ TEST(Counts, GradientAccumulators) {
     ScheduleInput in = schedule_input({}, make_strategy(word, world, 0, 2), num_micro);
     in.policy.reduce = reduce;
     in.policy.reproducible = reproducible;
-    return build_train(in).num_accumulators;
+    return build_train(in).units.front().num_accumulators;
   };
   for (const char* word : {"2", "3", "HYBRID_SHARD"}) {
     EXPECT_EQ(accumulators(word, 4, 1, Reduce::each, false), 1);
@@ -189,7 +186,7 @@ TEST(Counts, TheBinaryCounterIsTheTreeOverMicroBatches) {
     ScheduleInput in = schedule_input({.num_blocks = 0}, make_strategy("2", 4, 0, 2), num_micro);
     in.policy.reproducible = true;
     const Schedule s = build_train(in);
-    std::vector<std::string> accumulator(static_cast<std::size_t>(s.num_accumulators));
+    std::vector<std::string> accumulator(static_cast<std::size_t>(s.units.front().num_accumulators));
     for (const Instruction& i : s.list) {
       if (i.op != Op::reduce || i.unit != 0) continue;
       std::string x = std::to_string(i.micro);

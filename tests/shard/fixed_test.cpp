@@ -12,7 +12,7 @@ using namespace shard;
 
 ScheduleInput fixed_input(const char* strategy) {
   ScheduleInput in = forward_input({.num_blocks = 1}, make_strategy(strategy, 4, 0, 2));
-  in.params_fixed = true;
+  for (UnitInput& unit : in.units) unit.trainable = false;
   return in;
 }
 
@@ -35,7 +35,7 @@ TEST(Fixed, ReleasedUnitsAreGatheredForEveryPass) {
   const ScheduleInput in = fixed_input("3");
   EXPECT_TRUE(build_load(in).list.empty());
   ScheduleInput trained = in;
-  trained.params_fixed = false;
+  for (UnitInput& unit : trained.units) unit.trainable = true;
   EXPECT_EQ(text(build_forward(in, /*with_loss=*/true)), text(build_forward(trained, /*with_loss=*/true)));
 }
 
@@ -44,23 +44,33 @@ TEST(Fixed, EveryScheduleOfInferenceIsSafeOnEveryStrategy) {
     for (const bool in_place : {false, true}) {
       ScheduleInput in = fixed_input(strategy);
       in.params_in_place = in_place && in.mesh.size(Axis::shard) > 1;
-      EXPECT_TRUE(verify(build_load(in), in.mesh).empty()) << strategy;
-      EXPECT_TRUE(verify(build_forward(in, /*with_loss=*/true), in.mesh).empty()) << strategy;
+      const Schedule load = build_load(in), pass = build_forward(in, /*with_loss=*/true);
+      EXPECT_TRUE(verify(load, in.mesh).empty()) << strategy;
+      EXPECT_TRUE(verify(pass, in.mesh, &load).empty()) << strategy;
+      // Without the load, or with a unit that it leaves out, resident units are read that nobody has gathered.
+      EXPECT_EQ(verify(pass, in.mesh).empty(), load.list.empty()) << strategy;
+      if (load.list.empty()) continue;
+      Schedule partial = load;
+      partial.list.pop_back();
+      ASSERT_FALSE(verify(pass, in.mesh, &partial).empty()) << strategy;
+      EXPECT_EQ(verify(pass, in.mesh, &partial).front().what,
+                "forward head m0 reads unit head, which has not been gathered before the first run");
     }
 }
 
 TEST(Fixed, TheVerifierKnowsWhatFixedMeans) {
   const ScheduleInput in = fixed_input("2");
-  // Without params_fixed, a pass that gathers nothing reads stale parameters.
+  // A pass that gathers nothing reads stale parameters, where they change between passes.
+  const Schedule load = build_load(in);
   Schedule pass = build_forward(in, /*with_loss=*/true);
-  pass.params_fixed = false;
-  EXPECT_FALSE(verify(pass, in.mesh).empty());
-  // With params_fixed, an update is refused.
+  for (ScheduledUnit& unit : pass.units) unit.trainable = true;
+  EXPECT_FALSE(verify(pass, in.mesh, &load).empty());
+  // An update of a unit that is not trainable is refused.
   ScheduleInput train = in;
-  train.params_fixed = false;
+  for (UnitInput& unit : train.units) unit.trainable = true;
   Schedule step = build_train(train);
   EXPECT_TRUE(verify(step, train.mesh).empty());
-  step.params_fixed = true;
+  for (ScheduledUnit& unit : step.units) unit.trainable = false;
   EXPECT_FALSE(verify(step, train.mesh).empty());
   // A unit that is released must be gathered again.
   const ScheduleInput cut = fixed_input("3");

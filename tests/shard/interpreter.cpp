@@ -30,7 +30,7 @@ struct Fault : std::runtime_error {
 
 class Machine {
  public:
-  Machine(const Schedule& schedule, const Mesh& mesh) : s_(schedule) {
+  Machine(const Schedule& schedule, const Mesh& mesh, const Schedule* load) : s_(schedule) {
     shards_ = std::min(mesh.size(Axis::shard), 2);
     const int replicas = std::min(mesh.size(Axis::replicate), 2);
     length_ = static_cast<int>(s_.list.size());
@@ -39,7 +39,7 @@ class Machine {
     for (Rank& r : ranks_) {
       r.views.resize(s_.slots.size());
       r.grads.resize(s_.slots.size());
-      r.accumulators.assign(s_.units.size(), std::vector<Gradient>(at(s_.num_accumulators)));
+      for (const shard::ScheduledUnit& unit : s_.units) r.accumulators.emplace_back(at(unit.num_accumulators));
       r.masters.resize(s_.units.size());
       r.normed.assign(s_.units.size(), 0);
       r.output.resize(s_.modules.size());
@@ -49,14 +49,17 @@ class Machine {
     }
     // A parameter slot has one interval per shard; in place, all ranks of a shard group share it.
     memory_.assign(ranks_.size(), std::vector<std::array<ParamMemory, 2>>(s_.slots.size()));
-    for (std::size_t k = 0; s_.params_resident && k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind != Slot::Kind::param) continue;
+    for (std::size_t k = 0; k < s_.slots.size(); ++k) {
+      if (!resident_param(k)) continue;
       const int unit = s_.slots[k].units.front();
+      const bool loaded = load != nullptr && std::ranges::any_of(load->list, [unit](const Instruction& in) {
+                            return in.op == Op::gather && in.unit == unit;
+                          });
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
         ranks_[r].views[k].unit = unit;
-        ranks_[r].views[k].fresh = shards_ == 1;
+        ranks_[r].views[k].fresh = shards_ == 1 || loaded;
         memory_[r][k][at(shard_of(static_cast<int>(r)))] = {{}, unit, 0};
-        if (s_.params_in_place) memory_[r][k] = {{{{}, unit, 0}, {{}, unit, 0}}};
+        if (loaded || s_.units[at(unit)].params_in_place) memory_[r][k] = {{{{}, unit, 0}, {{}, unit, 0}}};
       }
     }
     full_.assign(s_.units.size(), 0);
@@ -119,11 +122,19 @@ class Machine {
   [[nodiscard]] int shard_of(int rank) const { return rank % shards_; }
   [[nodiscard]] int first_of_group(int rank) const { return rank - shard_of(rank); }
   [[nodiscard]] std::array<ParamMemory, 2>& memory(int rank, int slot) {
-    return memory_[at(s_.params_in_place ? first_of_group(rank) : rank)][at(slot)];
+    return memory_[at(in_place(slot) ? first_of_group(rank) : rank)][at(slot)];
   }
   [[nodiscard]] bool trains() const { return !s_.grad_slots.empty(); }
   /// Gathers copy the low-precision copies that updates have written, and do not read the masters.
-  [[nodiscard]] bool copies_last() const { return s_.has_separate_masters() && s_.params_resident; }
+  [[nodiscard]] static bool copies_last(const shard::ScheduledUnit& unit) {
+    return unit.has_separate_masters() && unit.params_resident;
+  }
+  [[nodiscard]] bool resident_param(std::size_t slot) const {
+    return s_.slots[slot].resident && s_.slots[slot].kind == Slot::Kind::param;
+  }
+  [[nodiscard]] bool in_place(int slot) const {
+    return resident_param(at(slot)) && s_.units[at(s_.slots[at(slot)].units.front())].params_in_place;
+  }
 
   // Events.
   [[nodiscard]] int event_at(int rank, std::size_t stream) const {  // step · length + instruction, or -1
@@ -193,7 +204,8 @@ class Machine {
       if (ranks_[r].num_ended < num_steps * length_) throw Fault(strfmt("rank %zu: deadlock", r));
       for (std::size_t u = 0; u < s_.units.size(); ++u) {
         if (ranks_[r].masters[u].version != version(static_cast<int>(u), num_steps)) {
-          throw Fault(strfmt("rank %zu: %s ends in version %d", r, s_.units[u].c_str(), ranks_[r].masters[u].version));
+          throw Fault(
+              strfmt("rank %zu: %s ends in version %d", r, s_.units[u].name.c_str(), ranks_[r].masters[u].version));
         }
       }
     }
@@ -238,12 +250,13 @@ class Machine {
   void begin_gather(Rank& r, const Instruction& in) {
     if (!slot_fits(in.slot, in.unit, Slot::Kind::param)) wrong(rank_, in, "runs over its slot");
     View& view = r.views[at(in.slot)];
-    if (s_.params_resident ? view.unit != in.unit : view.unit >= 0) wrong(rank_, in, "its slot is not free");
+    const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
+    if (unit.params_resident ? view.unit != in.unit : view.unit >= 0) wrong(rank_, in, "its slot is not free");
     writes(view);
-    if (s_.params_in_place) return;
-    if (!copies_last()) reads(r.masters[at(in.unit)]);
+    if (unit.params_in_place) return;
+    if (!copies_last(unit)) reads(r.masters[at(in.unit)]);
     for (int q = 0; q < shards_; ++q) {
-      if (copies_last() && q == shard_of(rank_)) reads(memory(rank_, in.slot)[at(q)]);
+      if (copies_last(unit) && q == shard_of(rank_)) reads(memory(rank_, in.slot)[at(q)]);
       else writes(memory(rank_, in.slot)[at(q)]);
     }
   }
@@ -258,12 +271,12 @@ class Machine {
       const View& view = r.views[at(found->second)];
       reads(view);
       if (view.unit != unit || !view.fresh)
-        wrong(rank_, in, "reads " + s_.units[at(unit)] + ", which is not gathered there");
+        wrong(rank_, in, "reads " + s_.units[at(unit)].name + ", which is not gathered there");
       for (int q = 0; q < shards_; ++q) {
         const ParamMemory& part = memory(rank_, found->second)[at(q)];
         reads(part);
         if (part.unit != unit || part.version != version(unit, step_))
-          wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)]);
+          wrong(rank_, in, "reads an old or foreign " + s_.units[at(unit)].name);
       }
     }
     activations(r, in);
@@ -310,7 +323,7 @@ class Machine {
     Gradient& slot = r.grads[at(in.slot)];
     if (slot.unit != in.unit || slot.step != step_ || slot.reduced || slot.writers > 0)
       wrong(rank_, in, "reads another gradient");
-    if (s_.num_accumulators == 0) return writes(slot);
+    if (s_.units[at(in.unit)].num_accumulators == 0) return writes(slot);
     reads(slot);
     for (const int p : in.accumulation.inputs) {
       if (p != in.accumulation.target) writes(r.accumulators[at(in.unit)][at(p)]);
@@ -319,7 +332,7 @@ class Machine {
   }
 
   Gradient& reduced(Rank& r, const Instruction& in) {
-    if (s_.num_accumulators > 0) return r.accumulators[at(in.unit)][0];
+    if (s_.units[at(in.unit)].num_accumulators > 0) return r.accumulators[at(in.unit)][0];
     for (std::size_t k = 0; k < s_.slots.size(); ++k) {
       if (s_.slots[k].kind == Slot::Kind::grad && s_.slots[k].units.front() == in.unit) return r.grads[k];
     }
@@ -330,7 +343,7 @@ class Machine {
     reads(r.loss);
     if (r.loss.step != step_ || r.loss.count != s_.num_micro) wrong(rank_, in, "the loss is not complete");
     for (std::size_t u = 0; u < s_.units.size() && trains(); ++u) {
-      if (r.normed[u] != full_[u]) wrong(rank_, in, "the norm of " + s_.units[u] + " is not complete");
+      if (r.normed[u] != full_[u]) wrong(rank_, in, "the norm of " + s_.units[u].name + " is not complete");
     }
     writes(r.norm);
   }
@@ -343,8 +356,8 @@ class Machine {
     if (gradient.unit != in.unit || gradient.step != step_ || gradient.sum != full_[at(in.unit)])
       wrong(rank_, in, "its gradient is not complete");
     writes(r.masters[at(in.unit)]);
-    for (std::size_t k = 0; s_.params_resident && k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind != Slot::Kind::param || s_.slots[k].units.front() != in.unit) continue;
+    for (std::size_t k = 0; k < s_.slots.size(); ++k) {
+      if (!resident_param(k) || s_.slots[k].units.front() != in.unit) continue;
       writes(memory(rank_, static_cast<int>(k))[at(shard_of(rank_))]);
       writes(r.views[k]);
     }
@@ -377,10 +390,11 @@ class Machine {
     View& view = r.views[at(in.slot)];
     view.unit = in.unit;
     view.fresh = true;
-    if (s_.params_in_place) return;
+    const shard::ScheduledUnit& unit = s_.units[at(in.unit)];
+    if (unit.params_in_place) return;
     for (int q = 0; q < shards_; ++q) {
       ParamMemory& part = memory(rank_, in.slot)[at(q)];
-      if (copies_last()) {
+      if (copies_last(unit)) {
         const ParamMemory& owners = memory(first_of_group(rank_) + q, in.slot)[at(q)];
         if (q == shard_of(rank_)) continue;
         part.unit = owners.unit;
@@ -418,7 +432,7 @@ class Machine {
   void complete_reduce(Rank& r, const Instruction& in) {
     Gradient& slot = r.grads[at(in.slot)];
     std::uint64_t sum = slot.sum;
-    if (s_.num_accumulators == 0) {
+    if (s_.units[at(in.unit)].num_accumulators == 0) {
       slot.reduced = true;
     } else {
       for (const int p : in.accumulation.inputs) {
@@ -440,8 +454,8 @@ class Machine {
   void complete_update(Rank& r, const Instruction& in) {
     Master& master = r.masters[at(in.unit)];
     ++master.version;
-    for (std::size_t k = 0; s_.params_resident && k < s_.slots.size(); ++k) {
-      if (s_.slots[k].kind != Slot::Kind::param || s_.slots[k].units.front() != in.unit) continue;
+    for (std::size_t k = 0; k < s_.slots.size(); ++k) {
+      if (!resident_param(k) || s_.slots[k].units.front() != in.unit) continue;
       memory(rank_, static_cast<int>(k))[at(shard_of(rank_))].version = master.version;
       r.views[k].fresh = shards_ == 1;
     }
@@ -461,9 +475,9 @@ class Machine {
 
 }  // namespace
 
-std::string interpret(const Schedule& schedule, const Mesh& mesh, const Choice& choice) {
+std::string interpret(const Schedule& schedule, const Mesh& mesh, const Choice& choice, const Schedule* load) {
   try {
-    Machine(schedule, mesh).run(choice);
+    Machine(schedule, mesh, load).run(choice);
     return {};
   } catch (const Fault& fault) { return fault.what(); }
 }

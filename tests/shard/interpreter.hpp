@@ -23,12 +23,14 @@ struct Choice {
   bool hold_start = false;        // delays its start instead of its end
 };
 
-/// Runs two steps. Returns the first error, or "".
-[[nodiscard]] std::string interpret(const shard::Schedule& schedule, const Mesh& mesh, const Choice& choice);
+/// Runs two steps, after the gathers of `load` (null: none). Returns the first error, or "".
+[[nodiscard]] std::string interpret(const shard::Schedule& schedule, const Mesh& mesh, const Choice& choice,
+                                    const shard::Schedule* load = nullptr);
 
 /// Searches for an interleaving with an error: every order of priority of the streams, every instruction delayed (those
 /// in `suspects` first), and `num_random` random ones. Returns the error, or "".
 [[nodiscard]] std::string find_fault(const shard::Schedule& schedule, const Mesh& mesh,
-                                     const std::vector<int>& suspects, int num_random);
+                                     const std::vector<int>& suspects, int num_random,
+                                     const shard::Schedule* load = nullptr);
 
 }  // namespace tessera::test

@@ -26,7 +26,7 @@ const bool all_mutants = std::getenv("TESSERA_ALL_MUTANTS") != nullptr;
 struct Mutant {
   std::string kind;  // "deleted wait", "swap", …
   std::string what;
-  Schedule schedule;
+  Schedule schedule, load;
   std::vector<int> suspects;  // instructions near the change, which the interpreter delays
 };
 
@@ -34,6 +34,7 @@ struct Subject {
   std::string name;
   Schedule schedule;
   Mesh mesh{1, 1};
+  Schedule load;  // runs before
 };
 
 std::string describe(const Schedule& s, int i) {
@@ -43,7 +44,8 @@ std::string describe(const Schedule& s, int i) {
 /// Every mutant of a schedule, one at a time.
 class Mutants {
  public:
-  Mutants(const Schedule& schedule, std::uint64_t seed) : s_(schedule), random_(seed) {}
+  Mutants(const Schedule& schedule, const Schedule& load, std::uint64_t seed)
+      : s_(schedule), load_(load), random_(seed) {}
 
   std::vector<Mutant> make() {
     for (int i = 0; i < length(); ++i) {
@@ -54,13 +56,18 @@ class Mutants {
       flags(i);
     }
     for (std::size_t k = 0; k < s_.grad_slots.size(); ++k) table(k);
+    for (std::size_t k = 0; k < load_.list.size(); ++k) {
+      std::vector<Instruction>& list =
+          add("load", "not loaded: " + instruction_name(load_, load_.list[k]), {}).load.list;
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(k));
+    }
     return std::move(out_);
   }
 
  private:
   [[nodiscard]] int length() const { return static_cast<int>(s_.list.size()); }
   Mutant& add(const char* kind, std::string what, std::vector<int> suspects) {
-    out_.push_back({kind, std::move(what), s_, std::move(suspects)});
+    out_.push_back({kind, std::move(what), s_, load_, std::move(suspects)});
     return out_.back();
   }
 
@@ -123,7 +130,7 @@ class Mutants {
     if (in.op != Op::reduce) return;
     bool& flag = add("flag", "last_reduce turned in " + describe(s_, i), {i}).schedule.list[at(i)].last_reduce;
     flag = !flag;
-    for (int p = 0; p < s_.num_accumulators; ++p) {
+    for (int p = 0; p < s_.units[at(in.unit)].num_accumulators; ++p) {
       if (p != in.accumulation.target)
         add("accumulation", strfmt("into accumulator %d in ", p) + describe(s_, i), {i})
             .schedule.list[at(i)]
@@ -143,13 +150,13 @@ class Mutants {
     }
   }
 
-  const Schedule& s_;
+  const Schedule &s_, &load_;
   std::mt19937_64 random_;
   std::vector<Mutant> out_;
 };
 
 void add_train(std::vector<Subject>& out, const std::string& name, const ScheduleInput& in) {
-  out.push_back({name, build_train(in), in.mesh});
+  out.push_back({name, build_train(in), in.mesh, build_load(in)});
 }
 
 /// Strategies, accumulation, prefetch, and other variants.
@@ -160,12 +167,14 @@ std::vector<Subject> subjects() {
     for (const int num_micro : {1, 2, 3}) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && !strategy.policy.shard_params) continue;
-        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}) {
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}) {
           ModelShape shape{.num_blocks = 3};
           ScheduleInput in;
           if (variant == 1) shape.tied = false;
           if (variant == 2) shape = {.num_blocks = 2, .adapters = true};
           if (variant == 3) shape = {.num_blocks = 2, .frozen_embed = true};
+          if (variant == 13 || variant == 14) shape = {.num_blocks = 3, .frozen_embed = true, .frozen_blocks = 2};
+          if (variant >= 15) shape = {.num_blocks = 2, .adapters = true, .frozen_embed = true, .frozen_blocks = 2};
           if (variant == 9) shape.embed_reads_late = true;
           in = schedule_input(shape, strategy, num_micro);
           in.policy.forward_prefetch = in.policy.backward_prefetch = prefetch;
@@ -174,9 +183,9 @@ std::vector<Subject> subjects() {
           if (variant == 6 || variant == 9) in.params_in_place = true;
           if (variant == 7) in.policy.reproducible = true;
           if (variant == 8 || variant == 12) in.policy.reshard_after_forward = false;
-          if (variant >= 10) in.policy.param_dtype = DType::bf16;  // separate fp32 masters
-          if (variant >= 11) in.policy.reduce_dtype = DType::bf16;
-          if (variant == 11) in.params_in_place = true;
+          if (variant >= 10 && variant <= 14) in.policy.param_dtype = DType::bf16;  // separate fp32 masters
+          if (variant >= 11 && variant <= 12) in.policy.reduce_dtype = DType::bf16;
+          if (variant == 11 || variant == 14 || variant == 16) in.params_in_place = true;
           if (variant == 12) in.policy.reduce = Reduce::last;
           add_train(out, strfmt("%s, A %d, prefetch %d, variant %d", word, num_micro, prefetch, variant), in);
         }
@@ -184,8 +193,14 @@ std::vector<Subject> subjects() {
     }
     for (const bool with_loss : {true, false}) {
       const ScheduleInput in = forward_input({.num_blocks = 3}, strategy);
+      out.push_back({std::string(word) + (with_loss ? ", evaluation" : ", generation"),
+                     build_forward(in, with_loss),
+                     in.mesh,
+                     {}});
+      ScheduleInput inference = in;
+      for (UnitInput& unit : inference.units) unit.trainable = false;
       out.push_back(
-          {std::string(word) + (with_loss ? ", evaluation" : ", generation"), build_forward(in, with_loss), in.mesh});
+          {std::string(word) + ", inference", build_forward(inference, with_loss), in.mesh, build_load(inference)});
     }
   }
   add_train(out, "one rank", schedule_input({}, make_strategy("3", 1, 0, 1), 2));
@@ -204,8 +219,9 @@ void print(const std::string& of, const Score& score) {
 }
 
 void try_mutant(const Subject& subject, const Mutant& mutant, Score& score, Score& of_kind) {
-  const bool refused = !verify(mutant.schedule, subject.mesh).empty();
-  const std::string fault = find_fault(mutant.schedule, subject.mesh, mutant.suspects, all_mutants ? 20 : 4);
+  const bool refused = !verify(mutant.schedule, subject.mesh, &mutant.load).empty();
+  const std::string fault =
+      find_fault(mutant.schedule, subject.mesh, mutant.suspects, all_mutants ? 20 : 4, &mutant.load);
   for (Score* sum : {&score, &of_kind}) {
     ++sum->mutants;
     sum->unsafe += fault.empty() ? 0 : 1;
@@ -218,16 +234,17 @@ void try_mutant(const Subject& subject, const Mutant& mutant, Score& score, Scor
   }
   if (fault.empty() && refused && std::getenv("TESSERA_SHOW_UNPROVEN") != nullptr) {
     std::printf("unproven: %s: %s: %s\n", subject.name.c_str(), mutant.what.c_str(),
-                verify(mutant.schedule, subject.mesh)[0].what.c_str());
+                verify(mutant.schedule, subject.mesh, &mutant.load)[0].what.c_str());
   }
 }
 
 TEST(Mutation, ValidSchedulesAreSafeForBoth) {
   const auto all = subjects();
   for (std::size_t k = 0; k < all.size(); k += all_mutants ? 1 : 7) {
-    const auto violations = verify(all[k].schedule, all[k].mesh);
+    const auto violations = verify(all[k].schedule, all[k].mesh, &all[k].load);
     EXPECT_TRUE(violations.empty()) << all[k].name << ": " << violations.front().what;
-    EXPECT_EQ(find_fault(all[k].schedule, all[k].mesh, {}, 20), "") << all[k].name << "\n" << text(all[k].schedule);
+    EXPECT_EQ(find_fault(all[k].schedule, all[k].mesh, {}, 20, &all[k].load), "") << all[k].name << "\n"
+                                                                                  << text(all[k].schedule);
   }
 }
 
@@ -237,7 +254,7 @@ TEST(Mutation, EveryUnsafeMutantIsRefused) {
   std::map<std::string, Score> of_kind;
   std::mt19937_64 random(7);
   for (std::size_t k = 0; k < all.size(); ++k) {
-    std::vector<Mutant> mutants = Mutants(all[k].schedule, k).make();
+    std::vector<Mutant> mutants = Mutants(all[k].schedule, all[k].load, k).make();
     if (!all_mutants) {
       std::shuffle(mutants.begin(), mutants.end(), random);
       mutants.resize(std::min<std::size_t>(mutants.size(), 8));

@@ -10,7 +10,8 @@ namespace tessera::test {
 using shard::Schedule;
 using shard::StreamId;
 
-std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random) {
+std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::vector<int>& suspects, int num_random,
+                       const Schedule* load) {
   std::array<StreamId, 3> order{StreamId::compute, StreamId::gather, StreamId::reduce};
   std::vector<Choice> choices;
   do {
@@ -38,7 +39,7 @@ std::string find_fault(const Schedule& schedule, const Mesh& mesh, const std::ve
   }
   for (int i = 0; i < static_cast<int>(schedule.list.size()); ++i) hold(i);
   for (const Choice& c : choices) {
-    if (std::string fault = interpret(schedule, mesh, c); !fault.empty()) return fault;
+    if (std::string fault = interpret(schedule, mesh, c, load); !fault.empty()) return fault;
   }
   return {};
 }

@@ -88,8 +88,8 @@ update     embed           on compute                after norm
 update     h.0             on compute
 update     head            on compute
 )" + 1);
-  EXPECT_FALSE(schedule.grads_resident);
-  EXPECT_EQ(schedule.num_accumulators, 1);
+  EXPECT_FALSE(schedule.units.front().grads_resident);
+  EXPECT_EQ(schedule.units.front().num_accumulators, 1);
 }
 
 TEST(Text, Zero1) {
@@ -258,14 +258,14 @@ TEST(Text, TheHashIsOfTheCollectivesAlone) {
   in.policy.reduce = Reduce::last;
   EXPECT_NE(collective_hash(build_train(in)), hash);
   in.policy.reduce = Reduce::each;
-  in.units[1] = "h.x";
+  in.units[1].name = "h.x";
   EXPECT_NE(collective_hash(build_train(in)), hash);
   Schedule swapped = build_train(in);
   const auto before = collective_hash(swapped);
   std::swap(swapped.list[0], swapped.list[1]);
   EXPECT_NE(collective_hash(swapped), before);
   in.policy.reproducible = true;  // the same collectives, summed in another order
-  in.units[1] = "h.0";
+  in.units[1].name = "h.0";
   in.num_micro = 3;
   const auto counter = collective_hash(build_train(in));
   in.policy.reproducible = false;

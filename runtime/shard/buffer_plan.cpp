@@ -1,0 +1,202 @@
+// Units that are not resident share slots (slot_classes.hpp), one after another (buffer_lifetimes.hpp).
+
+#include "runtime/shard/buffer_plan.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/base/at.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/shard/slot_classes.hpp"
+
+namespace tessera::shard {
+namespace {
+
+void check(const ScheduleInput& in, ScheduleKind kind) {
+  if (in.num_micro < 1 || in.modules.empty()) throw std::logic_error("a schedule needs a module and a micro-batch");
+  if (in.policy.forward_prefetch < 0 || in.policy.backward_prefetch < 0)
+    throw std::logic_error("a prefetch depth below 0");
+  if (in.policy.reproducible && in.policy.reduce == Reduce::last)
+    throw std::logic_error("reproducible sums reduce each micro-batch: it cannot be combined with reduce = last");
+  for (const ModuleUse& m : in.modules)
+    for (const auto* units : {&m.forward_units, &m.backward_units, &m.grad_units})
+      for (const int u : *units) {
+        if (u < 0 || at(u) >= in.units.size())
+          throw std::logic_error(strfmt("module %s names unit %d", m.name.c_str(), u));
+        if (kind == ScheduleKind::train && units == &m.grad_units && !in.units[at(u)].trainable)
+          throw std::logic_error(strfmt("module %s contributes to the gradient of unit %s, which is not trainable",
+                                        m.name.c_str(), in.units[at(u)].name.c_str()));
+      }
+}
+
+std::vector<ModuleExecution> executions_of(const ScheduleInput& in, ScheduleKind kind) {
+  const bool train = kind == ScheduleKind::train;
+  const int n = static_cast<int>(in.modules.size()), num_micro = train ? in.num_micro : 1;
+  const auto trains = [](const ModuleUse& module) { return !module.grad_units.empty(); };
+  const int lowest = static_cast<int>(std::ranges::find_if(in.modules, trains) - in.modules.begin());
+  std::vector<ModuleExecution> out;
+  for (int m = 0; m < num_micro; ++m) {
+    for (int i = 0; i < n; ++i) out.push_back({i, m, true, union_of({}, in.modules[at(i)].forward_units)});
+    for (int i = n - 1; train && i >= lowest; --i) {
+      const ModuleUse& use = in.modules[at(i)];
+      const bool recomputes = in.policy.recompute && use.recomputable;
+      out.push_back({i, m, false, union_of(recomputes ? use.forward_units : std::vector<int>{}, use.backward_units)});
+    }
+  }
+  return out;
+}
+
+/// Appends num_slots slots and returns their indices.
+std::vector<int> add_slots(BufferPlan& plan, Slot::Kind kind, int num_slots) {
+  std::vector<int> indices;
+  for (int k = 0; k < num_slots; ++k) {
+    indices.push_back(static_cast<int>(plan.slots.size()));
+    plan.slots.push_back({kind, false, {}});
+  }
+  return indices;
+}
+
+/// A slot of the unit's own.
+int add_resident_slot(BufferPlan& plan, Slot::Kind kind, int unit) {
+  plan.slots.push_back({kind, true, {unit}});
+  return static_cast<int>(plan.slots.size()) - 1;
+}
+
+/// The classes in which `demands` share slots, and one of its own for each resident unit; by lowest unit.
+std::vector<SlotClass> classes_of(std::vector<SlotDemand> demands, const std::vector<int>& residents) {
+  std::vector<SlotClass> classes = make_slot_classes(std::move(demands));
+  for (const int u : residents) classes.push_back({{u}, 1});
+  std::ranges::sort(classes, {}, [](const SlotClass& c) { return c.units.front(); });
+  return classes;
+}
+
+/// When the units that are not resident need their slot: from when one may be prefetched until it is read. Computed for
+/// one micro-batch: the others are the same, each prefetched during the one before.
+std::vector<SlotDemand> param_demands(const ScheduleInput& in, const BufferPlan& plan, int num_micro) {
+  const int length = static_cast<int>(plan.executions.size()) / num_micro;
+  const auto shares = [&](int u) { return !plan.units[at(u)].params_resident; };
+  std::vector<int> reading;  // executions that read units which share slots
+  for (int t = 0; t < length; ++t)
+    if (std::ranges::any_of(plan.executions[at(t)].units, shares)) reading.push_back(t);
+  std::vector<SlotDemand> demands;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    const ScheduledUnit& unit = plan.units[at(u)];
+    demands.push_back({u, unit.numel * static_cast<std::int64_t>(size_of(unit.param_dtype)), {}});
+  }
+  const int n = static_cast<int>(reading.size());
+  for (int k = 0; k < n; ++k) {
+    const ModuleExecution& execution = plan.executions[at(reading[at(k)])];
+    const int depth = std::min(execution.forward ? in.policy.forward_prefetch : in.policy.backward_prefetch,
+                               num_micro > 1 ? n - 1 : k);
+    const int first = reading[at((k - depth + n) % n)], ahead = (reading[at(k)] - first + length) % length;
+    for (const int u : execution.units)
+      for (int t = 0; shares(u) && t <= ahead; ++t) demands[at(u)].times.push_back((first + t) % length);
+  }
+  for (SlotDemand& d : demands) {
+    std::sort(d.times.begin(), d.times.end());
+    d.times.erase(std::unique(d.times.begin(), d.times.end()), d.times.end());
+  }
+  std::erase_if(demands, [](const SlotDemand& d) { return d.times.empty(); });
+  return demands;
+}
+
+void plan_params(const ScheduleInput& in, BufferPlan& plan, int num_micro) {
+  std::vector<int> residents;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
+    if (plan.units[at(u)].params_resident) residents.push_back(u);
+  const std::vector<SlotClass> classes = classes_of(param_demands(in, plan, num_micro), residents);
+  std::vector<std::vector<int>> slots;
+  plan.resident_slot.assign(plan.units.size(), -1);
+  for (const SlotClass& c : classes) {
+    const int u = c.units.front();
+    if (plan.units[at(u)].params_resident)
+      slots.push_back({plan.resident_slot[at(u)] = add_resident_slot(plan, Slot::Kind::param, u)});
+    else slots.push_back(add_slots(plan, Slot::Kind::param, c.num_slots));
+  }
+  std::vector<ModuleExecution> gathering = plan.executions;
+  for (ModuleExecution& execution : gathering)
+    std::erase_if(execution.units, [&](int u) { return !plan.units[at(u)].gathered_in_runs(); });
+  plan.lifetimes = plan_buffer_lifetimes(gathering, static_cast<int>(plan.units.size()), classes, slots,
+                                         {in.policy.forward_prefetch, in.policy.backward_prefetch});
+}
+
+void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, ScheduledUnit& unit) {
+  const bool sums_fit = policy.reduce_dtype == DType::f32;  // sums are fp32, so they can replace only fp32 gradients
+  const bool added_in_slot = in.num_micro > 1 && reduces_once(in);
+  unit.grads_resident =
+      unit.sharded ? !policy.shard_grads || added_in_slot : (sums_fit ? reduces_once(in) : added_in_slot);
+  unit.num_accumulators = 1;
+  if (unit.grads_resident && reduces_once(in) && sums_fit) unit.num_accumulators = 0;
+  else if (in.policy.reproducible)
+    for (int a = in.num_micro; a > 1; a /= 2) ++unit.num_accumulators;
+}
+
+/// A gradient needs its slot from its first contribution to its last, and during the next module, which overlaps the
+/// reduce.
+void plan_grads(const ScheduleInput& in, BufferPlan& plan) {
+  const int n = static_cast<int>(in.modules.size());
+  for (int i = 0; i < n; ++i)  // backward ends with the first module
+    for (const int u : in.modules[at(i)].grad_units) {
+      if (plan.last_contributor[at(u)] < 0) plan.last_contributor[at(u)] = i;
+      plan.first_contributor[at(u)] = i;
+    }
+  std::vector<int> residents;
+  std::vector<SlotDemand> demands;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    if (plan.last_contributor[at(u)] < 0) continue;
+    ScheduledUnit& unit = plan.units[at(u)];
+    plan_unit_gradient(in, in.units[at(u)].policy.value_or(in.policy), unit);
+    if (unit.grads_resident) {
+      residents.push_back(u);
+      continue;
+    }
+    demands.push_back({u, unit.numel * static_cast<std::int64_t>(size_of(unit.reduce_dtype)), {}});
+    for (int t = n - 1 - plan.first_contributor[at(u)]; t <= n - plan.last_contributor[at(u)]; ++t)
+      demands.back().times.push_back(t);
+  }
+  for (const SlotClass& c : classes_of(std::move(demands), residents)) {
+    const int first = c.units.front();
+    const std::vector<int> slots = plan.units[at(first)].grads_resident
+                                       ? std::vector{add_resident_slot(plan, Slot::Kind::grad, first)}
+                                       : add_slots(plan, Slot::Kind::grad, c.num_slots);
+    for (const int u : c.units) plan.grad_slots[at(u)] = slots;
+  }
+}
+
+}  // namespace
+
+std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> out = a;
+  for (const int u : b)
+    if (std::find(out.begin(), out.end(), u) == out.end()) out.push_back(u);
+  return out;
+}
+
+ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) {
+  const UnitPolicy policy = unit.policy.value_or(input.policy);
+  const bool sharded = input.mesh.size(Axis::shard) > 1, in_place = sharded && input.params_in_place;
+  return {.name = unit.name,
+          .numel = unit.numel,
+          .trainable = unit.trainable,
+          .sharded = sharded,
+          .params_resident = !sharded || !policy.shard_params || !policy.reshard_after_forward || in_place,
+          .params_in_place = in_place,
+          .master_dtype = unit.storage_dtype,
+          .param_dtype = policy.param_dtype,
+          .reduce_dtype = policy.reduce_dtype};
+}
+
+BufferPlan plan_buffers(const ScheduleInput& input, ScheduleKind kind) {
+  check(input, kind);
+  BufferPlan plan;
+  for (const UnitInput& unit : input.units) plan.units.push_back(scheduled_unit(input, unit));
+  plan.executions = executions_of(input, kind);
+  plan.first_contributor.assign(plan.units.size(), -1);
+  plan.last_contributor = plan.first_contributor;
+  plan.grad_slots.resize(plan.units.size());
+  plan_params(input, plan, kind == ScheduleKind::train ? input.num_micro : 1);
+  if (kind == ScheduleKind::train) plan_grads(input, plan);
+  return plan;
+}
+
+}  // namespace tessera::shard
