@@ -18,10 +18,13 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.dtokens_table.shape.rank() == 2);
-  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
+  const TensorView &dtokens = args.dtokens_table, &dpositions = args.dpositions_table;
+  if (!dtokens && !dpositions) return;
+  TESSERA_ASSERT(args.ids.shape.rank() == 2 && args.dy.shape.rank() == 3, "dy %s", args.dy.shape.str().c_str());
+  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dy.shape[2];
   TESSERA_ASSERT(args.dy.shape == Shape({args.ids.shape[0], tokens, channels}), "dy %s", args.dy.shape.str().c_str());
-  const TensorView& dpositions = args.dpositions_table;
+  TESSERA_ASSERT(!dtokens || (dtokens.shape.rank() == 2 && dtokens.shape[1] == channels), "tokens %s",
+                 dtokens.shape.str().c_str());
   TESSERA_ASSERT(!dpositions || ((args.positions || dpositions.shape[0] >= tokens) && dpositions.shape[1] == channels),
                  "positions %s", dpositions.shape.str().c_str());
   TESSERA_ASSERT(!args.positions || args.positions.shape == args.ids.shape, "positions %s",

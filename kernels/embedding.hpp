@@ -17,11 +17,12 @@ struct EmbeddingForwardArgs {
 void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream);
 
 struct EmbeddingBackwardArgs {
-  TensorView ids;            // (B, T) int32
-  TensorView dy;             // (B, T, C)
-  TensorView dtokens_table;  // (V, C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
+  TensorView ids;  // (B, T) int32
+  TensorView dy;   // (B, T, C)
+  /// (V, C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once; absent: not wanted.
+  TensorView dtokens_table;
   bool accumulate_tokens = false;
-  TensorView dpositions_table;  // (P, C) of the same kind, or absent
+  TensorView dpositions_table;  // (P, C) of the same kind; absent: not wanted
   bool accumulate_positions = false;
   TensorView positions = {};  // as in forward
   TensorView workspace = {};  // embedding_backward_workspace bytes

@@ -32,11 +32,13 @@ void grouped_gemm(const GroupedGemmArgs& args, StreamView stream) {
 }
 
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream) {
-  const Shape matrix = args.c[0].shape;
   TESSERA_ASSERT(args.a.shape.rank() == 2 && args.b.shape.rank() == 2 && args.offsets.numel() > 1 &&
-                     args.a.shape[0] == args.b.shape[0] && matrix == (Shape{args.a.shape[1], args.b.shape[1]}) &&
-                     args.a.dtype == args.b.dtype,
-                 "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(), matrix.str().c_str());
+                     args.a.shape[0] == args.b.shape[0] && args.a.dtype == args.b.dtype,
+                 "a %s, b %s", args.a.shape.str().c_str(), args.b.shape.str().c_str());
+  const Shape matrix{args.a.shape[1], args.b.shape[1]};
+  for (std::int64_t e = 0; e + 1 < args.offsets.numel(); ++e)
+    TESSERA_ASSERT(args.c[e] ? args.c[e].shape == matrix : !is_on_cuda(args.a), "c %s of group %lld, expected %s",
+                   args.c[e].shape.str().c_str(), static_cast<long long>(e), matrix.str().c_str());
   TESSERA_DISPATCH(args.a, grouped_gemm_gradient, args);
 }
 

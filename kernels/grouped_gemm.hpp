@@ -34,8 +34,10 @@ struct GroupedGradientArgs {
   TensorView offsets;  // (E + 1) int32, ascending from 0 to R
   TensorView a;        // (R, m)
   TensorView b;        // (R, n) of a's dtype
-  GroupMatrices c;     // E of (m, n): aᵀ·b over the rows of a group; of a's dtype, or fp32 if it is 16-bit
-  bool add = false;    // add to c, or overwrite it (a group without rows: with zeros)
+  /// E of (m, n): aᵀ·b over the rows of a group; of a's dtype, or fp32 if it is 16-bit. Absent ones are not wanted; on
+  /// a device all are wanted.
+  GroupMatrices c;
+  bool add = false;  // add to c, or overwrite it (a group without rows: with zeros)
 };
 void grouped_gemm_gradient(const GroupedGradientArgs& args, StreamView stream);
 

@@ -26,13 +26,16 @@ struct LayerNormBackwardArgs {
   TensorView x;           // (N, C), the forward's input
   TensorView weight;      // (C)
   TensorView mean, rstd;  // (N)
-  TensorView dx;          // (N, C); may be dy; with add_to_dx added to the residual's gradient in it
+  /// (N, C); may be dy; with add_to_dx added to the residual's gradient in it; absent: not wanted.
+  TensorView dx;
   bool add_to_dx = false;
-  TensorView dweight, dbias;  // (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
-  bool accumulate = false;    // add to dweight, dbias, or overwrite them
-  TensorView workspace;       // layer_norm_backward_workspace bytes
+  /// (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once; each absent: not wanted.
+  TensorView dweight, dbias;
+  bool accumulate = false;  // add to dweight, dbias, or overwrite them
+  TensorView workspace;     // layer_norm_backward_workspace bytes; absent without dweight and dbias
 };
-/// Rows are summed into dweight and dbias by blocks that depend on N only: the same bits for any number of threads.
+/// Rows are summed into dweight and dbias by blocks that depend on N only: the same bits for any number of threads, and
+/// whichever of dx, dweight and dbias are wanted.
 void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream);
 /// Bytes, for any number of rows and threads.
 [[nodiscard]] std::size_t layer_norm_backward_workspace(std::int64_t channels, DType dtype);

@@ -14,7 +14,7 @@ void check(const LinearCrossEntropyArgs& args) {
   TESSERA_ASSERT(args.sums && args.targets.numel() == n && args.targets.dtype == DType::i32);
   TESSERA_ASSERT(!args.dx || (args.dx.shape == x.shape && args.dx.dtype == x.dtype && args.loss_scale), "dx %s",
                  args.dx.shape.str().c_str());
-  TESSERA_ASSERT(!args.dweight || ((args.dx || n == 0) && args.dweight.shape == w.shape), "dweight %s",
+  TESSERA_ASSERT(!args.dweight || (args.dweight.shape == w.shape && (args.loss_scale || n == 0)), "dweight %s",
                  args.dweight.shape.str().c_str());
   TESSERA_ASSERT(args.workspace.nbytes() >= linear_cross_entropy_workspace(n, vocab, x.dtype, x.device),
                  "workspace of %zu bytes", args.workspace.nbytes());

@@ -24,10 +24,11 @@ struct LinearCrossEntropyArgs {
   TensorView targets;  // (N) int32 in [0, V) or ignore_index
   LossSums* sums = nullptr;
   TensorView workspace;  // linear_cross_entropy_workspace bytes
-  // Gradient of loss_scale·Σ loss; without dx: evaluation only.
+  // Gradient of loss_scale·Σ loss; without dx and dweight: evaluation only.
   const double* loss_scale = nullptr;  // pointer to 1 / valid tokens of the global batch
-  TensorView dx;                       // (N, C), overwritten
-  /// (V, C) of weight's dtype, or fp32 if that is 16-bit (a 16-bit one is rounded once per block of some hundred rows).
+  TensorView dx;                       // (N, C), overwritten; may be x; absent: not wanted
+  /// (V, C) of weight's dtype, or fp32 if that is 16-bit (a 16-bit one is rounded once per block of some hundred rows);
+  /// absent: not wanted.
   TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
 };

@@ -48,9 +48,9 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
 }
 
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.a.shape == args.b.shape && args.a.shape.rank() == 2 &&
-                 args.a.shape[0] == args.dispatch.slots.numel() && args.weights.numel() == args.a.shape[0] &&
-                 args.dweights.numel() == args.a.shape[0]);
+  TESSERA_ASSERT(args.a.shape.rank() == 2 && args.a.shape[0] == args.dispatch.slots.numel() &&
+                 args.weights.numel() == args.a.shape[0]);
+  TESSERA_ASSERT(args.b ? args.a.shape == args.b.shape && args.dweights.numel() == args.a.shape[0] : !args.dweights);
   TESSERA_DISPATCH(args.a, combine_weights_backward, args);
 }
 

@@ -57,12 +57,12 @@ struct CombineArgs {
 void combine_rows(const CombineArgs& args, StreamView stream);
 
 /// Backward of the weights in combine_rows: dweights[slot] = a[row]·b[row] (dot product), then a and b times the slot's
-/// weight.
+/// weight. Without b and dweights only a is multiplied.
 struct CombineWeightsBackwardArgs {
-  TensorView a, b;     // (N·K, C), in place
+  TensorView a, b;     // (N·K, C), in place; b may be absent
   TensorView weights;  // (N, K), as dweights of stat_dtype
   Dispatch dispatch;
-  TensorView dweights;  // (N, K)
+  TensorView dweights;  // (N, K); absent if b is
 };
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream);
 

@@ -29,14 +29,17 @@ struct RmsNormBackwardArgs {
   TensorView x;       // (N, G·C), the forward's input
   TensorView weight;  // (C)
   TensorView rstd;    // (N·G)
-  TensorView dx;      // (N, G·C); may be dy; with add_to_dx added to the residual's gradient in it
+  /// (N, G·C); may be dy; with add_to_dx added to the residual's gradient in it; absent: not wanted.
+  TensorView dx;
   bool add_to_dx = false;
-  TensorView dweight;       // (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once
+  /// (C) of dy's dtype, or fp32 with 16-bit dy; summed in fp32, rounded once; absent: not wanted.
+  TensorView dweight;
   bool accumulate = false;  // add to dweight, or overwrite it
-  TensorView workspace;     // rms_norm_backward_workspace bytes
+  TensorView workspace;     // rms_norm_backward_workspace bytes; absent without dweight
   std::int64_t stride_dy = 0, stride_x = 0, stride_dx = 0;
 };
-/// Rows are summed into dweight by blocks that depend on N only: the same bits for any number of threads.
+/// Rows are summed into dweight by blocks that depend on N only: the same bits for any number of threads, and whether
+/// dx or dweight or both are wanted.
 void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream);
 /// Bytes, for any number of rows and threads.
 [[nodiscard]] std::size_t rms_norm_backward_workspace(std::int64_t channels, DType dtype);

@@ -150,7 +150,23 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
   out_.forward({.params = args.params, .x = s.out, .y = args.y, .addend = residual, .stream = args.stream});
 }
 
+bool Attention::through_heads(const Wanted& wanted) const {
+  bool through = wanted.dx();
+  for (const Linear& linear : qkv_) through = through || linear.has_wanted(wanted);
+  return through;
+}
+
+bool Attention::through_attention(const Wanted& wanted) const {
+  return through_heads(wanted) || qk_norm_rope_.has_wanted(wanted);
+}
+
+bool Attention::has_wanted(const Wanted& wanted) const {
+  return through_attention(wanted.with_dx(false)) || out_.has_wanted(wanted);
+}
+
 void Attention::backward(const BackwardArgs& args) const {
+  const Wanted wanted = args.wanted();
+  const bool through = through_attention(wanted);
   const DType dtype = args.x.dtype;
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
@@ -162,8 +178,13 @@ void Attention::backward(const BackwardArgs& args) const {
                                     .scratch = w.heads,
                                     .stream = args.stream};
 
-  out_.backward(
-      {.params = args.params, .grads = args.grads(), .x = s.out, .dy = args.dy, .dx = w.dout, .stream = args.stream});
+  out_.backward({.params = args.params,
+                 .grads = args.grads(),
+                 .x = s.out,
+                 .dy = args.dy,
+                 .dx = through ? w.dout : TensorView{},
+                 .stream = args.stream});
+  if (!through) return;
   const TensorView heads = qk_norm_rope_.recompute(heads_args, s.qkv);
   const Shape heads_shape{args.shape.batch, args.shape.tokens, out_.in()};
   const Shape qkv_shape{args.shape.batch, args.shape.tokens, qk_norm_rope_.width()};
@@ -177,8 +198,11 @@ void Attention::backward(const BackwardArgs& args) const {
                                .workspace = w.kernel,
                                .positions = documents(args.batch)},
                               args.stream);
-  qk_norm_rope_.backward(heads_args, args.grads(), s.qkv, w.dqkv, w.norm);
-  backward_projections(args, w.dqkv);
+  const bool through_projections = through_heads(wanted);
+  qk_norm_rope_.backward(
+      heads_args,
+      {.grads = args.grads(), .qkv = s.qkv, .dqkv = w.dqkv, .write_dqkv = through_projections, .workspace = w.norm});
+  if (through_projections) backward_projections(args, w.dqkv);
 }
 
 /// First all gradients that read x, then dx, which may be the memory of x.
@@ -208,6 +232,17 @@ double Attention::forward_flops(BatchShape shape) const {
   for (const Linear& linear : qkv_) projections += linear.flops_per_row();
   // QKᵀ and PV: 2·T·width each; the causal half is not subtracted
   return rows * (projections + 4.0 * static_cast<double>(shape.tokens) * width);
+}
+
+double Attention::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  const auto rows = static_cast<double>(shape.batch * shape.tokens);
+  const auto width = static_cast<double>(heads_ * head_dim_);
+  const bool through = through_attention(wanted);
+  double per_row = out_.backward_flops_per_row(wanted.with_dx(through));
+  for (const Linear& linear : qkv_) per_row += linear.backward_flops_per_row(wanted);
+  // the gradients of V, P, Q and K: 2·T·width each
+  if (through) per_row += 8.0 * static_cast<double>(shape.tokens) * width;
+  return rows * per_row;
 }
 
 }  // namespace tessera::models

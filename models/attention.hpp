@@ -25,7 +25,9 @@ class Attention final : public Sublayer {
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override;
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {
@@ -52,6 +54,10 @@ class Attention final : public Sublayer {
   void attend(const ForwardArgs& args, const Saved& s, const TensorView& heads, const TensorView& scratch) const;
   [[nodiscard]] std::size_t kernel_bytes(BatchShape shape, DType dtype, Phase phase) const;
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
+  /// Whether backward goes through attention: for dx, or for parameters before it.
+  [[nodiscard]] bool through_attention(const Wanted& wanted) const;
+  /// Whether the gradient of the projections' outputs is wanted.
+  [[nodiscard]] bool through_heads(const Wanted& wanted) const;
   void backward_projections(const BackwardArgs& args, const TensorView& dqkv) const;
 
   std::int64_t heads_, kv_heads_, head_dim_;

@@ -63,18 +63,23 @@ void Block::backward(const BackwardArgs& args) const {
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype, Phase::train);
   const TensorView workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  const TensorView dx = args.dx.reshape(rows);
+  const TensorView dy = args.dy.reshape(rows), dx = reshaped(args.dx, rows);
+  // The gradient between the two lies in dx, or, if only attention's parameters need it, in dy.
+  const bool through_mlp = dx || parts_.attention.has_wanted(args.wanted());
+  const TensorView dmiddle = dx ? dx : through_mlp ? dy : TensorView{};
 
   BackwardArgs mlp = args;
   mlp.x = s.middle;
-  mlp.dy = args.dy.reshape(rows);
-  mlp.dx = dx;
+  mlp.dy = dy;
+  mlp.dx = dmiddle;
   mlp.saved = s.mlp;
   mlp.workspace = workspace;
   parts_.mlp.backward(mlp);
+  if (!through_mlp) return;
   BackwardArgs attention = args;
   attention.x = args.x.reshape(rows);
-  attention.dy = attention.dx = dx;
+  attention.dy = dmiddle;
+  attention.dx = dx;
   attention.saved = s.attention;
   attention.workspace = workspace;
   parts_.attention.backward(attention);
@@ -82,6 +87,11 @@ void Block::backward(const BackwardArgs& args) const {
 
 double Block::forward_flops(BatchShape shape) const {
   return parts_.attention.forward_flops(shape) + parts_.mlp.forward_flops(shape);
+}
+
+double Block::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  const bool through_mlp = wanted.dx() || parts_.attention.has_wanted(wanted);
+  return parts_.mlp.backward_flops(shape, wanted.with_dx(through_mlp)) + parts_.attention.backward_flops(shape, wanted);
 }
 
 }  // namespace tessera::models

@@ -27,6 +27,7 @@ class Block final : public Module {
     return parts_.attention.cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {

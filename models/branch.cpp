@@ -31,7 +31,7 @@ void Branch::backward(const BackwardArgs& args) const {
   BackwardArgs inner = args;
   inner.x = args.x.reshape(rows);
   inner.dy = args.dy.reshape(rows);
-  inner.dx = args.dx.reshape(rows);
+  inner.dx = reshaped(args.dx, rows);
   parts_.branch.backward(inner);
 }
 

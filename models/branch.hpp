@@ -31,6 +31,9 @@ class Branch final : public Module {
     return parts_.branch.cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override { return parts_.branch.forward_flops(shape); }
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override {
+    return parts_.branch.backward_flops(shape, wanted);
+  }
 
  private:
   BranchParts parts_;

@@ -70,24 +70,28 @@ void Head::backward(const BackwardArgs& args) const {
   const Scratch w = scratch(allocator, args.shape, args.x.dtype, Phase::train);
   const Gradients grads = args.grads();
   const std::int64_t rows = args.shape.batch * args.shape.tokens;
-  const TensorView x = args.x.reshape({rows, channels_}), dx = args.dx.reshape({rows, channels_});
+  const TensorView x = args.x.reshape({rows, channels_}), dx = reshaped(args.dx, {rows, channels_});
+  // The gradient of the normed x: in dx, where the norm's backward works in place, or, if only the norm's parameters
+  // need it, in the memory of the normed x.
+  const bool through_weight = dx || norm_.has_wanted(args.wanted());
+  const TensorView dnormed = dx ? dx : through_weight ? w.normed : TensorView{};
 
   norm_.forward(args.params, x, w.normed, w.statistics, args.stream);
-  // dx first holds the gradient of the normed x; the norm's backward works in place.
   kernels::linear_cross_entropy({.x = w.normed,
                                  .weight = at(args.params, weight_),
                                  .targets = args.batch->targets.reshape({rows}),
                                  .sums = args.batch->sums,
                                  .workspace = w.loss,
                                  .loss_scale = args.batch->loss_scale,
-                                 .dx = dx,
+                                 .dx = dnormed,
                                  .dweight = grads[weight_],
                                  .accumulate = grads.adds(weight_)},
                                 args.stream);
+  if (!through_weight) return;
   norm_.backward({.params = args.params,
                   .grads = grads,
                   .x = x,
-                  .dy = dx,
+                  .dy = dnormed,
                   .dx = dx,
                   .saved = w.statistics,
                   .workspace = w.norm,
@@ -97,6 +101,11 @@ void Head::backward(const BackwardArgs& args) const {
 double Head::forward_flops(BatchShape shape) const {
   return 2.0 * static_cast<double>(shape.batch * shape.tokens) * static_cast<double>(vocab_) *
          static_cast<double>(channels_);
+}
+
+double Head::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  const bool through_weight = wanted.dx() || norm_.has_wanted(wanted);
+  return forward_flops(shape) * ((wanted[weight_] ? 1.0 : 0.0) + (through_weight ? 1.0 : 0.0));
 }
 
 }  // namespace tessera::models

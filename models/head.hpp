@@ -29,6 +29,7 @@ class Head final : public Module {
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// For evaluation. Training does the forward work in backward; the sum of both is right.
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   Head(const HeadSpec& spec, ParamList list);

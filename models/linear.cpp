@@ -30,22 +30,23 @@ void Linear::forward(const ForwardArgs& args) const {
 
 void Linear::backward_params(const BackwardArgs& args) const {
   const bool in_out = order_ == WeightOrder::in_out;
-  // dW = xᵀ·dy, or its transpose dyᵀ·x
-  kernels::gemm({.a = in_out ? args.x : args.dy,
-                 .b = in_out ? args.dy : args.x,
-                 .c = args.grads[weight_],
-                 .trans_a = true,
-                 .beta = args.grads.adds(weight_) ? 1.0 : 0.0,
-                 .stride_a = in_out ? 0 : args.dy_stride,
-                 .stride_b = in_out ? args.dy_stride : 0},
-                args.stream);
-  if (bias_ < 0) return;
+  if (args.grads[weight_])  // dW = xᵀ·dy, or its transpose dyᵀ·x
+    kernels::gemm({.a = in_out ? args.x : args.dy,
+                   .b = in_out ? args.dy : args.x,
+                   .c = args.grads[weight_],
+                   .trans_a = true,
+                   .beta = args.grads.adds(weight_) ? 1.0 : 0.0,
+                   .stride_a = in_out ? 0 : args.dy_stride,
+                   .stride_b = in_out ? args.dy_stride : 0},
+                  args.stream);
+  if (bias_ < 0 || !args.grads[bias_]) return;
   kernels::bias_backward(
       {.dy = args.dy, .stride = args.dy_stride, .dbias = args.grads[bias_], .accumulate = args.grads.adds(bias_)},
       args.stream);
 }
 
 void Linear::backward_input(const BackwardArgs& args) const {
+  if (!args.dx) return;
   kernels::gemm({.a = args.dy,
                  .b = at(args.params, weight_),
                  .c = args.dx,
@@ -74,16 +75,27 @@ void GroupedLinear::forward(const Args& args) const {
                         args.stream);
 }
 
+int GroupedLinear::num_wanted(const Wanted& wanted) const {
+  int num = 0;
+  for (int e = 0; e < static_cast<int>(groups_); ++e) num += wanted[weight_ + e * step_] ? 1 : 0;
+  return num;
+}
+
 void GroupedLinear::backward_params(const Args& args) const {
   const bool in_out = order_ == WeightOrder::in_out;
-  for (int e = 1; e < static_cast<int>(groups_); ++e)
-    TESSERA_ASSERT(args.grads.adds(weight_ + e * step_) == args.grads.adds(weight_),
-                   "some groups add to their gradients");
+  int first = -1;  // weight that has a buffer
+  for (int e = 0; e < static_cast<int>(groups_); ++e) {
+    const int weight = weight_ + e * step_;
+    if (!args.grads[weight]) continue;
+    if (first < 0) first = weight;
+    TESSERA_ASSERT(args.grads.adds(weight) == args.grads.adds(first), "some groups add to their gradients");
+  }
+  if (first < 0) return;
   kernels::grouped_gemm_gradient({.offsets = args.offsets,
                                   .a = in_out ? args.x : args.y,
                                   .b = in_out ? args.y : args.x,
                                   .c = of(args.grads.views),
-                                  .add = args.grads.adds(weight_)},
+                                  .add = args.grads.adds(first)},
                                  args.stream);
 }
 

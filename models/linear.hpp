@@ -40,12 +40,12 @@ class Linear {
     Gradients grads;
     TensorView x;                    // (N, in)
     TensorView dy;                   // (N, out)
-    TensorView dx;                   // (N, in), overwritten; may be x
+    TensorView dx;                   // (N, in), overwritten; may be x; absent: not wanted
     std::int64_t dy_stride = 0;      // as y_stride
     Write write = Write::overwrite;  // of dx
     StreamView stream = host_stream;
   };
-  /// Gradients of the parameters, then dx.
+  /// Gradients of the parameters that have a buffer, then dx.
   void backward(const BackwardArgs& args) const {
     backward_params(args);
     backward_input(args);
@@ -54,10 +54,18 @@ class Linear {
   void backward_params(const BackwardArgs& args) const;
   void backward_input(const BackwardArgs& args) const;
 
+  /// Whether the gradient of the weight is wanted: backward_params then reads x.
+  [[nodiscard]] bool weight_wanted(const Wanted& wanted) const { return wanted[weight_]; }
+  /// Whether that of weight or bias is.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[weight_] || (bias_ >= 0 && wanted[bias_]); }
   [[nodiscard]] std::int64_t in() const { return in_; }
   [[nodiscard]] std::int64_t out() const { return out_; }
   /// Of the forward pass, per row.
   [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+  /// Of the backward pass, per row.
+  [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const {
+    return flops_per_row() * ((wanted[weight_] ? 1.0 : 0.0) + (wanted.dx() ? 1.0 : 0.0));
+  }
 
  private:
   std::int64_t in_, out_;
@@ -83,15 +91,23 @@ class GroupedLinear {
   };
   /// y = x·W
   void forward(const Args& args) const;
-  /// dW from x and the gradient y.
+  /// dW from x and the gradient y, of the groups whose weights have a buffer; on a device all have, or none.
   void backward_params(const Args& args) const;
   /// x = the gradient of the input, from the gradient y.
   void backward_input(const Args& args) const;
 
+  /// How many groups' weights have a wanted gradient.
+  [[nodiscard]] int num_wanted(const Wanted& wanted) const;
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return num_wanted(wanted) > 0; }
   [[nodiscard]] std::int64_t in() const { return in_; }
   [[nodiscard]] std::int64_t out() const { return out_; }
   /// Of the forward pass, per row.
   [[nodiscard]] double flops_per_row() const { return 2.0 * static_cast<double>(in_) * static_cast<double>(out_); }
+  /// Of the backward pass, per row of equally large groups.
+  [[nodiscard]] double backward_flops_per_row(const Wanted& wanted) const {
+    return flops_per_row() *
+           (static_cast<double>(num_wanted(wanted)) / static_cast<double>(groups_) + (wanted.dx() ? 1.0 : 0.0));
+  }
 
  private:
   [[nodiscard]] kernels::GroupMatrices of(std::span<const TensorView> views) const {

@@ -37,9 +37,17 @@ void GeluMlp::backward(const BackwardArgs& args) const {
   const TensorView after = take_hidden(allocator, args.shape, args.x.dtype);
   const TensorView d = take_hidden(allocator, args.shape, args.x.dtype);  // gradient of `after`, then of `before`
 
-  kernels::gelu_forward({.x = before, .y = after}, args.stream);
-  down_.backward(
-      {.params = args.params, .grads = args.grads(), .x = after, .dy = args.dy, .dx = d, .stream = args.stream});
+  const Wanted wanted = args.wanted();
+  const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
+
+  if (down_.weight_wanted(wanted)) kernels::gelu_forward({.x = before, .y = after}, args.stream);
+  down_.backward({.params = args.params,
+                  .grads = args.grads(),
+                  .x = after,
+                  .dy = args.dy,
+                  .dx = through_gelu ? d : TensorView{},
+                  .stream = args.stream});
+  if (!through_gelu) return;
   kernels::gelu_backward({.x = before, .dy = d, .dx = d}, args.stream);
   up_.backward(
       {.params = args.params, .grads = args.grads(), .x = args.x, .dy = d, .dx = args.dx, .stream = args.stream});
@@ -47,6 +55,14 @@ void GeluMlp::backward(const BackwardArgs& args) const {
 
 double GeluMlp::forward_flops(BatchShape shape) const {
   return static_cast<double>(shape.batch * shape.tokens) * (up_.flops_per_row() + down_.flops_per_row());
+}
+
+bool GeluMlp::has_wanted(const Wanted& wanted) const { return up_.has_wanted(wanted) || down_.has_wanted(wanted); }
+
+double GeluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
+  return static_cast<double>(shape.batch * shape.tokens) *
+         (up_.backward_flops_per_row(wanted) + down_.backward_flops_per_row(wanted.with_dx(through_gelu)));
 }
 
 }  // namespace tessera::models

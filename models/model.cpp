@@ -1,4 +1,6 @@
 // Model: counts, and the choice of the family for a config.
+#include <algorithm>
+
 #include "models/family.hpp"
 
 namespace tessera::models {
@@ -11,8 +13,53 @@ std::int64_t Model::num_params() const {
 
 double Model::train_flops_per_token(std::int64_t tokens) const { return train_flops(1, static_cast<double>(tokens)); }
 
+std::size_t Model::lowest_trainable() const {
+  std::size_t lowest = 0;
+  while (lowest < modules.size() && !Wanted(params, modules[lowest]->params(), /*dx=*/false).any_param()) ++lowest;
+  return lowest;
+}
+
+Wanted Model::wanted(std::size_t module) const {
+  return {params, modules[module]->params(), module > lowest_trainable()};
+}
+
+namespace {
+
+/// FLOPs of a sequence of T tokens: per_token·T + per_square·T².
+struct FlopsPerSequence {
+  double per_token = 0, per_square = 0;
+};
+
+/// The two terms of `of(T)`, which has both.
+template <class F>
+FlopsPerSequence terms_of(const F& of) {
+  const double one = of(1), two = of(2), per_square = (two - 2 * one) / 2;
+  return {one - per_square, per_square};
+}
+
+/// What backward leaves out for frozen parameters; 0 if all are trainable.
+FlopsPerSequence left_out(const Model& model) {
+  FlopsPerSequence sum;
+  const std::size_t lowest = model.lowest_trainable();
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const Module& module = *model.modules[m];
+    const Wanted wanted(model.params, module.params(), /*dx=*/m > lowest);
+    const FlopsPerSequence terms = terms_of([&](std::int64_t tokens) {
+      return 2 * module.forward_flops({1, tokens}) - module.backward_flops({1, tokens}, wanted);
+    });
+    sum.per_token += terms.per_token;
+    sum.per_square += terms.per_square;
+  }
+  return sum;
+}
+
+}  // namespace
+
 double Model::train_flops(double tokens, double squares) const {
-  return 6.0 * static_cast<double>(matmul_params) * tokens + 12.0 * static_cast<double>(attention_width) * squares;
+  const bool frozen = !std::ranges::all_of(params, &ParamSpec::trainable);
+  const FlopsPerSequence less = frozen ? left_out(*this) : FlopsPerSequence{};
+  return (6.0 * static_cast<double>(matmul_params) - less.per_token) * tokens +
+         (12.0 * static_cast<double>(attention_width) - less.per_square) * squares;
 }
 
 namespace {

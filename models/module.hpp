@@ -79,17 +79,21 @@ struct ForwardArgs {
 struct BackwardArgs {
   BatchShape shape;
   std::span<const TensorView> params;
-  /// In the order of params(); of the activations' type, or fp32 where those have 16 bits.
+  /// In the order of params(); of the activations' type, or fp32 where those have 16 bits. Absent: the parameter is
+  /// frozen; nothing is computed for it. What is computed has the same bits, whatever else is wanted.
   std::span<const TensorView> dparams;
   std::span<const std::uint8_t> accumulate;  // per parameter: add to dparams, or overwrite (every element)
   TensorView x;                              // the forward's input, unchanged
   TensorView saved, workspace;
   TensorView dy;  // (B, T, C): gradient of the output; absent for the last module
-  TensorView dx;  // (B, T, C): to write; the same memory as dy; absent for the first module
+  /// (B, T, C): to write; may be the memory of dy. Absent for the first module, and where no earlier module has a
+  /// trainable parameter: nothing is computed for it alone, and backward may overwrite dy.
+  TensorView dx;
   const Batch* batch = nullptr;
   StreamView stream = host_stream;
 
   [[nodiscard]] Gradients grads() const { return {dparams, accumulate}; }
+  [[nodiscard]] Wanted wanted() const { return {dparams, static_cast<bool>(dx)}; }
 };
 
 class Module {
@@ -107,6 +111,8 @@ class Module {
   [[nodiscard]] virtual bool backward_reads_params() const { return true; }
 
   virtual void forward(const ForwardArgs& args) const = 0;
+  /// Computes the gradients that have memory, dparams and dx in any combination. The last module also computes the
+  /// loss, even if no gradient is wanted.
   virtual void backward(const BackwardArgs& args) const = 0;
 
   // Pure functions of the shape, for the plan. `dtype`: of activations.
@@ -118,7 +124,13 @@ class Module {
   }
   /// FLOPs of forward, a multiply-add counting two, as the MFU formula has them (the causal half is not subtracted).
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
-  [[nodiscard]] virtual double backward_flops(BatchShape shape) const { return 2 * forward_flops(shape); }
+  /// FLOPs of backward for these gradients. By default as one GEMM: forward's for dx, and forward's for the parameters.
+  [[nodiscard]] virtual double backward_flops(BatchShape shape, const Wanted& wanted) const {
+    return (wanted.dx() && wanted.any_param()   ? 2.0
+            : wanted.dx() || wanted.any_param() ? 1.0
+                                                : 0.0) *
+           forward_flops(shape);
+  }
 };
 
 /// The mixtures of experts of a model.
@@ -146,10 +158,16 @@ struct Model {
   /// Parameters in GEMMs per token, N of 6·N·tokens: no norms, biases or lookups; a tied head counts.
   [[nodiscard]] std::int64_t num_matmul_params() const { return matmul_params; }
   std::int64_t matmul_params = 0;
-  /// Training FLOPs per token, as PaLM counts them: 6·N_matmul + 12·L·H·T.
+  /// The first module that reads a trainable parameter; modules.size() if none does. Modules before it have no
+  /// backward, and it computes no dx.
+  [[nodiscard]] std::size_t lowest_trainable() const;
+  /// What backward of a module computes: gradients of its trainable parameters, and dx above lowest_trainable().
+  [[nodiscard]] Wanted wanted(std::size_t module) const;
+  /// Training FLOPs per token, as PaLM counts them: 6·N_matmul + 12·L·H·T, less what backward leaves out for frozen
+  /// parameters.
   [[nodiscard]] double train_flops_per_token(std::int64_t tokens) const;
   /// The same for sequences with `tokens` in all, whose squared lengths sum to `squares`: 6·N_matmul·tokens +
-  /// 12·L·H·squares.
+  /// 12·L·H·squares, less what backward leaves out.
   [[nodiscard]] double train_flops(double tokens, double squares) const;
   std::int64_t attention_width = 0;  // Σ over layers of heads·head_dim
   RouterInfo router;

@@ -111,6 +111,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
 
   kernels::make_dispatch(s.experts, w.dispatch, args.stream);
   backward_experts(args, s, w);  // writes the gradient of each row's input to w.rows, and dweights
+  if (!through_router(args.wanted())) return;
   kernels::route_backward({.dweights = w.dweights,
                            .probs = s.probs,
                            .experts = s.experts,
@@ -128,6 +129,7 @@ void MoeMlp::backward(const BackwardArgs& args) const {
                                     .write = Write::add,
                                     .stream = args.stream};
   router_.backward_params(router);  // the last reader of x, whose memory dx may be
+  if (!args.dx) return;
   kernels::combine_rows({.x = w.rows, .weights = {}, .dispatch = w.dispatch, .y = args.dx}, args.stream);
   router_.backward_input(router);
 }
@@ -142,18 +144,26 @@ void MoeMlp::backward_experts(const BackwardArgs& args, const Saved& s, const Sc
                                .write = write,
                                .stream = args.stream};
   };
+  const Wanted wanted = args.wanted();
+  const bool product = through_product(wanted), through_down = product || through_router(wanted);
+
   kernels::gather_rows(args.dy, w.dispatch, w.rows, args.stream);
   kernels::swiglu_forward({.gate = s.gate, .up = s.up, .y = w.product}, args.stream);
-  down_.backward_input(part(w.dproduct, w.rows));
-  kernels::combine_weights_backward(
-      {.a = w.product, .b = w.dproduct, .weights = s.weights, .dispatch = w.dispatch, .dweights = w.dweights},
-      args.stream);
+  if (through_down) down_.backward_input(part(w.dproduct, w.rows));
+  kernels::combine_weights_backward({.a = w.product,
+                                     .b = through_down ? w.dproduct : TensorView{},
+                                     .weights = s.weights,
+                                     .dispatch = w.dispatch,
+                                     .dweights = through_down ? w.dweights : TensorView{}},
+                                    args.stream);
   down_.backward_params(part(w.product, w.rows));
+  if (!product) return;
   const TensorView dgate = w.dproduct, dup = w.product;
   kernels::swiglu_backward({.gate = s.gate, .up = s.up, .dy = w.dproduct, .dgate = dgate, .dup = dup}, args.stream);
-  kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
+  if (gate_.has_wanted(wanted) || up_.has_wanted(wanted)) kernels::gather_rows(args.x, w.dispatch, w.rows, args.stream);
   gate_.backward_params(part(w.rows, dgate));
-  up_.backward_params(part(w.rows, dup));  // the last reader of x
+  up_.backward_params(part(w.rows, dup));
+  if (!wanted.dx()) return;
   gate_.backward_input(part(w.rows, dgate));
   up_.backward_input(part(w.rows, dup, Write::add));
 }
@@ -169,6 +179,18 @@ double MoeMlp::forward_flops(BatchShape shape) const {
   const double expert = gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row();
   return static_cast<double>(shape.batch * shape.tokens) *
          (router_.flops_per_row() + static_cast<double>(top_k_) * expert);
+}
+
+bool MoeMlp::has_wanted(const Wanted& wanted) const {
+  return router_.has_wanted(wanted) || through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
+}
+
+double MoeMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  const bool through_down = through_product(wanted) || through_router(wanted);
+  const double expert = gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +
+                        down_.backward_flops_per_row(wanted.with_dx(through_down));
+  return static_cast<double>(shape.batch * shape.tokens) *
+         (router_.backward_flops_per_row(wanted) + static_cast<double>(top_k_) * expert);
 }
 
 }  // namespace tessera::models

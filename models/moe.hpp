@@ -29,7 +29,9 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// Of the router and K experts.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {
@@ -47,6 +49,12 @@ class MoeMlp final : public Sublayer {
     TensorView dweights;  // (N, K); backward
     TensorView dprobs;    // (E) fp64; backward: gradient of the balance loss
   };
+  /// Whether backward goes through silu(gate)·up: for dx, or for the weights of gate and up.
+  [[nodiscard]] bool through_product(const Wanted& wanted) const {
+    return wanted.dx() || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
+  }
+  /// Whether it goes through the router's probabilities.
+  [[nodiscard]] bool through_router(const Wanted& wanted) const { return wanted.dx() || router_.has_wanted(wanted); }
   [[nodiscard]] std::int64_t rows(BatchShape shape) const { return shape.batch * shape.tokens * top_k_; }
   [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype) const;
   [[nodiscard]] Scratch scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;

@@ -61,9 +61,10 @@ void Norm::backward(const BackwardArgs& args) const {
 
 void Norm::backward_layer(const BackwardArgs& args) const {
   // The kernel has one flag for both gradients: if they differ, the one to overwrite is set to 0 first.
-  const bool adds = args.grads.adds(weight_) || args.grads.adds(bias_);
-  if (adds && !args.grads.adds(weight_)) clear(args.grads[weight_], args.stream);
-  if (adds && !args.grads.adds(bias_)) clear(args.grads[bias_], args.stream);
+  bool adds = false;
+  for (const int i : {weight_, bias_}) adds = adds || (args.grads[i] && args.grads.adds(i));
+  for (const int i : {weight_, bias_})
+    if (adds && args.grads[i] && !args.grads.adds(i)) clear(args.grads[i], args.stream);
   kernels::layer_norm_backward({.dy = args.dy,
                                 .x = args.x,
                                 .weight = at(args.params, weight_),

@@ -41,7 +41,7 @@ class Norm {
   struct BackwardArgs {
     std::span<const TensorView> params;
     Gradients grads;
-    TensorView x, dy, dx;            // (N, C); dx may be dy
+    TensorView x, dy, dx;            // (N, C); dx may be dy; absent: not wanted
     Write write = Write::overwrite;  // add: dx already holds the residual's gradient
     Saved saved;
     TensorView workspace;  // workspace_bytes()
@@ -49,6 +49,8 @@ class Norm {
   };
   void backward(const BackwardArgs& args) const;
   [[nodiscard]] std::size_t workspace_bytes(DType dtype) const;
+  /// Whether the gradient of the weight or the bias is wanted.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const { return wanted[weight_] || (bias_ >= 0 && wanted[bias_]); }
 
  private:
   std::int64_t channels_;

@@ -13,13 +13,51 @@ namespace tessera::models {
 /// Whether a gradient overwrites the buffer or is added to it.
 enum class Write : unsigned char { overwrite, add };
 
-/// Buffers of gradients, in the order of the module's parameters.
+/// Buffers of gradients, in the order of the module's parameters. An absent one is not wanted.
 struct Gradients {
   std::span<const TensorView> views;
   std::span<const std::uint8_t> accumulate;  // add, or overwrite every element
 
   [[nodiscard]] const TensorView& operator[](int i) const { return views[static_cast<std::size_t>(i)]; }
   [[nodiscard]] bool adds(int i) const { return accumulate[static_cast<std::size_t>(i)] != 0; }
+};
+
+/// Which gradients a module's backward computes: of which of its parameters, and whether of its input.
+class Wanted {
+ public:
+  /// Of the parameters with a buffer.
+  Wanted(std::span<const TensorView> dparams, bool dx) : dparams_(dparams), count_(dparams.size()), dx_(dx) {}
+  /// Of those that are trainable. `model`: Model::params; `indices`: Module::params().
+  Wanted(std::span<const ParamSpec> model, std::span<const int> indices, bool dx)
+      : model_(model), indices_(indices), count_(indices.size()), dx_(dx) {}
+
+  /// Of the module's i-th parameter.
+  [[nodiscard]] bool operator[](int i) const {
+    const auto at = static_cast<std::size_t>(i);
+    return indices_.empty() ? static_cast<bool>(dparams_[at])
+                            : model_[static_cast<std::size_t>(indices_[at])].trainable;
+  }
+  /// Of any parameter.
+  [[nodiscard]] bool any_param() const {
+    for (std::size_t i = 0; i < count_; ++i)
+      if ((*this)[static_cast<int>(i)]) return true;
+    return false;
+  }
+  /// Of the input.
+  [[nodiscard]] bool dx() const { return dx_; }
+  /// The same parameters, with or without the input.
+  [[nodiscard]] Wanted with_dx(bool dx) const {
+    Wanted other = *this;
+    other.dx_ = dx;
+    return other;
+  }
+
+ private:
+  std::span<const TensorView> dparams_;
+  std::span<const ParamSpec> model_;
+  std::span<const int> indices_;
+  std::size_t count_;
+  bool dx_;
 };
 
 /// Collects a module's parameters during construction: appends them to the model's list and returns positions within
@@ -47,6 +85,11 @@ class ParamList {
 
 [[nodiscard]] inline const TensorView& at(std::span<const TensorView> params, int i) {
   return params[static_cast<std::size_t>(i)];
+}
+
+/// The view under another shape; absent if it is.
+[[nodiscard]] inline TensorView reshaped(const TensorView& view, const Shape& shape) {
+  return view ? view.reshape(shape) : TensorView{};
 }
 
 /// y = x; equal sizes that do not overlap.

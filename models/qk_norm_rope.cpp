@@ -87,21 +87,20 @@ TensorView QkNormRope::recompute(const Args& args, const TensorView& qkv) const 
   return qkv;  // rotated in place
 }
 
-void QkNormRope::backward(const Args& args, const Gradients& grads, const TensorView& qkv, const TensorView& dqkv,
-                          const TensorView& workspace) const {
-  rotate(args, dqkv, /*back=*/true);
+void QkNormRope::backward(const Args& args, const BackwardArgs& back) const {
+  rotate(args, back.dqkv, /*back=*/true);
   if (weights_[0] < 0) return;
   for (const int which : {0, 1}) {
     const Part p = part(which);
-    const TensorView d = columns(dqkv, p.column, p.heads * head_dim_);
+    const TensorView d = columns(back.dqkv, p.column, p.heads * head_dim_);
     kernels::rms_norm_backward({.dy = d,
-                                .x = columns(qkv, p.column, p.heads * head_dim_),
+                                .x = columns(back.qkv, p.column, p.heads * head_dim_),
                                 .weight = at(args.params, weights_[which]),
                                 .rstd = args.scratch.rstd[which],
-                                .dx = d,
-                                .dweight = grads[weights_[which]],
-                                .accumulate = grads.adds(weights_[which]),
-                                .workspace = workspace,
+                                .dx = back.write_dqkv ? d : TensorView{},
+                                .dweight = back.grads[weights_[which]],
+                                .accumulate = back.grads.adds(weights_[which]),
+                                .workspace = back.workspace,
                                 .stride_dy = width(),
                                 .stride_x = width(),
                                 .stride_dx = width()},

@@ -47,10 +47,18 @@ class QkNormRope {
   [[nodiscard]] TensorView forward(const Args& args, const TensorView& qkv) const;
   /// For backward: the heads again, from `qkv` as forward left it.
   [[nodiscard]] TensorView recompute(const Args& args, const TensorView& qkv) const;
-  /// Turns `dqkv`, the gradient of the heads, into that of the projections. Call after recompute. `workspace`:
-  /// norm_workspace bytes.
-  void backward(const Args& args, const Gradients& grads, const TensorView& qkv, const TensorView& dqkv,
-                const TensorView& workspace) const;
+  struct BackwardArgs {
+    Gradients grads;
+    TensorView qkv, dqkv;    // (N, width); dqkv: the gradient of the heads, turned into that of the projections
+    bool write_dqkv = true;  // false: only the norms' weights are wanted; dqkv is scratch afterwards
+    TensorView workspace;    // norm_workspace bytes
+  };
+  /// Call after recompute.
+  void backward(const Args& args, const BackwardArgs& back) const;
+  /// Whether the gradient of a norm's weight is wanted.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
+    return weights_[0] >= 0 && (wanted[weights_[0]] || wanted[weights_[1]]);
+  }
   [[nodiscard]] std::size_t norm_workspace(DType dtype) const;
 
   [[nodiscard]] std::int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }

@@ -44,6 +44,9 @@ void Residual::forward(const ForwardArgs& args) const {
 }
 
 void Residual::backward(const BackwardArgs& args) const {
+  const Wanted wanted = args.wanted();
+  const bool through_norm = wanted.dx() || norm_.has_wanted(wanted);
+  if (!through_norm && !sublayer_->has_wanted(wanted)) return;
   const DType dtype = args.x.dtype;
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, dtype);
@@ -51,11 +54,13 @@ void Residual::backward(const BackwardArgs& args) const {
 
   norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
-  inner.x = inner.dx = w.normed;
+  inner.x = w.normed;
+  inner.dx = through_norm ? w.normed : TensorView{};
   inner.saved = s.sublayer;
   inner.workspace = w.sublayer;
   sublayer_->backward(inner);
-  if (args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
+  if (!through_norm) return;
+  if (args.dx && args.dx.data != args.dy.data) copy(args.dy, args.dx, args.stream);
   norm_.backward({.params = args.params,
                   .grads = args.grads(),
                   .x = args.x,

@@ -15,7 +15,7 @@ class Residual {
 
   /// x and y are rows (B·T, C); `saved`: see Sublayer.
   void forward(const ForwardArgs& args) const;
-  /// x, dy and dx are rows (B·T, C); dx may be dy.
+  /// x, dy and dx are rows (B·T, C); dx may be dy. dx and dparams may be absent, as in Module::backward.
   void backward(const BackwardArgs& args) const;
 
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const;
@@ -23,7 +23,14 @@ class Residual {
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
     return sublayer_->cache_bytes(capacity, dtype);
   }
+  /// Whether the gradient of one of its parameters is wanted.
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const {
+    return norm_.has_wanted(wanted) || sublayer_->has_wanted(wanted);
+  }
   [[nodiscard]] double forward_flops(BatchShape shape) const { return sublayer_->forward_flops(shape); }
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const {
+    return sublayer_->backward_flops(shape, wanted.with_dx(wanted.dx() || norm_.has_wanted(wanted)));
+  }
 
  private:
   struct Saved {

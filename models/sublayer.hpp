@@ -15,7 +15,8 @@ class Sublayer {
   /// y = residual + f(x), added by the last GEMM of f. x, y and `residual` are rows (B·T, C); x is normed, y never the
   /// memory of residual. `saved` has saved_bytes; outside training it is scratch of the same size.
   virtual void forward(const ForwardArgs& args, const TensorView& residual) const = 0;
-  /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy.
+  /// x, dy and dx are rows (B·T, C); dx is overwritten and may be x, never dy. dx and dparams may be absent, as in
+  /// Module::backward, but dy is not overwritten.
   virtual void backward(const BackwardArgs& args) const = 0;
 
   [[nodiscard]] virtual std::size_t saved_bytes(BatchShape shape, DType dtype) const = 0;
@@ -25,8 +26,12 @@ class Sublayer {
   [[nodiscard]] virtual std::size_t cache_bytes(BatchShape capacity, DType dtype) const {
     return (void)capacity, (void)dtype, std::size_t{0};
   }
+  /// Whether the gradient of one of its parameters is wanted.
+  [[nodiscard]] virtual bool has_wanted(const Wanted& wanted) const = 0;
   /// See Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
+  /// See Module::backward_flops.
+  [[nodiscard]] virtual double backward_flops(BatchShape shape, const Wanted& wanted) const = 0;
 };
 
 }  // namespace tessera::models

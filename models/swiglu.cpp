@@ -44,13 +44,17 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
   const TensorView product = take_hidden(allocator, args.shape, args.x.dtype), dup = product;
   const TensorView dproduct = take_hidden(allocator, args.shape, args.x.dtype), dgate = dproduct;
 
-  kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
+  const Wanted wanted = args.wanted();
+  const bool through = through_product(wanted);
+
+  if (down_.weight_wanted(wanted)) kernels::swiglu_forward({.gate = gate, .up = up, .y = product}, args.stream);
   down_.backward({.params = args.params,
                   .grads = args.grads(),
                   .x = product,
                   .dy = args.dy,
-                  .dx = dproduct,
+                  .dx = through ? dproduct : TensorView{},
                   .stream = args.stream});
+  if (!through) return;
   kernels::swiglu_backward({.gate = gate, .up = up, .dy = dproduct, .dgate = dgate, .dup = dup}, args.stream);
   const auto part = [&](const TensorView& dy, Write write) {
     return Linear::BackwardArgs{.params = args.params,
@@ -70,6 +74,16 @@ void SwigluMlp::backward(const BackwardArgs& args) const {
 double SwigluMlp::forward_flops(BatchShape shape) const {
   return static_cast<double>(shape.batch * shape.tokens) *
          (gate_.flops_per_row() + up_.flops_per_row() + down_.flops_per_row());
+}
+
+bool SwigluMlp::has_wanted(const Wanted& wanted) const {
+  return through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
+}
+
+double SwigluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
+  return static_cast<double>(shape.batch * shape.tokens) *
+         (gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +
+          down_.backward_flops_per_row(wanted.with_dx(through_product(wanted))));
 }
 
 }  // namespace tessera::models

@@ -19,9 +19,15 @@ class SwigluMlp final : public Sublayer {
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
+  [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
+  [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
+  /// Whether backward goes through silu(gate)·up: for dx, or for the parameters of gate and up.
+  [[nodiscard]] bool through_product(const Wanted& wanted) const {
+    return wanted.dx() || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
+  }
   [[nodiscard]] TensorView take_hidden(ScratchAllocator& allocator, BatchShape shape, DType dtype) const {
     return allocator.take(dtype, {shape.batch * shape.tokens, up_.out()});  // (B·T, I)
   }

@@ -129,18 +129,19 @@ void embedding_forward(const EmbeddingForwardArgs& args, StreamView stream) {
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args, StreamView stream) {
-  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
-  const TensorView& dpositions = args.dpositions_table;
+  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dy.shape[2];
+  const TensorView &dtokens = args.dtokens_table, &dpositions = args.dpositions_table;
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
-    dispatch_gradient_dtype<T>(args.dtokens_table.dtype, [&]<class G>(G) {
-      const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(args.dtokens_table), rows, channels,
-                             args.accumulate_tokens};
-      if (!args.accumulate_tokens) clear(args.dtokens_table, stream);
-      if (rows > 0)
-        scatter(g, {data_of<std::int32_t>(args.ids), rows, args.dtokens_table.shape[0], args.workspace.data}, stream);
-      if (!dpositions) return;
-      TESSERA_ASSERT(dpositions.dtype == args.dtokens_table.dtype, "positions of %s", name_of(dpositions.dtype));
-      const Gradient<T, G> p{g.dy, data_of<G>(dpositions), rows, channels, args.accumulate_positions};
+    if (dtokens)
+      dispatch_gradient_dtype<T>(dtokens.dtype, [&]<class G>(G) {
+        const Gradient<T, G> g{data_of<T>(args.dy), data_of<G>(dtokens), rows, channels, args.accumulate_tokens};
+        if (!args.accumulate_tokens) clear(dtokens, stream);
+        if (rows > 0)
+          scatter(g, {data_of<std::int32_t>(args.ids), rows, dtokens.shape[0], args.workspace.data}, stream);
+      });
+    if (!dpositions) return;
+    dispatch_gradient_dtype<T>(dpositions.dtype, [&]<class G>(G) {
+      const Gradient<T, G> p{data_of<T>(args.dy), data_of<G>(dpositions), rows, channels, args.accumulate_positions};
       if (!args.accumulate_positions) clear(dpositions, stream);
       if (rows == 0) return;
       if (args.positions)

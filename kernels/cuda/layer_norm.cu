@@ -148,7 +148,9 @@ void layer_norm_backward(const LayerNormBackwardArgs& args, StreamView stream) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
     const Backward<T> r{data_of<T>(args.dy),   data_of<T>(args.x),  data_of<T>(args.weight), args.mean.as<float>(),
                         args.rstd.as<float>(), data_of<T>(args.dx), args.weight.numel(),     args.add_to_dx};
-    sum_rows<T>(r, rows, {args.dweight, args.dbias}, args.accumulate, args.workspace, stream);
+    if (args.dweight || args.dbias)
+      sum_rows<T>(r, rows, {args.dweight, args.dbias}, args.accumulate, args.workspace, stream);
+    if (!args.dx) return;
     const bool vectors = aligned16(r.x) && aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight);
     for_rows<T>(r, rows, r.channels, vectors, stream, "layer_norm_backward");
   });

@@ -162,6 +162,7 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
                StreamView stream) {
   const std::int64_t vocab = args.weight.shape[0];
   const Device device = args.x.device;
+  const bool trains = args.dx || args.dweight;
   auto* const logits = static_cast<float*>(args.workspace.data);
   gemm({.a = args.x.rows(first, count),
         .b = args.weight,
@@ -173,24 +174,25 @@ void run_block(const LinearCrossEntropyArgs& args, const Cut& cut, std::int64_t 
   const LossRows<T> rows{logits,
                          data_of<std::int32_t>(args.targets) + first,
                          reinterpret_cast<SumCounters*>(args.sums),
-                         args.dx ? args.loss_scale : nullptr,
+                         trains ? args.loss_scale : nullptr,
                          vocab,
                          cut.pitch};
   loss_kernel<T><<<blocks_for(count, 1), loss_threads, 0, stream_of(stream)>>>(rows);
   check_launch("linear_cross_entropy");
-  if (!args.dx) return;
+  if (!trains) return;
   const TensorView dlogits(static_cast<void*>(logits), dtype_of<T>::value, {count, vocab}, device);
   const std::int64_t pitch = cut.pitch * static_cast<std::int64_t>(sizeof(float) / sizeof(T));
-  gemm({.a = dlogits, .b = args.weight, .c = args.dx.rows(first, count), .bias = {}, .stride_a = pitch}, stream);
-  if (!args.dweight) return;
-  gemm({.a = dlogits,
-        .b = args.x.rows(first, count),
-        .c = args.dweight,
-        .trans_a = true,
-        .beta = args.accumulate || first > 0 ? 1.0 : 0.0,
-        .bias = {},
-        .stride_a = pitch},
-       stream);
+  if (args.dweight)  // before dx, which may be x
+    gemm({.a = dlogits,
+          .b = args.x.rows(first, count),
+          .c = args.dweight,
+          .trans_a = true,
+          .beta = args.accumulate || first > 0 ? 1.0 : 0.0,
+          .bias = {},
+          .stride_a = pitch},
+         stream);
+  if (args.dx)
+    gemm({.a = dlogits, .b = args.weight, .c = args.dx.rows(first, count), .bias = {}, .stride_a = pitch}, stream);
 }
 
 }  // namespace

@@ -47,13 +47,13 @@ __global__ void __launch_bounds__(weight_columns* weight_lanes)
   partial[(num * static_cast<std::int64_t>(blockIdx.y) + warp) * channels + column] = total;
 }
 
-/// Sums of op over all rows into `out`, (channels) each, of one dtype. `workspace`: num_sums·norm_blocks·channels
-/// floats.
+/// Sums of op over all rows into `out`, (op.channels) each, absent ones are not written, but at least one
+/// is there. `workspace`: num_sums·norm_blocks·channels floats.
 template <class T, class Op>
 void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_sums], bool accumulate,
               const TensorView& workspace, StreamView stream) {
   constexpr int num = Op::num_sums;
-  const std::int64_t channels = out[0].numel(), height = norm_block_rows(rows), parts = (rows + height - 1) / height;
+  const std::int64_t channels = op.channels, height = norm_block_rows(rows), parts = (rows + height - 1) / height;
   TESSERA_ASSERT(workspace.nbytes() >= static_cast<std::size_t>(num * norm_blocks * channels) * sizeof(float),
                  "workspace of %zu bytes", workspace.nbytes());
   auto* const partial = static_cast<float*>(workspace.data);
@@ -63,15 +63,14 @@ void sum_rows(const Op& op, std::int64_t rows, const TensorView (&out)[Op::num_s
                                                                                         partial);
     check_launch("sum_rows");
   }
-  dispatch_gradient_dtype<T>(out[0].dtype, [&]<class G>(G) {
-    for (int s = 0; s < num; ++s) {
-      TESSERA_ASSERT(out[s].dtype == out[0].dtype, "gradients of %s and %s", name_of(out[0].dtype),
-                     name_of(out[s].dtype));
+  for (int s = 0; s < num; ++s) {
+    if (!out[s]) continue;
+    dispatch_gradient_dtype<T>(out[s].dtype, [&]<class G>(G) {
       sum_partials_kernel<G><<<blocks_for(channels, 256), 256, 0, stream_of(stream)>>>(
           partial + s * channels, parts, num * channels, channels, data_of<G>(out[s]), accumulate);
-      check_launch("fold_parts");
-    }
-  });
+      check_launch("sum_partials");
+    });
+  }
 }
 
 /// Calls f(integral_constant<length>, ThreadGroup) with the vector length (N or 1) and the thread group for rows of

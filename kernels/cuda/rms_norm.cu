@@ -145,9 +145,10 @@ void rms_norm_backward(const RmsNormBackwardArgs& args, StreamView stream) {
                         channels,
                         stride_of(args.dy, args.stride_dy),
                         stride_of(args.x, args.stride_x),
-                        stride_of(args.dx, args.stride_dx),
+                        args.dx ? stride_of(args.dx, args.stride_dx) : 0,
                         args.add_to_dx};
-    sum_rows<T>(r, rows, {args.dweight}, args.accumulate, args.workspace, stream);
+    if (args.dweight) sum_rows<T>(r, rows, {args.dweight}, args.accumulate, args.workspace, stream);
+    if (!args.dx) return;
     const bool vectors = r.stride_x % n == 0 && r.stride_dy % n == 0 && r.stride_dx % n == 0 && aligned16(r.x) &&
                          aligned16(r.dy) && aligned16(r.dx) && aligned16(r.weight);
     for_rows<T>(r, rows * r.groups, channels, vectors, stream, "rms_norm_backward");

@@ -84,14 +84,14 @@ void embedding_forward(const EmbeddingForwardArgs& args) {
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& args) {
-  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dtokens_table.shape[1];
-  const TensorView& dpositions = args.dpositions_table;
+  const std::int64_t tokens = args.ids.shape[1], rows = args.ids.numel(), channels = args.dy.shape[2];
   const auto* ids = args.ids.as<std::int32_t>();
   const auto* positions_of = args.positions ? args.positions.as<std::int32_t>() : nullptr;
   dispatch_dtype(args.dy.dtype, [&]<class T>(T) {
     const Rows<T> by_id{args.dy.as<T>(), rows, channels, ids, 0},
         by_position{args.dy.as<T>(), rows, channels, positions_of, tokens};
     const auto add_to = [&](const TensorView& view, const Rows<T>& from, bool accumulate) {
+      if (!view) return;
       dispatch_gradient_dtype<T>(view.dtype, [&]<class G>(G) {
         parallel_ranges(channels, 16, [&](std::int64_t begin, std::int64_t end) {
           if (!accumulate) clear_columns(view.as<G>(), view.shape[0], channels, begin, end);
@@ -100,7 +100,7 @@ void embedding_backward(const EmbeddingBackwardArgs& args) {
       });
     };
     add_to(args.dtokens_table, by_id, args.accumulate_tokens);
-    if (dpositions) add_to(dpositions, by_position, args.accumulate_positions);
+    add_to(args.dpositions_table, by_position, args.accumulate_positions);
   });
 }
 

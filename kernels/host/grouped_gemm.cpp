@@ -32,6 +32,7 @@ void grouped_gemm(const GroupedGemmArgs& args) {
 
 void grouped_gemm_gradient(const GroupedGradientArgs& args) {
   each_group(args.offsets, args.a.shape[0], [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+    if (!args.c[e]) return;
     kernels::gemm({.a = args.a.rows(first, rows),
                    .b = args.b.rows(first, rows),
                    .c = args.c[e],

@@ -50,16 +50,20 @@ void backward(const LayerNormBackwardArgs& args) {
   const auto& table = layer_norm<T>();
   const std::int64_t height = norm_block_rows(rows);
   const std::int64_t blocks = (rows + height - 1) / height, stride = 2 * channels;
-  auto* const partial = static_cast<Acc<T>*>(args.workspace.data);
+  const bool sums_wanted = args.dweight || args.dbias;
+  auto* const partial = sums_wanted ? static_cast<Acc<T>*>(args.workspace.data) : nullptr;
+  T* const dx = args.dx ? args.dx.as<T>() : nullptr;
   parallel_parts(blocks, [&](std::int64_t block) {
     const std::int64_t row = block * height, first = row * channels;
-    Acc<T>* const dweight = partial + block * stride;
-    std::fill_n(dweight, stride, Acc<T>(0));
+    Acc<T>* const dweight = sums_wanted ? partial + block * stride : nullptr;
+    if (sums_wanted) std::fill_n(dweight, stride, Acc<T>(0));
     table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<Acc<T>>() + row,
-                    args.rstd.as<Acc<T>>() + row, args.dx.as<T>() + first, dweight, dweight + channels,
-                    std::min(height, rows - row), channels, args.add_to_dx});
+                    args.rstd.as<Acc<T>>() + row, dx ? dx + first : nullptr, dweight,
+                    sums_wanted ? dweight + channels : nullptr, std::min(height, rows - row), channels,
+                    args.add_to_dx});
   });
   const auto sum_partials = [&](const TensorView& out, const Acc<T>* parts) {
+    if (!out) return;
     dispatch_gradient_dtype<T>(out.dtype, [&]<class G>(G) {
       if (blocks == 0 && !args.accumulate) std::fill_n(out.as<G>(), channels, G(0));
       if (blocks == 0) return;
@@ -70,7 +74,7 @@ void backward(const LayerNormBackwardArgs& args) {
     });
   };
   sum_partials(args.dweight, partial);
-  sum_partials(args.dbias, partial + channels);
+  if (sums_wanted) sum_partials(args.dbias, partial + channels);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ template <class T>
 struct LayerNormGradRows {
   const T *dy, *x, *weight;
   const Acc<T>*mean, *rstd;
-  T* dx;
-  Acc<T>*dweight, *dbias;  // added to
+  T* dx;                   // may be null
+  Acc<T>*dweight, *dbias;  // added to; both may be null
   std::int64_t rows, channels;
   bool add_to_dx;
 };

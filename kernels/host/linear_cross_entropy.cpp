@@ -84,6 +84,7 @@ class BlockedRun {
         cut_(args.x.shape[0], vocab_, sizeof(A)),
         workspace_(args.workspace, cut_, vocab_),
         targets_(args.targets.as<std::int32_t>()),
+        trains_(args.dx || args.dweight),
         sweeps_(cross_entropy_row<A>()) {}
 
   void run() {
@@ -97,9 +98,14 @@ class BlockedRun {
       }
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_logits(c);
       add_sums();
-      if (!args_.dx) continue;
+      if (!trains_) continue;
       for (std::int64_t c = 0; c < cut_.chunks; ++c) pass_gradient(c);
-      if constexpr (is_half<T>) multiply_gradients(rounded_view(), args_.weight, args_.dweight, /*first=*/true);
+      if constexpr (is_half<T>) {
+        add_dweight(rounded_view(), args_.dweight);
+        write_dx(rounded_view(), args_.weight, /*first=*/true);
+      } else if (in_place()) {
+        for (std::int64_t c = 0; c < cut_.chunks; ++c) write_dx(c);
+      }
     }
   }
 
@@ -109,9 +115,11 @@ class BlockedRun {
   // Without a gradient the exponentials are not needed again: every chunk uses the same memory, which stays in cache.
   // For 16-bit T the gradient is rounded in place and multiplied after all chunks, so that dx is rounded once: whole
   // rows are kept.
-  [[nodiscard]] bool whole_rows() const { return is_half<T> && args_.dx; }
+  [[nodiscard]] bool whole_rows() const { return is_half<T> && trains_; }
+  /// dx is x: no chunk may write it before every chunk's dweight has read it.
+  [[nodiscard]] bool in_place() const { return args_.dx && args_.dx.data == args_.x.data; }
   [[nodiscard]] A* logits(std::int64_t c) const {
-    return workspace_.logits + (whole_rows() ? column(c) : args_.dx ? cut_.rows * column(c) : 0);
+    return workspace_.logits + (whole_rows() ? column(c) : trains_ ? cut_.rows * column(c) : 0);
   }
   [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const {
     return logits(c) + r * (whole_rows() ? vocab_ : width(c));
@@ -121,6 +129,7 @@ class BlockedRun {
   [[nodiscard]] TensorView rounded_view() const {
     return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}};
   }
+  [[nodiscard]] std::int64_t gradient_stride() const { return whole_rows() ? 2 * vocab_ : 0; }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
 
   void pass_logits(std::int64_t c) const {
@@ -184,25 +193,30 @@ class BlockedRun {
       }
     });
     if constexpr (is_half<T>) return;
-    const TensorView weight = args_.weight.rows(column(c), width(c));
-    multiply_gradients(logits_view(c), weight, args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{},
-                       c == 0);
+    if (!in_place()) write_dx(c);
+    add_dweight(logits_view(c), args_.dweight ? args_.dweight.rows(column(c), width(c)) : TensorView{});
   }
 
-  /// dx and dweight of the block's rows and the columns of `dlogits`.
-  void multiply_gradients(const TensorView& dlogits, const TensorView& weight, const TensorView& dweight,
-                          bool first) const {
-    const std::int64_t stride = whole_rows() ? 2 * vocab_ : 0;
-    kernels::gemm(
-        {.a = dlogits, .b = weight, .c = args_.dx.rows(first_, count_), .beta = first ? 0.0 : 1.0, .stride_a = stride},
-        host_stream);
+  void write_dx(std::int64_t c) const { write_dx(logits_view(c), args_.weight.rows(column(c), width(c)), c == 0); }
+  /// dx of the block's rows from the columns of `dlogits`, if it is wanted.
+  void write_dx(const TensorView& dlogits, const TensorView& weight, bool first) const {
+    if (!args_.dx) return;
+    kernels::gemm({.a = dlogits,
+                   .b = weight,
+                   .c = args_.dx.rows(first_, count_),
+                   .beta = first ? 0.0 : 1.0,
+                   .stride_a = gradient_stride()},
+                  host_stream);
+  }
+  /// dweight of the columns of `dlogits` from the block's rows, if it is wanted.
+  void add_dweight(const TensorView& dlogits, const TensorView& dweight) const {
     if (!dweight) return;
     kernels::gemm({.a = dlogits,
                    .b = args_.x.rows(first_, count_),
                    .c = dweight,
                    .trans_a = true,
                    .beta = args_.accumulate || first_ > 0 ? 1.0 : 0.0,
-                   .stride_a = stride},
+                   .stride_a = gradient_stride()},
                   host_stream);
   }
 
@@ -211,6 +225,7 @@ class BlockedRun {
   Cut cut_;
   Workspace<A> workspace_;
   const std::int32_t* targets_;
+  bool trains_;  // a gradient is wanted
   const LinearCrossEntropy<A>& sweeps_;
   std::int64_t first_ = 0, count_ = 0;  // current block of rows
 };

@@ -155,16 +155,19 @@ void combine_weights_backward(const CombineWeightsBackwardArgs& args) {
   const std::int64_t columns = args.a.shape[1];
   const auto* slot_of = args.dispatch.slots.as<std::int32_t>();
   dispatch_dtype(args.a.dtype, [&]<class T>(T) {
-    T *a = args.a.as<T>(), *b = args.b.as<T>();
-    auto* dweights = args.dweights.as<Acc<T>>();
+    T *a = args.a.as<T>(), *b = args.b ? args.b.as<T>() : nullptr;
+    auto* dweights = args.b ? args.dweights.as<Acc<T>>() : nullptr;
     const auto* weights = args.weights.as<Acc<T>>();
     const auto& kernel = moe<T>();
     parallel_ranges(args.a.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        T *x = a + row * columns, *y = b + row * columns;
-        dweights[slot_of[row]] = kernel.dot(x, y, columns);
+        T* const x = a + row * columns;
+        if (b != nullptr) {
+          T* const y = b + row * columns;
+          dweights[slot_of[row]] = kernel.dot(x, y, columns);
+          kernel.multiply(y, weights[slot_of[row]], columns);
+        }
         kernel.multiply(x, weights[slot_of[row]], columns);
-        kernel.multiply(y, weights[slot_of[row]], columns);
       }
     });
   });

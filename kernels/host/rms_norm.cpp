@@ -56,17 +56,19 @@ void backward(const RmsNormBackwardArgs& args) {
   const std::int64_t height = norm_block_rows(e.rows);
   const std::int64_t blocks = (e.rows + height - 1) / height;
   const std::int64_t stride_dy = row_stride(args.dy, args.stride_dy), stride_x = row_stride(args.x, args.stride_x),
-                     stride_dx = row_stride(args.dx, args.stride_dx);
-  auto* const partial = static_cast<Acc<T>*>(args.workspace.data);
+                     stride_dx = args.dx ? row_stride(args.dx, args.stride_dx) : 0;
+  auto* const partial = args.dweight ? static_cast<Acc<T>*>(args.workspace.data) : nullptr;
+  T* const dx = args.dx ? args.dx.as<T>() : nullptr;
   parallel_parts(blocks, [&](std::int64_t block) {
     const std::int64_t row = block * height;
-    Acc<T>* const dweight = partial + block * e.channels;
-    std::fill_n(dweight, e.channels, Acc<T>(0));
+    Acc<T>* const dweight = partial ? partial + block * e.channels : nullptr;
+    if (dweight) std::fill_n(dweight, e.channels, Acc<T>(0));
     table.backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
-                    args.rstd.as<Acc<T>>() + row * e.groups, args.dx.as<T>() + row * stride_dx, dweight,
+                    args.rstd.as<Acc<T>>() + row * e.groups, dx ? dx + row * stride_dx : nullptr, dweight,
                     std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx,
                     args.add_to_dx});
   });
+  if (!args.dweight) return;
   dispatch_gradient_dtype<T>(args.dweight.dtype, [&](auto zero_gradient) {
     with_fp32_accumulator(args.dweight.as<decltype(zero_gradient)>(), e.channels,
                           args.accumulate ? PreviousValues::keep : PreviousValues::ignore,

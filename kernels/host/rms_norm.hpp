@@ -21,8 +21,8 @@ template <class T>
 struct RmsNormGradRows {
   const T *dy, *x, *weight;
   const Acc<T>* rstd;
-  T* dx;
-  Acc<T>* dweight;  // added to
+  T* dx;            // may be null
+  Acc<T>* dweight;  // added to; may be null
   std::int64_t rows, groups, channels, stride_dy, stride_x, stride_dx;
   bool add_to_dx;
 };

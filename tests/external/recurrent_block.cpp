@@ -44,8 +44,9 @@ template <class T>
 void scan_backward(const Scan& s) {
   const auto C = s.channels;
   const T *decay = s.decay.as<T>(), *gate = s.gate.as<T>(), *value = s.value.as<T>(), *state = s.state.as<T>();
-  T *dstate = s.dstate.as<T>(), *dgate = s.dgate.as<T>(), *dvalue = s.dvalue.as<T>(), *ddecay = s.ddecay.as<T>();
-  for (std::int64_t c = 0; !s.add_to_ddecay && c < C; ++c) ddecay[c] = 0;
+  T *dstate = s.dstate.as<T>(), *dgate = s.dgate.as<T>(), *dvalue = s.dvalue.as<T>(),
+    *ddecay = s.ddecay ? s.ddecay.as<T>() : nullptr;
+  for (std::int64_t c = 0; ddecay != nullptr && !s.add_to_ddecay && c < C; ++c) ddecay[c] = 0;
   for (std::int64_t b = 0; b < s.shape.batch; ++b)
     for (std::int64_t t = s.shape.tokens - 1; t >= 0; --t)
       for (std::int64_t c = 0; c < C; ++c) {
@@ -54,7 +55,7 @@ void scan_backward(const Scan& s) {
         const T du = (T(1) - a) * dstate[i];
         dgate[i] = du * value[i] * open * (T(1) - open);
         dvalue[i] = du * open;
-        ddecay[c] += dstate[i] * (before - open * value[i]) * a * (T(1) - a);
+        if (ddecay != nullptr) ddecay[c] += dstate[i] * (before - open * value[i]) * a * (T(1) - a);
         if (t > 0) dstate[i - C] += a * dstate[i];
       }
 }
@@ -148,7 +149,18 @@ void RecurrentBlock::backward(const models::BackwardArgs& args) const {
   const models::Gradients grads{args.dparams, args.accumulate};
   const TensorView x = args.x.reshape(w.normed.shape), dy = args.dy.reshape(w.normed.shape);
 
-  out_.backward({.params = args.params, .grads = grads, .x = s.state, .dy = dy, .dx = w.dstate, .stream = args.stream});
+  // Gradients without memory are not wanted; backward goes down only as far as one is.
+  const models::Wanted wanted = args.wanted();
+  const bool through_norm = wanted.dx() || norm_.has_wanted(wanted);
+  const bool through_scan = through_norm || gate_.has_wanted(wanted) || value_.has_wanted(wanted) || wanted[decay_];
+
+  out_.backward({.params = args.params,
+                 .grads = grads,
+                 .x = s.state,
+                 .dy = dy,
+                 .dx = through_scan ? w.dstate : TensorView{},
+                 .stream = args.stream});
+  if (!through_scan) return;
   run({.shape = args.shape,
        .channels = channels_,
        .decay = at(args.params, decay_),
@@ -163,17 +175,26 @@ void RecurrentBlock::backward(const models::BackwardArgs& args) const {
       scan_backward<float>, scan_backward<double>);
 
   norm_.recompute(args.params, x, w.normed, s.norm, args.stream);
-  gate_.backward(
-      {.params = args.params, .grads = grads, .x = w.normed, .dy = w.dgate, .dx = w.dstate, .stream = args.stream});
-  value_.backward(
-      {.params = args.params, .grads = grads, .x = w.normed, .dy = w.dvalue, .dx = w.normed, .stream = args.stream});
+  gate_.backward({.params = args.params,
+                  .grads = grads,
+                  .x = w.normed,
+                  .dy = w.dgate,
+                  .dx = through_norm ? w.dstate : TensorView{},
+                  .stream = args.stream});
+  value_.backward({.params = args.params,
+                   .grads = grads,
+                   .x = w.normed,
+                   .dy = w.dvalue,
+                   .dx = through_norm ? w.normed : TensorView{},
+                   .stream = args.stream});
+  if (!through_norm) return;
   tessera::kernels::add({.x = w.dstate, .y = w.normed}, args.stream);
   // dx is dy's memory: the residual's gradient is there already, the branch's is added.
   norm_.backward({.params = args.params,
                   .grads = grads,
                   .x = x,
                   .dy = w.normed,
-                  .dx = args.dx.reshape(w.normed.shape),
+                  .dx = models::reshaped(args.dx, w.normed.shape),
                   .write = models::Write::add,
                   .saved = s.norm,
                   .workspace = w.norm,

@@ -91,6 +91,19 @@ TEST(Embedding, BackwardWithoutPositions) {
   EXPECT_EQ(tokens, truth);
 }
 
+TEST(Embedding, BackwardOfPositionsAlone) {
+  Problem p;
+  std::vector<double> positions(p.position_table.size(), 5), truth(positions.size());
+  p.each([&](std::size_t at, std::size_t, std::size_t position) { truth[position] += p.dy[at]; });
+  const EmbeddingBackwardArgs none{
+      .ids = view(p.ids, p.id_shape()), .dy = view(p.dy, p.y_shape()), .dtokens_table = {}, .dpositions_table = {}};
+  embedding_backward(none, host_stream);
+  EmbeddingBackwardArgs args = none;
+  args.dpositions_table = view(positions, {p.positions, p.channels});
+  embedding_backward(args, host_stream);
+  EXPECT_EQ(positions, truth);
+}
+
 TEST(Embedding, PositionsOfTheirOwn) {
   Problem p;
   std::vector<std::int32_t> positions;

@@ -88,6 +88,18 @@ TYPED_TEST(SixteenBit, LinearCrossEntropy) {
       linear_cross_entropy(args, host_stream);
       for (float& y : plus) y += 1;
       EXPECT_LT(relative_error(mixed, plus), slack);
+      // Only one of the gradients, and dx over x: the same bits.
+      std::vector<TypeParam> dx_alone = x, dw_alone = w;
+      args.dweight = {}, args.dx = view(dx_alone, {n, c});
+      linear_cross_entropy(args, host_stream);
+      EXPECT_EQ(widened(dx_alone), widened(dx));
+      args.dweight = view(dw_alone, {v, c}), args.accumulate = false, args.dx = {};
+      linear_cross_entropy(args, host_stream);
+      EXPECT_EQ(widened(dw_alone), widened(dw));
+      args.dx = args.x;
+      linear_cross_entropy(args, host_stream);
+      EXPECT_EQ(widened(x), widened(dx));
+      EXPECT_EQ(widened(dw_alone), widened(dw));
     }
 }
 

@@ -107,6 +107,29 @@ TYPED_TEST(GroupedGemm, IsGemmOfEachGroup) {
   }
 }
 
+TEST(GroupedGemm, GradientsOfSomeGroups) {
+  std::vector<std::int32_t> offsets{0, 3, 3, 8};
+  auto a = random_vector<double>(8 * 5, 1), b = random_vector<double>(8 * 4, 2);
+  const auto before = random_vector<double>(3 * 20, 3);
+  auto all = before, some = before;
+  const auto run = [&](std::vector<double>& c, std::int64_t skipped) {
+    std::vector<TensorView> views;
+    for (std::int64_t e = 0; e < 3; ++e)
+      views.push_back(e == skipped ? TensorView{} : TensorView{c.data() + e * 20, Shape{5, 4}});
+    grouped_gemm_gradient(
+        {.offsets = view(offsets), .a = view(a, {8, 5}), .b = view(b, {8, 4}), .c = {views.data(), 1}}, host_stream);
+  };
+  run(all, -1);
+  for (std::int64_t skipped = 0; skipped < 3; ++skipped) {
+    some = before;
+    run(some, skipped);
+    for (std::int64_t i = 0; i < 60; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(some[at], i / 20 == skipped ? before[at] : all[at]) << skipped;
+    }
+  }
+}
+
 TEST(GroupedGemmRefuses, ShapesAndGroupsThatDoNotFit) {
   std::vector<float> a(12), c(9);
   std::vector<std::int32_t> offsets = {0, 1, 3}, short_of_rows = {0, 1, 2};

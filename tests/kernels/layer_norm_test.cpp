@@ -213,6 +213,57 @@ TEST(LayerNorm, GradientInPlaceAddedAndAccumulated) {
   }
 }
 
+/// Views of gradients that are wanted; the others are absent.
+template <class T>
+void backward_of(Problem<T>& p, bool dx, bool dweight, bool dbias) {
+  Workspace workspace(dweight || dbias ? layer_norm_backward_workspace(p.size.channels, dtype_of<T>::value) : 0);
+  layer_norm_backward({.dy = view(p.dy, p.shape()),
+                       .x = view(p.x, p.shape()),
+                       .weight = view(p.weight),
+                       .mean = view(p.mean),
+                       .rstd = view(p.rstd),
+                       .dx = dx ? view(p.dx, p.shape()) : TensorView{},
+                       .add_to_dx = p.add_to_dx,
+                       .dweight = dweight ? view(p.dweight) : TensorView{},
+                       .dbias = dbias ? view(p.dbias) : TensorView{},
+                       .accumulate = p.accumulate,
+                       .workspace = workspace.view()},
+                      host_stream);
+  EXPECT_TRUE(workspace.intact());
+}
+
+template <class T>
+void expect_the_same_bits_of_any_part(Size size) {
+  for (const bool add : {false, true}) {
+    Problem<T> full(size);
+    full.add_to_dx = full.accumulate = add;
+    full.forward();
+    const auto old_dx = full.dx = random_vector<T>(size.rows * size.channels, 9);
+    const auto old_dweight = full.dweight = random_vector<T>(size.channels, 10);
+    const auto old_dbias = full.dbias = random_vector<T>(size.channels, 11);
+    Problem<T> part = full;
+    full.backward();
+    for (int set = 0; set < 8; ++set) {
+      part.dx = old_dx, part.dweight = old_dweight, part.dbias = old_dbias;
+      backward_of(part, set & 1, set & 2, set & 4);
+      EXPECT_EQ(part.dx, set & 1 ? full.dx : old_dx) << size.rows << " " << size.channels << " " << set;
+      EXPECT_EQ(part.dweight, set & 2 ? full.dweight : old_dweight) << size.channels << " " << set;
+      EXPECT_EQ(part.dbias, set & 4 ? full.dbias : old_dbias) << size.channels << " " << set;
+    }
+  }
+}
+
+TEST(LayerNorm, PartOfTheGradientsHasTheBitsOfAll) {
+  for (const Isa set : instruction_sets()) {
+    SCOPED_TRACE(name_of(set));
+    const Setting setting(2, set);
+    for (const Size size : sizes) {
+      expect_the_same_bits_of_any_part<float>(size);
+      expect_the_same_bits_of_any_part<double>(size);
+    }
+  }
+}
+
 TEST(LayerNorm, NumberOfThreadsChangesNoBit) {
   for (const Size size : {Size{1, 7}, Size{130, 19}, Size{1100, 12}}) {
     Problem<float> one(size);

@@ -187,6 +187,45 @@ TEST(LinearCrossEntropy, AccumulatesOrOverwrites) {
   EXPECT_EQ(added.dx, fresh.dx);
 }
 
+template <class T>
+void expect_the_same_bits_of_any_part(const Case& s) {
+  const auto w = random_vector<T>(s.v * s.c, 29), before = random_vector<T>(s.v * s.c, 30);
+  const auto targets = random_targets(s, 1);
+  const double scale = 0.125;
+  const auto full = run<T>(s, random_vector<T>(s.n * s.c, 28), w, targets, scale, before);
+  enum class Dx : unsigned char { none, own, in_place };
+  for (const Dx dx : {Dx::none, Dx::own, Dx::in_place})
+    for (const bool dweight : {false, true}) {
+      auto x = random_vector<T>(s.n * s.c, 28), own = x, weight = w, gradient = before;
+      auto of = targets;
+      LossSums sums;
+      Workspace workspace(linear_cross_entropy_workspace(s.n, s.v, dtype_of<T>::value));
+      linear_cross_entropy({.x = view(x, {s.n, s.c}),
+                            .weight = view(weight, {s.v, s.c}),
+                            .targets = view(of),
+                            .sums = &sums,
+                            .workspace = workspace.view(),
+                            .loss_scale = &scale,
+                            .dx = dx == Dx::none ? TensorView{} : view(dx == Dx::own ? own : x, {s.n, s.c}),
+                            .dweight = dweight ? view(gradient, {s.v, s.c}) : TensorView{},
+                            .accumulate = true},
+                           host_stream);
+      EXPECT_TRUE(workspace.intact());
+      EXPECT_EQ(sums.loss.value(), full.sums.loss.value());
+      EXPECT_EQ(sums.correct, full.sums.correct);
+      if (dx != Dx::none) { EXPECT_EQ(dx == Dx::own ? own : x, full.dx) << s.n << " " << s.v; }
+      EXPECT_EQ(gradient, dweight ? full.dweight : before) << s.n << " " << s.v;
+    }
+}
+
+TEST(LinearCrossEntropy, PartOfTheGradientsHasTheBitsOfAll) {
+  for (const Case& s : {Case{13, 24, 67}, Case{37, 16, 4100}, Case{2100, 3, 31}}) {
+    const Setting setting(2);
+    expect_the_same_bits_of_any_part<float>(s);
+    expect_the_same_bits_of_any_part<double>(s);
+  }
+}
+
 TEST(LinearCrossEntropy, AnEmptyMicroBatchOverwritesWithZeros) {
   const auto fresh = run<float>({0, 4, 9}, {}, random_vector<float>(36, 31), {}, 1.0);
   EXPECT_EQ(fresh.sums.tokens, 0);

@@ -176,6 +176,11 @@ TEST(Dispatch, RowsAreSortedByExpertAndComeBack) {
     }
     EXPECT_NEAR(p.dweights[slot], dot, 1e-13);
   }
+  auto alone = a_before;
+  combine_weights_backward(
+      {.a = view(alone, {n * k, c}), .b = {}, .weights = view(p.weights, {n, k}), .dispatch = dispatch, .dweights = {}},
+      host_stream);
+  EXPECT_EQ(alone, a);
 }
 
 TEST(Dispatch, ExpertsThatNobodyChoseHaveNoRows) {

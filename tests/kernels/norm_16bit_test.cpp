@@ -38,7 +38,8 @@ struct Layer {
         dx(widened(other.dx)),
         dweight(widened(other.dweight)),
         dbias(widened(other.dbias)) {}
-  void run(bool add) {
+  /// Wanted: dx (1), dweight (2), dbias (4).
+  void run(bool add, int wanted = 7) {
     layer_norm_forward({.x = view(x, {rows, c}),
                         .weight = view(weight),
                         .bias = view(bias),
@@ -61,10 +62,10 @@ struct Layer {
                          .weight = view(weight),
                          .mean = view(mean),
                          .rstd = view(rstd),
-                         .dx = view(dx, {rows, c}),
+                         .dx = wanted & 1 ? view(dx, {rows, c}) : TensorView{},
                          .add_to_dx = add,
-                         .dweight = view(dweight),
-                         .dbias = view(dbias),
+                         .dweight = wanted & 2 ? view(dweight) : TensorView{},
+                         .dbias = wanted & 4 ? view(dbias) : TensorView{},
                          .accumulate = add,
                          .workspace = workspace.view()},
                         host_stream);
@@ -96,7 +97,7 @@ struct Rms {
         y(x),
         dx(widened(other.dx)),
         dweight(widened(other.dweight)) {}
-  void run(bool add) {
+  void run(bool add, int wanted = 7) {
     rms_norm_forward(
         {.x = view(x, {rows, 2 * c}), .weight = view(weight), .y = view(y, {rows, 2 * c}), .rstd = view(rstd)},
         host_stream);
@@ -110,9 +111,9 @@ struct Rms {
                        .x = view(x, {rows, 2 * c}),
                        .weight = view(weight),
                        .rstd = view(rstd),
-                       .dx = view(dx, {rows, 2 * c}),
+                       .dx = wanted & 1 ? view(dx, {rows, 2 * c}) : TensorView{},
                        .add_to_dx = add,
-                       .dweight = view(dweight),
+                       .dweight = wanted & 2 ? view(dweight) : TensorView{},
                        .accumulate = add,
                        .workspace = workspace.view()},
                       host_stream);
@@ -155,6 +156,15 @@ void agrees() {
         threaded.run(add);
         EXPECT_EQ(widened(threaded.dweight), widened(narrow.dweight));
         EXPECT_EQ(widened(threaded.dx), widened(narrow.dx));
+        for (int wanted = 0; wanted < 8; ++wanted) {
+          Norm<T, T> part(channels), before(channels);
+          part.run(add, wanted);
+          EXPECT_EQ(widened(part.dx), widened(wanted & 1 ? narrow.dx : before.dx)) << wanted;
+          EXPECT_EQ(widened(part.dweight), widened(wanted & 2 ? narrow.dweight : before.dweight)) << wanted;
+          if constexpr (requires { part.dbias; }) {
+            EXPECT_EQ(widened(part.dbias), widened(wanted & 4 ? narrow.dbias : before.dbias)) << wanted;
+          }
+        }
       }
 }
 

@@ -40,15 +40,16 @@ struct Problem {
                       .stride_y = size.stride()},
                      host_stream);
   }
-  void backward(std::vector<T>& d, std::vector<T>& to) {
-    Workspace workspace(rms_norm_backward_workspace(size.channels, dtype_of<T>::value));
+  /// Wanted: dx (1), dweight (2).
+  void backward(std::vector<T>& d, std::vector<T>& to, int wanted = 3) {
+    Workspace workspace(wanted & 2 ? rms_norm_backward_workspace(size.channels, dtype_of<T>::value) : 0);
     rms_norm_backward({.dy = matrix(d),
                        .x = matrix(x),
                        .weight = view(weight),
                        .rstd = view(rstd),
-                       .dx = matrix(to),
+                       .dx = wanted & 1 ? matrix(to) : TensorView{},
                        .add_to_dx = add_to_dx,
-                       .dweight = view(dweight),
+                       .dweight = wanted & 2 ? view(dweight) : TensorView{},
                        .accumulate = accumulate,
                        .workspace = workspace.view(),
                        .stride_dy = size.stride(),
@@ -164,6 +165,35 @@ TEST(RmsNorm, InPlaceAgainAndAnyNumberOfThreads) {
       EXPECT_EQ(again, y);
     }
   }
+}
+
+template <class T>
+void expect_the_same_bits_of_any_part(const Size& size) {
+  for (const bool add : {false, true}) {
+    Problem<T> full(size);
+    full.add_to_dx = full.accumulate = add;
+    full.forward(full.y);
+    full.dweight = random_vector<T>(size.channels, 10);
+    Problem<T> part = full;
+    const auto old_dx = full.dx, old_dweight = full.dweight;
+    full.backward(full.dy, full.dx);
+    for (int wanted = 0; wanted < 4; ++wanted) {
+      part.dx = old_dx, part.dweight = old_dweight;
+      part.backward(part.dy, part.dx, wanted);
+      EXPECT_EQ(part.dx, wanted & 1 ? full.dx : old_dx) << size.rows << " " << size.channels << " " << wanted;
+      EXPECT_EQ(part.dweight, wanted & 2 ? full.dweight : old_dweight) << size.channels << " " << wanted;
+    }
+  }
+}
+
+TEST(RmsNorm, PartOfTheGradientsHasTheBitsOfAll) {
+  for (const Isa set : instruction_sets())
+    for (const Size& size : sizes) {
+      const Setting setting(2, set);
+      SCOPED_TRACE(name_of(set));
+      expect_the_same_bits_of_any_part<float>(size);
+      expect_the_same_bits_of_any_part<double>(size);
+    }
 }
 
 TEST(RmsNorm, AddsWhereAsked) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -138,18 +139,19 @@ void Runner::forward(std::size_t module, Phase phase, BatchShape shape, const Ba
 void Runner::backward(std::size_t module, BatchShape shape, const Batch& batch, const TensorView& dy,
                       const TensorView& dx, std::vector<std::uint8_t>& accumulate) {
   const models::Module& m = *model_.modules[module];
+  const models::Wanted wanted = model_.wanted(module);
+  std::vector<TensorView> grads = of(module, grads_);
   std::vector<std::uint8_t> flags;
-  for (const int p : m.params()) {
-    std::uint8_t& flag = accumulate[static_cast<std::size_t>(p)];
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    std::uint8_t& flag = accumulate[static_cast<std::size_t>(m.params()[i])];
     flags.push_back(flag);
-    if (!flag)
-      std::memset(grads_[static_cast<std::size_t>(p)].data, 0xFF, grads_[static_cast<std::size_t>(p)].nbytes());
+    if (!wanted[static_cast<int>(i)]) grads[i] = {};
+    else if (!flag) std::memset(grads[i].data, 0xFF, grads[i].nbytes());
     flag = 1;  // later contributors add
   }
   Guarded& workspace = *workspace_[static_cast<int>(Phase::train)];
   workspace.poison();
   const auto params = m.backward_reads_params() ? of(module, params_) : std::vector<TensorView>(m.params().size());
-  const auto grads = of(module, grads_);
   m.backward({.shape = shape,
               .params = params,
               .dparams = grads,
@@ -190,7 +192,8 @@ double Runner::train(BatchShape shape, const std::vector<std::int32_t>& ids, con
       dx_buffer = dy_buffer == gradient_a_ ? gradient_b_ : gradient_a_;
       dx_buffer->poison();
     }
-    const TensorView dx = m ? dx_buffer->view(model_.dtype, full) : TensorView{};
+    if (m < model_.lowest_trainable() && m + 1 < count) break;
+    const TensorView dx = model_.wanted(m).dx() ? dx_buffer->view(model_.dtype, full) : TensorView{};
     const auto x = m ? values(activation(m - 1, shape)) : std::vector<double>{};
     backward(m, shape, batch, dy, dx, accumulate);
     if (m) {
@@ -254,6 +257,60 @@ std::vector<double> Runner::logits(BatchShape shape, const std::vector<std::int3
 
 void Runner::check_guards() const {
   for (const auto& buffer : buffers_) EXPECT_TRUE(buffer->intact());
+}
+
+Runner::ModuleGradients Runner::module_gradients(std::size_t module, BatchShape shape,
+                                                 const std::vector<std::int32_t>& ids,
+                                                 const std::vector<std::int32_t>& targets,
+                                                 const std::vector<std::uint8_t>& wanted, bool dx) {
+  const models::Module& m = *model_.modules[module];
+  const bool first = module == 0, last = module + 1 == model_.modules.size();
+  const Shape rows{shape.batch, shape.tokens}, full{shape.batch, shape.tokens, model_.hidden};
+  const double loss_scale = 0.125;
+  kernels::LossSums loss;
+  const Batch batch{.ids = {ids.data(), rows},
+                    .targets = {targets.data(), rows},
+                    .loss_scale = &loss_scale,
+                    .sums = &loss,
+                    .router = router};
+  const TensorView dy = gradient_a_->view(model_.dtype, full), of_input = gradient_b_->view(model_.dtype, full);
+  gradient_b_->poison();
+  for (std::int64_t i = 0; i < full.numel(); ++i) {
+    if (!first) set(activation(module - 1, shape), i, normal(5, static_cast<std::uint64_t>(i)));
+    set(dy, i, normal(6, static_cast<std::uint64_t>(i)));
+  }
+  saved_[module]->poison();
+  forward(module, Phase::train, shape, batch);
+  Guarded& workspace = *workspace_[static_cast<int>(Phase::train)];
+  workspace.poison();
+  std::vector<TensorView> grads = of(module, grads_);
+  for (const TensorView& grad : grads) std::memset(grad.data, 0xFF, grad.nbytes());
+  for (std::size_t i = 0; i < grads.size(); ++i)
+    if (!wanted[i]) grads[i] = {};
+  const std::vector<std::uint8_t> accumulate(grads.size(), 0);
+  const auto x = first ? std::vector<double>{} : values(activation(module - 1, shape));
+  m.backward({.shape = shape,
+              .params = m.backward_reads_params() ? of(module, params_) : std::vector<TensorView>(m.params().size()),
+              .dparams = grads,
+              .accumulate = accumulate,
+              .x = first ? TensorView{} : activation(module - 1, shape),
+              .saved = saved_[module]->bytes(),
+              .workspace = workspace.bytes(),
+              .dy = last ? TensorView{} : dy,
+              .dx = dx ? of_input : TensorView{},
+              .batch = &batch});
+  ModuleGradients result;
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const TensorView& buffer = grad(m.params()[i]);
+    result.params.push_back(wanted[i] ? values(buffer) : std::vector<double>{});
+    const auto* bytes = static_cast<const std::uint8_t*>(buffer.data);
+    EXPECT_TRUE(wanted[i] || std::all_of(bytes, bytes + buffer.nbytes(), [](std::uint8_t b) { return b == 0xFF; }));
+  }
+  if (dx) result.dx = values(of_input);
+  if (last) result.loss = loss.loss.value();
+  if (!first) { EXPECT_EQ(x, values(activation(module - 1, shape))) << m.name() << " changed its input"; }
+  check_guards();
+  return result;
 }
 
 void Runner::check_module(std::size_t module, BatchShape shape, const std::vector<std::int32_t>& ids,

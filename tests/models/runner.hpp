@@ -53,8 +53,9 @@ class Runner {
   [[nodiscard]] const TensorView& grad(int i) const { return grads_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] int index(const std::string& name) const;
 
-  /// Forward and backward over all modules; ids and targets are (batch, tokens). Returns the mean loss of the sums it
-  /// adds to.
+  /// Forward and backward over all modules; ids and targets are (batch, tokens). Gradients of frozen parameters are
+  /// absent, and so is what only modules below the lowest trainable parameter need. Returns the mean loss of the sums
+  /// it adds to.
   double train(models::BatchShape shape, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets,
                double loss_scale, const Step& step = {});
   double evaluate(models::BatchShape shape, const std::vector<std::int32_t>& ids,
@@ -72,6 +73,17 @@ class Runner {
   /// Compares one module's gradients (parameters and input) with finite differences. Fails the test where they differ.
   void check_module(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
                     const std::vector<std::int32_t>& targets);
+  /// Gradients of one module alone, on random input: of the parameters with wanted[i], by position in the module, and
+  /// of the input; the others are absent and empty. Fails the test if backward writes other gradients' buffers or its
+  /// input.
+  struct ModuleGradients {
+    std::vector<std::vector<double>> params;
+    std::vector<double> dx;
+    double loss = 0;  // of the last module
+  };
+  ModuleGradients module_gradients(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
+                                   const std::vector<std::int32_t>& targets, const std::vector<std::uint8_t>& wanted,
+                                   bool dx);
   /// Fails the test if any guard changed.
   void check_guards() const;
 

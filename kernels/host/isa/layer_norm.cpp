@@ -34,7 +34,24 @@ void apply(const LayerNormRows<T>& args) {
     apply_row(args.x + row * n, args.weight, args.bias, args.y + row * n, args.mean[row], args.rstd[row], n);
 }
 
-template <bool Add, class T>
+/// Adds a row to the gradients of weight and bias.
+template <class T>
+inline void sum_row(const LayerNormGradRows<T>& args, std::int64_t row) {
+  const std::int64_t n = args.channels;
+  const T *x = args.x + row * n, *dy = args.dy + row * n;
+  using A = Acc<T>;
+  A *dweight = args.dweight, *dbias = args.dbias;
+  const A mean = args.mean[row], rstd = args.rstd[row];
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const A hat = (widen(x[i]) - mean) * rstd, d = widen(dy[i]);
+    dweight[i] = madd(d, hat, dweight[i]);
+    dbias[i] += d;
+  }
+}
+
+/// dx of a row; with Sums also what sum_row does.
+template <bool Add, bool Sums, class T>
 inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
   const std::int64_t n = args.channels;
   const T *x = args.x + row * n, *dy = args.dy + row * n, *weight = args.weight;
@@ -46,8 +63,10 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
 #pragma omp simd reduction(+ : sum, sum_hat)
   for (std::int64_t i = 0; i < n; ++i) {
     const A hat = (widen(x[i]) - mean) * rstd, d = widen(dy[i]), scaled = d * widen(weight[i]);
-    dweight[i] = madd(d, hat, dweight[i]);
-    dbias[i] += d;
+    if constexpr (Sums) {
+      dweight[i] = madd(d, hat, dweight[i]);
+      dbias[i] += d;
+    }
     sum += scaled;
     sum_hat = madd(scaled, hat, sum_hat);
   }
@@ -62,9 +81,13 @@ inline void backward_row(const LayerNormGradRows<T>& args, std::int64_t row) {
 
 template <class T>
 void backward(const LayerNormGradRows<T>& args) {
+  const bool sums = args.dweight != nullptr;
   for (std::int64_t row = 0; row < args.rows; ++row) {
-    if (args.add_to_dx) backward_row<true>(args, row);
-    else backward_row<false>(args, row);
+    if (args.dx == nullptr) sum_row(args, row);
+    else if (args.add_to_dx && sums) backward_row<true, true>(args, row);
+    else if (args.add_to_dx) backward_row<true, false>(args, row);
+    else if (sums) backward_row<false, true>(args, row);
+    else backward_row<false, false>(args, row);
   }
 }
 

@@ -35,7 +35,18 @@ void apply(const RmsNormRows<T>& args) {
                   args.rstd[row * args.groups + g], n);
 }
 
-template <bool Add, class T>
+/// Adds a group to the gradient of the weight.
+template <class T>
+inline void sum_group(const T* dy, const T* x, Acc<T> rstd, Acc<T>* dweight, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Acc<T> hat = widen(x[i]) * rstd, d = widen(dy[i]);
+    dweight[i] = madd(d, hat, dweight[i]);
+  }
+}
+
+/// dx of a group; with Sums also what sum_group does.
+template <bool Add, bool Sums, class T>
 inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd, T* dx, Acc<T>* dweight,
                            std::int64_t n) {
   using A = Acc<T>;
@@ -43,7 +54,7 @@ inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd
 #pragma omp simd reduction(+ : dot)
   for (std::int64_t i = 0; i < n; ++i) {
     const A hat = widen(x[i]) * rstd, d = widen(dy[i]);
-    dweight[i] = madd(d, hat, dweight[i]);
+    if constexpr (Sums) dweight[i] = madd(d, hat, dweight[i]);
     dot = madd(d * widen(weight[i]), hat, dot);
   }
   const A mean = dot / static_cast<A>(n);
@@ -57,14 +68,21 @@ inline void backward_group(const T* dy, const T* x, const T* weight, Acc<T> rstd
 template <class T>
 void backward(const RmsNormGradRows<T>& args) {
   const std::int64_t n = args.channels;
+  const bool sums = args.dweight != nullptr;
   for (std::int64_t row = 0; row < args.rows; ++row)
     for (std::int64_t g = 0; g < args.groups; ++g) {
       const T* dy = args.dy + row * args.stride_dy + g * n;
       const T* x = args.x + row * args.stride_x + g * n;
-      T* dx = args.dx + row * args.stride_dx + g * n;
       const Acc<T> rstd = args.rstd[row * args.groups + g];
-      if (args.add_to_dx) backward_group<true>(dy, x, args.weight, rstd, dx, args.dweight, n);
-      else backward_group<false>(dy, x, args.weight, rstd, dx, args.dweight, n);
+      if (args.dx == nullptr) {
+        sum_group(dy, x, rstd, args.dweight, n);
+        continue;
+      }
+      T* dx = args.dx + row * args.stride_dx + g * n;
+      if (args.add_to_dx && sums) backward_group<true, true>(dy, x, args.weight, rstd, dx, args.dweight, n);
+      else if (args.add_to_dx) backward_group<true, false>(dy, x, args.weight, rstd, dx, args.dweight, n);
+      else if (sums) backward_group<false, true>(dy, x, args.weight, rstd, dx, args.dweight, n);
+      else backward_group<false, false>(dy, x, args.weight, rstd, dx, args.dweight, n);
     }
 }
 

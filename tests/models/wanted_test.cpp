@@ -1,0 +1,215 @@
+// Backward for part of the gradients: what is computed has the bits of the full backward, whatever is frozen; FLOPs
+// count what is computed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runner.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace tessera::test {
+namespace {
+
+using models::BatchShape;
+using models::Model;
+
+constexpr BatchShape shape{2, 5};
+constexpr std::int32_t vocab = 11;
+
+const char* const gpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 7, "n_embd": 6, "n_layer": 2, "n_head": 2, "n_inner": 10})";
+const char* const llama =
+    R"({"model_type": "llama", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+  "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "attention_bias": true, "mlp_bias": true})";
+const char* const qwen3 =
+    R"({"model_type": "qwen3", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+  "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 7, "tie_word_embeddings": true})";
+const char* const experts =
+    R"({"model_type": "qwen3_moe", "vocab_size": 11, "max_position_embeddings": 16, "hidden_size": 6, "num_hidden_layers": 2,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 7, "moe_intermediate_size": 5, "num_experts": 4,
+  "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1], "output_router_logits": true})";
+
+std::vector<std::int32_t> some_ids(std::uint64_t key) {
+  std::vector<std::int32_t> ids;
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(shape.batch * shape.tokens); ++i)
+    ids.push_back(static_cast<std::int32_t>(uniform(key, i) * vocab));
+  return ids;
+}
+
+struct Case {
+  const char* config;
+  DType dtype;
+};
+
+class WantedGradients : public testing::TestWithParam<Case> {
+ protected:
+  WantedGradients() {
+    runner.randomize(3);
+    targets[4] = kernels::ignore_index;
+  }
+  std::vector<std::vector<double>> all_grads() const {
+    std::vector<std::vector<double>> grads;
+    for (std::size_t p = 0; p < model.params.size(); ++p) grads.push_back(values(runner.grad(static_cast<int>(p))));
+    return grads;
+  }
+
+  Model model = models::make(GetParam().config, "test", GetParam().dtype);
+  Runner runner{model, shape, stat_dtype(GetParam().dtype)};
+  std::vector<std::int32_t> ids = some_ids(1), targets = some_ids(2);
+};
+
+/// Every parameter alone, all but one, none, all, and some random sets, of `count` parameters.
+std::vector<std::vector<std::uint8_t>> sets_of(std::size_t count) {
+  std::vector<std::vector<std::uint8_t>> sets{std::vector<std::uint8_t>(count, 0), std::vector<std::uint8_t>(count, 1)};
+  for (std::size_t i = 0; i < count; ++i)
+    for (const bool other : {false, true}) {
+      sets.emplace_back(count, other ? 1 : 0);
+      sets.back()[i] = other ? 0 : 1;
+    }
+  for (std::uint64_t key = 0; key < 40; ++key) {
+    sets.emplace_back();
+    for (std::size_t i = 0; i < count; ++i) sets.back().push_back(uniform(key, i) < 0.5 ? 1 : 0);
+  }
+  return sets;
+}
+
+TEST_P(WantedGradients, OfEveryModuleHaveTheBitsOfTheFullBackward) {
+  (void)runner.train(shape, ids, targets, 0.125);  // balance losses read every layer's routing
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const std::size_t count = model.modules[m]->params().size();
+    const auto full = runner.module_gradients(m, shape, ids, targets, std::vector<std::uint8_t>(count, 1), m > 0);
+    for (const auto& wanted : sets_of(count))
+      for (const bool dx : {false, true}) {
+        if (dx && m == 0) continue;
+        const auto part = runner.module_gradients(m, shape, ids, targets, wanted, dx);
+        for (std::size_t i = 0; i < count; ++i)
+          if (wanted[i]) {
+            EXPECT_EQ(part.params[i], full.params[i])
+                << model.params[static_cast<std::size_t>(model.modules[m]->params()[i])].name << " dx " << dx;
+          }
+        if (dx) { EXPECT_EQ(part.dx, full.dx) << model.modules[m]->name(); }
+        EXPECT_EQ(part.loss, full.loss);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+TEST_P(WantedGradients, OfTheModelHaveTheBitsOfTheFullBackward) {
+  const double loss = runner.train(shape, ids, targets, 0.125);
+  const auto full = all_grads();
+  const auto check = [&](const std::string& what) {
+    runner.sums = {};
+    for (std::size_t p = 0; p < full.size(); ++p)
+      for (std::int64_t i = 0; i < runner.grad(static_cast<int>(p)).numel(); ++i)
+        set(runner.grad(static_cast<int>(p)), i, 77);
+    EXPECT_EQ(runner.train(shape, ids, targets, 0.125), loss) << what;
+    const auto part = all_grads();
+    for (std::size_t p = 0; p < full.size(); ++p) {
+      const auto expected = model.params[p].trainable ? full[p] : std::vector<double>(full[p].size(), 77);
+      EXPECT_EQ(part[p], expected) << what << ": " << model.params[p].name;
+    }
+  };
+  const auto freeze = [&](const auto& frozen) {
+    for (ParamSpec& param : model.params) param.trainable = !frozen(param.name);
+  };
+  freeze([](const std::string& name) { return name.find("embed") != name.npos || name.starts_with("w"); });
+  check("embedding frozen");
+  for (const char* layer : {"h.0.", "h.1.", "layers.0.", "layers.1."}) {
+    freeze([&](const std::string& name) { return name.find(layer) == name.npos; });
+    check(std::string("all but ") + layer);
+    freeze([&](const std::string& name) { return name.find(layer) != name.npos; });
+    check(std::string(layer) + " frozen");
+  }
+  freeze([](const std::string& name) { return name.find("norm") == name.npos && name.find("ln_") == name.npos; });
+  check("norms only");
+  freeze([](const std::string&) { return true; });
+  check("all frozen");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, WantedGradients,
+                         testing::Values(Case{gpt2, DType::f64}, Case{gpt2, DType::f32}, Case{gpt2, DType::bf16},
+                                         Case{llama, DType::f64}, Case{llama, DType::f32}, Case{llama, DType::bf16},
+                                         Case{qwen3, DType::f64}, Case{qwen3, DType::f32}, Case{qwen3, DType::f16},
+                                         Case{experts, DType::f64}, Case{experts, DType::f32},
+                                         Case{experts, DType::bf16}));
+
+/// Freezes the parameters for which frozen(name) holds.
+template <class F>
+Model with_frozen(const char* config, const F& frozen) {
+  Model model = models::make(config, "test");
+  for (ParamSpec& param : model.params) param.trainable = !frozen(param.name);
+  return model;
+}
+
+double sum_of_modules(const Model& model, BatchShape of) {
+  double sum = 0;
+  for (std::size_t m = 0; m < model.modules.size(); ++m)
+    sum += model.modules[m]->forward_flops(of) + model.modules[m]->backward_flops(of, model.wanted(m));
+  return sum;
+}
+
+constexpr double C = 6, V = 11, T = 5, tokens = 10;  // of the configs and `shape`
+
+TEST(WantedFlops, AreTheFormulaWhereAllIsTrainable) {
+  for (const char* config : {gpt2, llama, qwen3, experts}) {
+    const Model model = models::make(config, "test");
+    EXPECT_EQ(model.lowest_trainable(), 0U);
+    EXPECT_EQ(model.train_flops(tokens, 2 * T * T), 6.0 * static_cast<double>(model.num_matmul_params()) * tokens +
+                                                        12.0 * static_cast<double>(model.attention_width) * 2 * T * T);
+    EXPECT_EQ(sum_of_modules(model, shape), model.train_flops(tokens, 2 * T * T));
+  }
+}
+
+TEST(WantedFlops, OfFrozenTablesOfGpt2) {
+  // wte is the head's weight: its dW is left out. h.0 is the lowest: no dx for its c_attn.
+  const Model model = with_frozen(gpt2, [](const std::string& name) { return name.starts_with("w"); });
+  EXPECT_EQ(model.lowest_trainable(), 1U);
+  EXPECT_TRUE(model.wanted(2).dx());
+  const double layer = 4 * C * C + 2 * C * 10, attn = C;  // matmul parameters; heads·head_dim
+  const double head = V * C;
+  const double forward = 2 * (2 * layer + head) + 2 * 4 * attn * T;
+  // ln_1 of h.0 is trainable, so dx of c_attn is computed there too
+  const double backward = 2 * head + 4 * 2 * layer + 2 * 8 * attn * T;
+  EXPECT_EQ(model.train_flops_per_token(5), forward + backward);
+  EXPECT_EQ(sum_of_modules(model, shape), tokens * (forward + backward));
+}
+
+TEST(WantedFlops, OfOneTrainableLayerOfLlama) {
+  const Model model =
+      with_frozen(llama, [](const std::string& name) { return name.find("layers.1.mlp") == std::string::npos; });
+  EXPECT_EQ(model.lowest_trainable(), 2U);
+  const double attention = C * 12 + 2 * C * 4 + 12 * C, mlp = 3 * C * 7, head = V * C;
+  const double forward = 2 * (2 * (attention + mlp) + head) + 2 * 4 * 12 * T;
+  // dx of the head; of the MLP all dW, and dx of down_proj alone: nothing below gate_proj and up_proj is trainable
+  const double backward = 2 * head + 2 * mlp + 2 * C * 7;
+  EXPECT_EQ(model.train_flops_per_token(5), forward + backward);
+  EXPECT_EQ(sum_of_modules(model, shape), tokens * (forward + backward));
+  EXPECT_EQ(model.train_flops(31, 339),  // rows of different lengths
+            31 * (2 * (2 * (attention + mlp) + head) + backward) + 339 * (2 * 4 * 12.0));
+}
+
+TEST(WantedFlops, OfOneExpertsLayer) {
+  // Router and down projections of the experts of layer 0: no dx, no backward of silu(gate)·up.
+  const Model model = with_frozen(experts, [](const std::string& name) {
+    return name.find("layers.0.mlp") == std::string::npos || name.find("gate_proj") != std::string::npos ||
+           name.find("up_proj") != std::string::npos;
+  });
+  EXPECT_EQ(model.lowest_trainable(), 2U);
+  const double attention = C * 8 + 2 * C * 4 + 8 * C, dense = 3 * C * 7, router = C * 4, expert = 3 * C * 5,
+               head = V * C;
+  const double forward = 2 * (2 * attention + dense + router + 2 * expert + head) + 2 * 4 * 8 * T;
+  const double backward = 2 * head + 2 * (attention + dense) + 8 * 8 * T + 2 * router + 2 * 2 * 2 * C * 5;
+  EXPECT_EQ(model.train_flops_per_token(5), forward + backward);
+  EXPECT_EQ(sum_of_modules(model, shape), tokens * (forward + backward));
+}
+
+TEST(WantedFlops, NothingTrainableIsForwardAlone) {
+  for (const char* config : {gpt2, llama, qwen3, experts}) {
+    const Model model = with_frozen(config, [](const std::string&) { return true; });
+    EXPECT_EQ(model.lowest_trainable(), model.modules.size());
+    EXPECT_EQ(3 * model.train_flops_per_token(5), models::make(config, "test").train_flops_per_token(5));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
