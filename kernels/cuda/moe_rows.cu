@@ -58,29 +58,47 @@ struct Weigh {
   __device__ void run(std::int64_t row) const {
     const Weigh& w = *this;
     constexpr int step = group_block / Group::per_block * N;
-    T *const a = w.a + row * w.columns, *const b = w.b == nullptr ? nullptr : w.b + row * w.columns;
+    T *const a = w.a + row * w.columns, *const b = w.b + row * w.columns;
     const std::int64_t slot = w.slot_of[row];
     const float weight = w.weights[slot];
     float dot = 0;
     for (std::int64_t c = Group::lane() * N; c < w.columns; c += step) {
       float x[N], y[N];
       load<N>(a + c, x);
-      if (b != nullptr) {
-        load<N>(b + c, y);
+      load<N>(b + c, y);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          dot = fused(x[i], y[i], dot);
-          y[i] = mul(y[i], weight);
-        }
-        store<N>(b + c, y);
+      for (int i = 0; i < N; ++i) {
+        dot = fused(x[i], y[i], dot);
+        x[i] = mul(x[i], weight);
+        y[i] = mul(y[i], weight);
       }
-#pragma unroll
-      for (int i = 0; i < N; ++i) x[i] = mul(x[i], weight);
       store<N>(a + c, x);
+      store<N>(b + c, y);
     }
-    if (b == nullptr) return;
     dot = Group::sum(dot);
     if (Group::lane() == 0) w.dweights[slot] = dot;
+  }
+};
+
+/// Rows times their weights.
+template <class T>
+struct Scale {
+  T* a;
+  const float* weights;
+  const std::int32_t* slot_of;
+  std::int64_t columns;
+
+  template <int N, class Group>
+  __device__ void run(std::int64_t row) const {
+    constexpr int step = group_block / Group::per_block * N;
+    const float weight = weights[slot_of[row]];
+    for (std::int64_t c = Group::lane() * N; c < columns; c += step) {
+      float x[N];
+      load<N>(a + row * columns + c, x);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = mul(x[i], weight);
+      store<N>(a + row * columns + c, x);
+    }
   }
 };
 
@@ -117,12 +135,14 @@ void combine_rows(const CombineArgs& args, StreamView stream) {
 void combine_weights_backward(const CombineWeightsBackwardArgs& args, StreamView stream) {
   const std::int64_t rows = args.a.shape[0], columns = args.a.shape[1];
   dispatch_dtype(args.a.dtype, [&]<class T>(T) {
-    const Weigh<T> w{data_of<T>(args.a),
-                     data_of<T>(args.b),
-                     args.weights.as<float>(),
-                     data_of<std::int32_t>(args.dispatch.slots),
-                     args.b ? args.dweights.as<float>() : nullptr,
-                     columns};
+    if (!args.b) {
+      const Scale<T> s{data_of<T>(args.a), args.weights.as<float>(), data_of<std::int32_t>(args.dispatch.slots),
+                       columns};
+      return for_rows<T>(s, rows, columns, aligned16(s.a), stream, "combine_weights_backward");
+    }
+    const Weigh<T> w{data_of<T>(args.a),        data_of<T>(args.b),
+                     args.weights.as<float>(),  data_of<std::int32_t>(args.dispatch.slots),
+                     args.dweights.as<float>(), columns};
     for_rows<T>(w, rows, columns, aligned16(w.a) && aligned16(w.b), stream, "combine_weights_backward");
   });
 }
