@@ -9,6 +9,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
@@ -169,8 +170,8 @@ void bench_step_command(const Call& call, World& world) {
   const int threads = set_rank_threads(call.options(), world).threads;
   const ModelConfig config = read_model_config(options, &world);
   const Precision precision = precision_of(options);
-  const models::Model model = models::make(config.text, config.path, precision.compute),
-                      fp32_model = models::make(config.text, config.path);
+  const models::Model model = make_training_model(options, config.text, config.path, precision.compute),
+                      fp32_model = make_training_model(options, config.text, config.path, DType::f32);
   const std::int64_t length = sequence_length(options, model);
   const plan::BatchPlan batch = batch_of(options, world.size());
   const std::int64_t steps = options.integer("bench_steps");

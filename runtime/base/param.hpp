@@ -22,6 +22,8 @@ struct ParamSpec {
   Initializer init;
   bool decay = true;  // weight decay applies (not to biases and norm weights)
   bool trainable = true;
+  DType stored =
+      DType::f32;  // what it is kept, gathered and saved in if it is not trainable; else master weights, fp32
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
 };

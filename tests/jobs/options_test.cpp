@@ -114,6 +114,36 @@ TEST(Parse, TheLastOfARepeatedOptionWins) {
   EXPECT_EQ(parsed({"train", "--seed", "1", "--seed", "2"}).options.integer("seed"), 2);
 }
 
+std::vector<std::string> in_order(const Options& options) {
+  std::vector<std::string> texts;
+  for (const Options::Item& item : options.in_order({"freeze_parameters", "trainable_parameters"}))
+    texts.push_back(item.option.substr(0, 1) + " " + item.text);
+  return texts;
+}
+
+TEST(InOrder, IsThatOfTheCommandLine) {
+  const Options options = parsed({"train", "--freeze", "*", "--trainable_parameters", "h.1,h.2", "--seed", "1",
+                                  "--freeze_parameters=*.bias", "--trainable", "h.1.ln_1.bias"})
+                              .options;
+  EXPECT_THAT(in_order(options), ElementsAre("f *", "t h.1", "t h.2", "f *.bias", "t h.1.ln_1.bias"));
+  EXPECT_EQ(options.in_order({"trainable_parameters", "freeze_parameters"}).at(0).source, "command line");
+  EXPECT_THAT(in_order(parsed({"train"}).options), ElementsAre());
+}
+
+TEST(InOrder, IsThatOfTheFile) {
+  EXPECT_THAT(in_order(options_of_yaml("trainable_parameters: [h.1, h.2]\nfreeze: '*.bias'\n")),
+              ElementsAre("t h.1", "t h.2", "f *.bias"));
+  EXPECT_THAT(in_order(options_of_yaml("freeze_parameters: wte wpe\ntrainable_parameters:\n  - wte\n")),
+              ElementsAre("f wte", "f wpe", "t wte"));
+}
+
+TEST(InOrder, SourcesOfLowerPrecedenceComeFirst) {
+  EXPECT_THAT(in_order(parsed({"train", "--freeze", "h.1"}, {"TESSERA_TRAINABLE_PARAMETERS=h"}).options),
+              ElementsAre("t h", "f h.1"));
+  EXPECT_THAT(in_order(parsed({"train", "--trainable", "h.1"}, {"TESSERA_TRAINABLE_PARAMETERS=h"}).options),
+              ElementsAre("t h.1"));
+}
+
 TEST(Values, Sizes) {
   EXPECT_EQ(parse_size("5GB"), 5000000000u);
   EXPECT_EQ(parse_size("512MiB"), 512u << 20);

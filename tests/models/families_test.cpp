@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/module.hpp"
+#include "models/param_selector.hpp"
 
 namespace tessera::test {
 namespace {
@@ -110,6 +111,33 @@ TEST(Families, TheBalanceLossIsTrainedOnWhereRouterLogitsAreAskedFor) {
     c["output_router_logits"] = false;
     EXPECT_EQ(make(c.dump(), family).router.balance, 0);
   }
+}
+
+TEST(Families, ParametersAreSelectedByEachOfTheirNames) {
+  const auto names = [](const models::Model& model, const std::string& glob) {
+    std::vector<std::string> selected;
+    for (const int p : models::ParamSelector(model).select(glob))
+      selected.push_back(model.params[static_cast<std::size_t>(p)].name);
+    return selected;
+  };
+  using List = std::vector<std::string>;
+  json c = small("llama");
+  c["tie_word_embeddings"] = true;
+  const models::Model llama = make(c.dump(), "llama");
+  const List norm = {"model.norm.weight"}, table = {"model.embed_tokens.weight"};
+  for (const char* glob : {"model.norm.weight", "norm.weight", "norm", "model.norm", "nor?.weight", "[mn]orm"})
+    EXPECT_EQ(names(llama, glob), norm) << glob;
+  EXPECT_EQ(names(llama, "*norm").size(), 7U);  // two of each layer
+  EXPECT_EQ(names(llama, "lm_head.weight"), table);
+  EXPECT_EQ(names(llama, "lm_head"), table);
+  EXPECT_EQ(names(llama, "embed_tokens"), table);
+  EXPECT_EQ(names(llama, "layers.1"), names(llama, "model.layers.1.*"));
+  EXPECT_EQ(names(llama, "model"), names(llama, "*"));
+  EXPECT_EQ(names(llama, "*").size(), llama.params.size());
+  for (const char* glob : {"", "layers.", "ayers.1", "layers.1.mlp.gate_proj.weight.", "transformer.layers.1"})
+    EXPECT_TRUE(names(llama, glob).empty()) << glob;
+  const models::Model mixtral = make(small("mixtral").dump(), "mixtral");
+  EXPECT_EQ(names(mixtral, "model.layers.0.mlp.experts.down_proj").size(), 4U);  // fused: one for each expert
 }
 
 TEST(Families, WhatTensorsOfFilesAre) {

@@ -5,6 +5,7 @@
 #include "jobs/cli/session/gpu_choices.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/plan/gpu_specs.hpp"
@@ -130,9 +131,11 @@ void print_device(const plan::RunPlan& plan, bool has_gpu) {
 
 void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu) {
   const models::Model& model = *plan.spec.model;
-  log::info(strfmt("model     %s %s | %s parameters, %s in matmuls | T %ld", model.family.c_str(), config.path.c_str(),
-                   human_count(model.num_params()).c_str(), human_count(model.num_matmul_params()).c_str(),
-                   plan.spec.tokens));
+  const bool all_trainable = num_trainable(model.params) == model.num_params();
+  log::info(strfmt(
+      "model     %s %s | %s, %s in matmuls | T %ld", model.family.c_str(), config.path.c_str(),
+      all_trainable ? (human_count(model.num_params()) + " parameters").c_str() : parameters_text(model.params).c_str(),
+      human_count(model.num_matmul_params()).c_str(), plan.spec.tokens));
   log::info(strfmt("parallel  %s %s | %d ranks, %d on a node | transport %s", plan.spec.strategy.name.c_str(),
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
@@ -158,7 +161,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
 void print_plan(const PlanOf& of) {
   const Options& options = of.options;
   const ModelConfig config = read_model_config(options, of.world);
-  const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
+  const models::Model model = make_training_model(options, config.text, config.path, precision_of(options).compute);
   plan::RunSpec spec = run_spec(options, model, of.world_size, of.topology);
   spec.index_bytes = of.index_bytes;
   if (of.world != nullptr) spec.device = of.world->device();
@@ -173,6 +176,7 @@ void print_plan(const PlanOf& of) {
     nlohmann::ordered_json json;
     json["model"] = {{"config", config.path},
                      {"parameters", model.num_params()},
+                     {"trainable_parameters", num_trainable(model.params)},
                      {"matmul_parameters", model.num_matmul_params()},
                      {"tokens", chosen.spec.tokens}};
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);

@@ -13,6 +13,7 @@
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/preemption.hpp"
 #include "jobs/cli/session/resources.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
@@ -24,7 +25,7 @@ void TrainRun::prepare() {
   check_gpu_choices(options_, world_);
   (void)TimeLimit(options_, call_.started);  // throws now, before the run's directory is made
   config_ = read_model_config(options_, &world_);
-  model_ = models::make(config_.text, config_.path, precision_of(options_).compute);
+  model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
   threads_ = set_rank_threads(options_, world_);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "jobs/cli/options/unsupported.hpp"
 
@@ -56,7 +57,10 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
 Options::Options() {
   for (const OptionSpec& spec : option_table()) {
     Value value;
-    if (spec.default_value[0] != '\0') value.items.emplace_back(spec.default_value);
+    if (spec.default_value[0] != '\0') {
+      value.items.emplace_back(spec.default_value);
+      value.positions.push_back(0);
+    }
     values_.emplace(spec.name, std::move(value));
   }
 }
@@ -93,6 +97,19 @@ std::optional<std::int64_t> Options::optional_integer(const char* name) const {
   return integer(name);
 }
 
+std::vector<Options::Item> Options::in_order(std::initializer_list<const char*> names) const {
+  std::vector<std::tuple<int, int, Item>> items;
+  for (const char* name : names) {
+    const Value& found = value(name);
+    for (std::size_t i = 0; i < found.items.size(); ++i)
+      items.emplace_back(found.source.precedence, found.positions[i], Item{name, found.items[i], found.source.text});
+  }
+  std::ranges::stable_sort(items, {}, [](const auto& item) { return std::pair(std::get<0>(item), std::get<1>(item)); });
+  std::vector<Item> result;
+  for (auto& [precedence, position, item] : items) result.push_back(std::move(item));
+  return result;
+}
+
 Error Options::refuse(const char* name, const std::string& what, const std::string& to_do) const {
   return Error(ExitCode::usage, what, std::string("--") + name + ": " + value(name).source.text, to_do);
 }
@@ -104,7 +121,8 @@ void Options::check(const OptionSpec& spec, const std::vector<std::string>& item
   }
 }
 
-void Options::assign(const std::string& name, std::vector<std::string> items, const Source& source) {
+void Options::assign(const std::string& name, std::vector<std::string> items, const Source& source,
+                     std::vector<int> positions) {
   if (const UnsupportedOption* unsupported = find_unsupported(name))
     return check_unsupported(*unsupported, items, source.text);
   const OptionSpec* spec = find_option(name);
@@ -125,7 +143,8 @@ void Options::assign(const std::string& name, std::vector<std::string> items, co
   for (std::string& item : items) item = canonical_value(*spec, item, source);
   if (spec->status == Status::no_effect && items.front() != spec->default_value)
     without_effect.push_back(strfmt("--%s has no effect: %s [%s]", spec->name, spec->help, source.text.c_str()));
-  slot = {std::move(items), source};
+  if (positions.empty()) positions.assign(items.size(), assigned_++);
+  slot = {std::move(items), source, std::move(positions)};
 }
 
 void Options::read_environment(char** environment) {

@@ -3,6 +3,7 @@
 // defaults < --preset < configuration files, left to right < TESSERA_* environment variables < command line.
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct Source {
 struct Value {
   std::vector<std::string> items;  // several for a list only; empty: not set
   Source source;
+  std::vector<int> positions = {};  // of each item among those of all options of its source
 };
 
 /// A key of an accelerate or DeepSpeed file, and what was done with it.
@@ -54,14 +56,21 @@ class Options {
   [[nodiscard]] double seconds(const char* name) const;
   [[nodiscard]] std::optional<std::int64_t> optional_integer(const char* name) const;
   [[nodiscard]] const Value& value(const char* name) const;
+  /// An item of a list option, and where it was given.
+  struct Item {
+    std::string option, text, source;
+  };
+  /// The items of several list options as one list: by precedence of their sources, then as they were given.
+  [[nodiscard]] std::vector<Item> in_order(std::initializer_list<const char*> names) const;
 
   /// An Error (usage) about this option's value: "WHAT [--name: source]. TO DO".
   [[nodiscard]] Error refuse(const char* name, const std::string& what, const std::string& to_do) const;
 
   /// Sets an option, unless a source of higher precedence has set it. Other tools' names for a sharding strategy (fsdp,
   /// deepspeed, …) become requests for sharding_strategy. Throws Error (usage) for a value of another type or an option
-  /// that is not built.
-  void assign(const std::string& name, std::vector<std::string> items, const Source& source);
+  /// that is not built. `positions`: of the items on the command line; empty: after those of earlier calls.
+  void assign(const std::string& name, std::vector<std::string> items, const Source& source,
+              std::vector<int> positions = {});
   /// Reads a configuration file, the blocks of accelerate and DeepSpeed included.
   void read_file(const std::string& path);
   void read_tree(const io::ConfigNode& root, const std::string& path);
@@ -95,7 +104,7 @@ class Options {
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<StrategyRequest> strategy_requests_;
-  int files_ = 0;
+  int files_ = 0, assigned_ = 0;
 };
 
 /// A parsed command line.

@@ -42,6 +42,14 @@ po::variables_map parse_tokens(const std::vector<std::string>& tokens) {
   return map;
 }
 
+/// Where each value of an option is among the canonical arguments.
+std::vector<int> positions_of(const std::string& name, const std::vector<std::string>& tokens) {
+  std::vector<int> positions;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i].starts_with("--" + name + "=")) positions.push_back(static_cast<int>(i));
+  return positions;
+}
+
 bool takes_subcommand(const std::string& command) {
   return command == "bench" || command == "config" || command == "completion" || command == "checkpoint";
 }
@@ -83,7 +91,8 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     result.options.commands = command->bit;
     rest.erase(rest.begin());
   }
-  const po::variables_map map = parse_tokens(canonical_arguments(rest, result.options.commands));
+  const std::vector<std::string> tokens = canonical_arguments(rest, result.options.commands);
+  const po::variables_map map = parse_tokens(tokens);
 
   const std::vector<std::string> operands =
       map.count("operand") != 0 ? map["operand"].as<std::vector<std::string>>() : std::vector<std::string>{};
@@ -103,9 +112,12 @@ Invocation parse_command_line(const std::vector<std::string>& arguments, char** 
     if (name == "operand") continue;
     std::vector<std::string> items = value.as<std::vector<std::string>>();
     const OptionSpec* spec = find_option(name);
-    if (spec->type != Type::list && spec->type != Type::repeated_text)
-      items.erase(items.begin(), items.end() - 1);  // the last one wins
-    result.options.assign(name, std::move(items), {precedence::command_line, "command line"});
+    std::vector<int> positions = positions_of(name, tokens);
+    if (spec->type != Type::list && spec->type != Type::repeated_text) {  // the last one wins
+      items.erase(items.begin(), items.end() - 1);
+      positions.erase(positions.begin(), positions.end() - 1);
+    }
+    result.options.assign(name, std::move(items), {precedence::command_line, "command line"}, std::move(positions));
   }
   result.options.resolve();
   return result;

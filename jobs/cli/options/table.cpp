@@ -1,5 +1,5 @@
 // The option table: model, data, batch, optimizer, sharding, run, evaluation, generation and tools. The other parts are
-// in table_precision.cpp, table_files.cpp and table_no_effect.cpp.
+// in table_precision.cpp, table_tuning.cpp, table_files.cpp and table_no_effect.cpp.
 #include "jobs/cli/options/table.hpp"
 
 #include "jobs/cli/options/model_presets.hpp"
@@ -345,6 +345,7 @@ std::vector<OptionSpec> all_options() {
   };
   append(model_and_data);
   append(batch_and_optimizer);
+  append(tuning_options());
   append(sharding_options);
   append(device_options);
   append(precision_options());

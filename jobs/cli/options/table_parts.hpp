@@ -10,5 +10,6 @@ namespace tessera::jobs {
 [[nodiscard]] std::span<const OptionSpec> file_options();
 [[nodiscard]] std::span<const OptionSpec> precision_options();
 [[nodiscard]] std::span<const OptionSpec> no_effect_options();
+[[nodiscard]] std::span<const OptionSpec> tuning_options();
 
 }  // namespace tessera::jobs

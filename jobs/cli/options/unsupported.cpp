@@ -56,7 +56,6 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"use_rslora", off_values, lora_missing},
       {"lorap_lr_ratio", "", lora_missing},
       {"adapters", "", "Adapters are missing: give the full model with --model"},
-      {"freeze_parameters", "", "All parameters are trained"},
       {"rlhf_type", "", preferences_missing},
       {"beta", "", preferences_missing},
       {"loss_type", "", preferences_missing},

@@ -6,6 +6,7 @@
 #include "io/data/packing.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
 #include "runtime/base/device_info.hpp"
 #include "runtime/base/log.hpp"
@@ -74,11 +75,9 @@ std::vector<std::string> start_up_block(const StartUp& start) {
   const plan::RunPlan& plan = *start.plan;
   const World& world = *start.world;
   std::vector<std::string> lines{version_line()};
-  std::int64_t trainable = 0;
-  for (const ParamSpec& param : model.params) trainable += param.trainable ? param.numel() : 0;
-  lines.push_back(strfmt("model     %s %s | %s parameters, %s trainable | vocabulary %ld | T %ld of %ld",
-                         model.family.c_str(), start.config->path.c_str(), human_count(model.num_params()).c_str(),
-                         human_count(trainable).c_str(), model.vocab, plan.spec.tokens, model.max_tokens));
+  lines.push_back(strfmt("model     %s %s | %s | vocabulary %ld | T %ld of %ld", model.family.c_str(),
+                         start.config->path.c_str(), parameters_text(model.params).c_str(), model.vocab,
+                         plan.spec.tokens, model.max_tokens));
   lines.push_back("data      " + data_line("train", start.data->train_files, *start.data->train,
                                            start.data->train_count, plan.spec.tokens));
   if (start.data->validation != nullptr) {

@@ -12,6 +12,7 @@
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
 #include "jobs/cli/session/precision.hpp"
+#include "jobs/cli/session/trainable.hpp"
 
 namespace tessera::jobs {
 
@@ -103,9 +104,11 @@ std::uint64_t shared_bytes(const Options& options, int world, int local) {
   if (world < 2 || node < 2 || options.text("comm") == "mpi") return 0;
   try {
     const ModelConfig config = read_model_config(options, nullptr);
-    const models::Model model = models::make(config.text, config.path, precision_of(options).compute);
-    const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     const bool trains = (options.commands & for_inference) == 0;
+    const DType compute = precision_of(options).compute;
+    const models::Model model = trains ? make_training_model(options, config.text, config.path, compute)
+                                       : models::make(config.text, config.path, compute);
+    const Topology topology{.transport = Transport::node, .ranks_per_node = std::min(node, world)};
     plan::RunSpec spec = trains ? run_spec(options, model, world, topology) : plan::RunSpec();
     if (!trains) {  // shared windows have parameters alone, so lengths do not matter
       spec = {.purpose = plan::Purpose::evaluate,

@@ -1,0 +1,28 @@
+// Part of the option table: what of a model is trained.
+#include "jobs/cli/options/table_parts.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+// One option per paragraph reads better than one field per line.
+// clang-format off
+
+const OptionSpec tuning_table[] = {
+    {.name = "freeze_parameters", .aliases = "freeze", .type = Type::list, .values = "GLOB ...", .group = "Tuning",
+     .help = "parameters that are not trained: globs over their names (transformer.wte.weight, *.bias) or leading parts "
+             "of names (h.0)", .equivalents = "ms-swift --freeze_parameters"},
+    {.name = "trainable_parameters", .aliases = "trainable", .type = Type::list, .values = "GLOB ...",
+     .group = "Tuning",
+     .help = "parameters that are trained: of the globs of both options, in the order given, the last match wins. If "
+             "this option is the first or the only one, all other parameters are frozen",
+     .equivalents = "ms-swift --trainable_parameters"},
+};
+
+// clang-format on
+
+}  // namespace
+
+std::span<const OptionSpec> tuning_options() { return tuning_table; }
+
+}  // namespace tessera::jobs

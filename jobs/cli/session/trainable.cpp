@@ -1,0 +1,74 @@
+#include "jobs/cli/session/trainable.hpp"
+
+#include <algorithm>
+
+#include "jobs/cli/options/values.hpp"
+#include "models/param_selector.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+/// "Did you mean …?" for a glob that selects nothing; wildcards at its end are not compared.
+std::string close_names(const std::string& glob, const models::ParamSelector& selector) {
+  const std::size_t last = glob.find_last_not_of("*.");
+  const std::string near =
+      suggestion(last == std::string::npos ? glob : glob.substr(0, last + 1), selector.selectable());
+  return near.empty() ? "tessera inspect lists the parameters of a model directory" : near;
+}
+
+}  // namespace
+
+std::vector<TrainableRule> trainable_rules(const Options& options) {
+  std::vector<TrainableRule> rules;
+  for (const Options::Item& item : options.in_order({"freeze_parameters", "trainable_parameters"}))
+    rules.push_back({item.option == "trainable_parameters", item.text, "--" + item.option + ": " + item.source});
+  return rules;
+}
+
+std::vector<bool> trainable_params(const models::Model& model, const std::vector<TrainableRule>& rules) {
+  std::vector<bool> trainable(model.params.size(), rules.empty() || !rules.front().trainable);
+  const models::ParamSelector selector(model);
+  for (const TrainableRule& rule : rules) {
+    const std::vector<int> selected = selector.select(rule.glob);
+    if (selected.empty())
+      throw Error(ExitCode::usage, "no parameter of the model matches \"" + rule.glob + "\"", rule.source,
+                  close_names(rule.glob, selector));
+    for (const int param : selected) trainable[static_cast<std::size_t>(param)] = rule.trainable;
+  }
+  if (std::find(trainable.begin(), trainable.end(), true) == trainable.end())
+    throw Error(ExitCode::usage, "every parameter of the model is frozen", rules.empty() ? "" : rules.back().source,
+                "Freeze fewer, or name what to train with --trainable_parameters");
+  return trainable;
+}
+
+models::Model make_training_model(const Options& options, const std::string& config_json, const std::string& source,
+                                  DType dtype) {
+  models::Model model = models::make(config_json, source, dtype);
+  const std::vector<TrainableRule> rules = trainable_rules(options);
+  if (rules.empty()) return model;
+  const std::vector<bool> trainable = trainable_params(model, rules);
+  for (std::size_t p = 0; p < trainable.size(); ++p) {
+    model.params[p].trainable = trainable[p];
+    if (!trainable[p]) model.params[p].stored = dtype;
+  }
+  return model;
+}
+
+std::int64_t num_trainable(const std::vector<ParamSpec>& params) {
+  std::int64_t sum = 0;
+  for (const ParamSpec& param : params) sum += param.trainable ? param.numel() : 0;
+  return sum;
+}
+
+std::string parameters_text(const std::vector<ParamSpec>& params) {
+  std::int64_t all = 0;
+  for (const ParamSpec& param : params) all += param.numel();
+  const std::int64_t trainable = num_trainable(params);
+  const auto count = [](std::int64_t n) { return human_count(static_cast<double>(n)); };
+  std::string text = count(all) + " parameters, " + count(trainable) + " trainable";
+  if (trainable != all) text += strfmt(" (%.1f %%)", 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
+  return text;
+}
+
+}  // namespace tessera::jobs

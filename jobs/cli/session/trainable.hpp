@@ -1,0 +1,36 @@
+#pragma once
+// Which parameters are trained: --freeze_parameters and --trainable_parameters.
+
+#include <string>
+#include <vector>
+
+#include "jobs/cli/options/options.hpp"
+#include "models/module.hpp"
+
+namespace tessera::jobs {
+
+/// One glob of --freeze_parameters or --trainable_parameters.
+struct TrainableRule {
+  bool trainable = false;
+  std::string glob;
+  std::string source;  // "--freeze_parameters: command line", for messages
+};
+/// The globs of both options as one list, in the order in which they were given.
+[[nodiscard]] std::vector<TrainableRule> trainable_rules(const Options& options);
+
+/// Whether each parameter of the model is trained. The last rule that selects a parameter (models::ParamSelector)
+/// decides. One that no rule selects is trained, unless the first rule is of --trainable_parameters: then it is frozen.
+/// Throws Error (usage): a glob that selects nothing, with names close to it; nothing is left to train.
+[[nodiscard]] std::vector<bool> trainable_params(const models::Model& model, const std::vector<TrainableRule>& rules);
+
+/// The model of a training run: models::make, with ParamSpec::trainable from the options; frozen parameters are stored
+/// in `dtype`, in which the run computes. Throws Error (usage) as both
+/// do.
+[[nodiscard]] models::Model make_training_model(const Options& options, const std::string& config_json,
+                                                const std::string& source, DType dtype);
+
+[[nodiscard]] std::int64_t num_trainable(const std::vector<ParamSpec>& params);
+/// "124.4M parameters, 38.6M trainable (31.0 %)"; without the share if all are trained.
+[[nodiscard]] std::string parameters_text(const std::vector<ParamSpec>& params);
+
+}  // namespace tessera::jobs
