@@ -9,24 +9,25 @@
 
 #include "io/model/model_files.hpp"
 #include "runtime/base/param.hpp"
+#include "runtime/base/tensor.hpp"
 #include "runtime/base/tensor_use.hpp"
 #include "runtime/comm/world.hpp"
 #include "runtime/shard/layout.hpp"
 
 namespace tessera::io {
 
-/// This rank's shard of a unit: shard_numel(unit) fp32 elements.
+/// This rank's shard of a unit.
 struct ShardView {
   int unit = 0;
   int shard = 0;
-  float* data = nullptr;
-  Device device;  // of `data`
+  TensorView data;  // shard_numel(unit) elements: fp32, or bf16 or fp16 if the unit is kept in it
 };
 
-/// Collective. Fills the shards from the directory's safetensors (fp32, bf16, fp16, fp64), their padding with zeros;
-/// returns the bytes that this rank has read, headers included. `use` maps a tensor's name to parameters. Throws Error
-/// (data) on every rank alike: no files, or invalid ones (open_safetensors_model); tensors that do not match the
-/// parameters (match_model); a copy that differs from its parameter (E114).
+/// Collective. Fills the shards from the directory's safetensors (fp32, bf16, fp16, fp64), rounded to the views' types,
+/// and their padding with zeros; returns the bytes that this rank has read, headers included. `use` maps a tensor's
+/// name to parameters. Throws Error (data) on every rank alike: no files, or invalid ones (open_safetensors_model);
+/// tensors that do not match the parameters (match_model); a copy that differs from its parameter (E114); an element
+/// that the view's type cannot hold.
 std::uint64_t read_model(World& world, const std::string& directory, std::span<const ParamSpec> params,
                          const shard::ShardLayout& layout, std::span<const ShardView> shards,
                          const std::function<TensorUse(const std::string&)>& use);
@@ -40,10 +41,10 @@ struct WriteModelOptions {
   std::string auxiliary_source;  // a directory whose auxiliary files are copied; "": none
 };
 
-/// Collective. Writes the weights as fp32 (model.safetensors, or several files and their index), config.json (`config`,
-/// byte for byte) and auxiliary files into `directory`, which may hold other files; afterwards it has all of the model,
-/// or no config.json (ModelDirectory). `write_here`: false on replicas, whose bytes another rank writes. Throws Error
-/// (data) on every rank alike.
+/// Collective. Writes the weights, in whatever type they are kept, as fp32 (model.safetensors, or several files and
+/// their index), config.json (`config`, byte for byte) and auxiliary files into `directory`, which may hold other
+/// files; afterwards it has all of the model, or no config.json (ModelDirectory). `write_here`: false on replicas,
+/// whose bytes another rank writes. Throws Error (data) on every rank alike.
 void write_model(World& world, const std::string& directory, const std::string& config,
                  std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
                  bool write_here, const WriteModelOptions& options = {});

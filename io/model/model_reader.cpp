@@ -1,12 +1,12 @@
 // read_model: this rank's elements of each parameter.
 
 #include <algorithm>
-#include <cstring>
 
 #include "io/model/model_files.hpp"
 #include "io/model/model_io.hpp"
 #include "io/model/model_match.hpp"
 #include "io/model/safetensors_index.hpp"
+#include "kernels/convert.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -40,22 +40,32 @@ class ModelTensors {
   [[nodiscard]] const std::string& path(int tensor) const { return at(tensor).file->path(); }
   [[nodiscard]] const std::string& name(int tensor) const { return at(tensor).entry->name; }
 
-  void read(int tensor, std::int64_t first, std::int64_t count, float* to) const {
-    at(tensor).file->read(*at(tensor).entry, first, count, to);
-  }
-  /// To a device through a host buffer.
-  void read(int tensor, std::int64_t first, std::int64_t count, float* to, Device device) const {
-    if (device == host_device) return read(tensor, first, count, to);
+  /// Elements of a tensor from `first` on, as many as `to` has, in its type; to a device through a host buffer.
+  void read(int tensor, std::int64_t first, const TensorView& to) const {
+    if (to.device == host_device && to.dtype == DType::f32)
+      return read_fp32(tensor, first, to.numel(), static_cast<float*>(to.data));
     constexpr auto most = static_cast<std::int64_t>(host_staging_bytes / sizeof(float));
-    std::vector<float> buffer(static_cast<std::size_t>(std::min(most, count)));
-    for (std::int64_t done = 0; done < count; done += most) {
-      const std::int64_t n = std::min(most, count - done);
-      read(tensor, first + done, n, buffer.data());
-      copy_now(device, to + done, buffer.data(), static_cast<std::size_t>(n) * sizeof(float));
+    std::vector<float> buffer(static_cast<std::size_t>(std::min(most, to.numel())));
+    std::vector<std::byte> converted(to.dtype == DType::f32 ? 0 : buffer.size() * size_of(to.dtype));
+    for (std::int64_t done = 0; done < to.numel(); done += most) {
+      const TensorView rows = to.rows(done, std::min(most, to.numel() - done));
+      read_fp32(tensor, first + done, rows.numel(), buffer.data());
+      const auto* from = reinterpret_cast<const std::byte*>(buffer.data());
+      if (!converted.empty()) {
+        const std::int64_t bad = kernels::convert_bytes({from, DType::f32, converted.data(), to.dtype, rows.numel()});
+        if (bad != rows.numel())
+          throw Error(ExitCode::data, strfmt("%s: element %ld of tensor %s is too large for %s", path(tensor).c_str(),
+                                             first + done + bad, quote_name(name(tensor)).c_str(), name_of(to.dtype)));
+        from = converted.data();
+      }
+      copy_now(to.device, rows.data, from, rows.nbytes());
     }
   }
 
  private:
+  void read_fp32(int tensor, std::int64_t first, std::int64_t count, float* to) const {
+    at(tensor).file->read(*at(tensor).entry, first, count, to);
+  }
   struct Tensor {
     const SafetensorsFile* file;
     const SafetensorsEntry* entry;
@@ -69,32 +79,35 @@ void read_shard(const ModelTensors& tensors, const ModelMatch& match, const shar
                 const ShardView& view) {
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
   std::int64_t done = 0;  // elements of the shard that are filled
+  const auto clear_to = [&](std::int64_t end) {
+    const TensorView gap = view.data.rows(done, end - done);
+    clear_now(gap.device, gap.data, gap.nbytes());
+  };
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     const std::int64_t at = s.unit_offset - first;
-    clear_now(view.device, view.data + done, static_cast<std::size_t>(at - done) * sizeof(float));
+    clear_to(at);
     const auto& [tensor, in_tensor] = match.params[static_cast<std::size_t>(s.param)];
-    tensors.read(tensor, in_tensor + s.param_offset, s.length, view.data + at, view.device);
+    tensors.read(tensor, in_tensor + s.param_offset, view.data.rows(at, s.length));
     done = at + s.length;
   }
-  clear_now(view.device, view.data + done,
-            static_cast<std::size_t>(layout.shard_numel(view.unit) - done) * sizeof(float));
+  clear_to(layout.shard_numel(view.unit));
 }
 
 /// Compares this rank's elements of the copy with those of the parameter, which the shard holds by now.
 void check_copy(const ModelTensors& tensors, const ModelMatch::Copy& copy, const ParamSpec& param,
                 const shard::ShardLayout& layout, const ShardView& view) {
   constexpr std::int64_t most = 1 << 18;  // elements at a time
-  std::vector<float> stored, held;
+  std::vector<std::byte> stored, held;
   const std::int64_t first = view.shard * layout.shard_numel(view.unit);
   for (const auto& s : layout.segments(view.unit, view.shard)) {
     if (s.param != copy.param) continue;
     for (std::int64_t done = 0; done < s.length; done += most) {
-      const std::int64_t count = std::min(most, s.length - done);
-      stored.resize(static_cast<std::size_t>(count));
-      tensors.read(copy.tensor, s.param_offset + done, count, stored.data());
-      held.resize(stored.size());
-      copy_now(view.device, held.data(), view.data + (s.unit_offset - first) + done, held.size() * sizeof(float));
-      if (std::memcmp(stored.data(), held.data(), stored.size() * sizeof(float)) != 0)
+      const TensorView rows = view.data.rows(s.unit_offset - first + done, std::min(most, s.length - done));
+      stored.resize(rows.nbytes());
+      tensors.read(copy.tensor, s.param_offset + done, {stored.data(), rows.dtype, rows.shape});
+      held.resize(rows.nbytes());
+      copy_now(rows.device, held.data(), rows.data, held.size());
+      if (stored != held)
         throw Error(ExitCode::data,
                     "E114 " + tensors.path(copy.tensor) + ": " + quote_name(tensors.name(copy.tensor)) +
                         " is not equal to " + quote_name(param.name) + ", which the config ties it to",

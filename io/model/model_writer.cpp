@@ -5,20 +5,31 @@
 #include "io/file/file.hpp"
 #include "io/model/model_directory.hpp"
 #include "io/model/model_io.hpp"
+#include "kernels/convert.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
 
 namespace {
 
-/// A device's memory is copied through a host buffer.
-void write_elements(const File& file, std::uint64_t offset, std::span<const float> elements, Device device) {
-  if (device == host_device) return file.write_at(offset, std::as_bytes(elements));
-  std::vector<float> buffer(std::min(elements.size(), host_staging_bytes / sizeof(float)));
-  for (std::size_t done = 0; done < elements.size(); done += buffer.size()) {
-    const std::span copied(buffer.data(), std::min(buffer.size(), elements.size() - done));
-    copy_now(device, copied.data(), elements.data() + done, copied.size_bytes());
-    file.write_at(offset + done * sizeof(float), std::as_bytes(copied));
+/// As fp32. A device's memory is copied through a host buffer; narrower types are widened in one.
+void write_elements(const File& file, std::uint64_t offset, const TensorView& elements) {
+  if (elements.device == host_device && elements.dtype == DType::f32)
+    return file.write_at(offset, {static_cast<const std::byte*>(elements.data), elements.nbytes()});
+  constexpr auto most = static_cast<std::int64_t>(host_staging_bytes / sizeof(float));
+  std::vector<float> wide(static_cast<std::size_t>(std::min(most, elements.numel())));
+  std::vector<std::byte> copied(elements.dtype == DType::f32 ? 0 : wide.size() * size_of(elements.dtype));
+  for (std::int64_t done = 0; done < elements.numel(); done += most) {
+    const TensorView rows = elements.rows(done, std::min(most, elements.numel() - done));
+    auto* const to = reinterpret_cast<std::byte*>(wide.data());
+    if (copied.empty()) {
+      copy_now(rows.device, to, rows.data, rows.nbytes());
+    } else {
+      copy_now(rows.device, copied.data(), rows.data, rows.nbytes());
+      (void)kernels::convert_bytes({copied.data(), rows.dtype, to, DType::f32, rows.numel()});  // exact
+    }
+    file.write_at(offset + static_cast<std::uint64_t>(done) * sizeof(float),
+                  {to, static_cast<std::size_t>(rows.numel()) * sizeof(float)});
   }
 }
 
@@ -33,10 +44,9 @@ std::uint64_t write_shards(const ModelFiles& model, const std::vector<std::strin
       const ModelFiles::TensorLocation& location = model.locations[static_cast<std::size_t>(s.param)];
       const auto f = static_cast<std::size_t>(location.file);
       if (files[f].descriptor() < 0) files[f] = File::open_to_write(paths[f]);
-      const std::span elements(view.data + (s.unit_offset - first), static_cast<std::size_t>(s.length));
-      write_elements(files[f], location.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float), elements,
-                     view.device);
-      written += elements.size_bytes();
+      write_elements(files[f], location.begin + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
+                     view.data.rows(s.unit_offset - first, s.length));
+      written += static_cast<std::uint64_t>(s.length) * sizeof(float);
     }
   }
   for (File& file : files) {

@@ -98,7 +98,7 @@ void RunContext::initialize(std::uint64_t seed) {
 std::vector<io::ShardView> RunContext::shards() {
   std::vector<io::ShardView> views;
   const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
-  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.master(u), plan.spec.device});
+  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.shard(u)});
   return views;
 }
 

@@ -104,8 +104,8 @@ std::vector<io::StateView> Trainer::state() {
   for (const io::ShardView& view : shards())
     views.push_back({view.unit,
                      view.shard,
-                     {view.data, parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)},
-                     view.device});
+                     {view.data.as<float>(), parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)},
+                     view.data.device});
   return views;
 }
 

@@ -182,7 +182,8 @@ TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
 
 std::vector<io::ShardView> model_views(TestState& state) {
   std::vector<io::ShardView> views;
-  for (const io::StateView& view : state.views()) views.push_back({view.unit, view.shard, view.data[0], {}});
+  for (const io::StateView& view : state.views())
+    views.push_back({view.unit, view.shard, {view.data[0], Shape{state.layout().shard_numel(view.unit)}}});
   return views;
 }
 
@@ -221,7 +222,7 @@ TEST(Errors, AnExportLeavesACompleteModelOrNone) {
             TestState state(tensors, Mesh(1, 1), 0);
             state.fill(step);
             const auto views = model_views(state);
-            for (const io::ShardView& view : views) view.data[0] = -1;
+            for (const io::ShardView& view : views) view.data.as<float>()[0] = -1;
             (void)io::read_model(world, directory, tensors.params, state.layout(), views,
                                  [](const std::string& name) { return name; });
             EXPECT_EQ(state.difference(step), "");

@@ -49,7 +49,7 @@ struct Rank {
         for (std::int64_t i = 0; i < segment.length; ++i)
           memory.back()[static_cast<std::size_t>(segment.unit_offset - s * layout.shard_numel(u) + i)] =
               value(segment.param, segment.param_offset + i);
-      views.push_back({.unit = u, .shard = s, .data = memory.back().data()});
+      views.push_back({.unit = u, .shard = s, .data = {memory.back().data(), Shape{layout.shard_numel(u)}}});
     }
   }
   ShardLayout layout;
@@ -124,6 +124,42 @@ TEST(ModelFile, AnyWorldAndMeshReadsOnlyItsIntervals) {
     const auto bytes = read_and_check(folder.path(), shape, same);
     const auto world = static_cast<std::uint64_t>(shape.replicate * shape.shard);
     EXPECT_EQ(bytes, world * header + static_cast<std::uint64_t>(shape.replicate) * param_bytes);
+  }
+}
+
+// Frozen units are kept in 16 bits: read rounded, written as fp32.
+TEST(ModelFile, UnitsOfOtherTypes) {
+  TempDir folder;
+  write(folder / "in", {1, 1});
+  for (const auto& shape : meshes) {
+    const Mesh mesh(shape.replicate, shape.shard);
+    const std::string directory = folder / strfmt("%dx%d", shape.replicate, shape.shard);
+    run_local(mesh.world(), [&](World& world) {
+      Rank rank(mesh, world.rank());
+      std::vector<std::vector<bf16>> halves;
+      for (const std::size_t u : {std::size_t{0}, std::size_t{2}}) {
+        halves.emplace_back(rank.memory[u].size(), bf16(-1.0F));
+        rank.views[u].data = {halves.back().data(), rank.views[u].data.shape};
+      }
+      (void)io::read_model(world, folder / "in", params, rank.layout, rank.views, same);
+      for (const auto& half : halves)
+        for (const bf16& element : half)
+          if (element.bits == bf16(-1.0F).bits) throw std::runtime_error("not filled");
+      io::write_model(world, directory, config, params, rank.layout, rank.views,
+                      mesh.coordinate(world.rank(), Axis::replicate) == 0);
+    });
+    const io::SafetensorsFile file(directory + "/model.safetensors");
+    for (std::size_t p = 0; p < params.size(); ++p) {
+      const auto* entry = file.find(params[p].name);
+      ASSERT_NE(entry, nullptr);
+      std::vector<float> data(static_cast<std::size_t>(entry->numel()));
+      file.read(*entry, 0, entry->numel(), data.data());
+      const bool half = p == 0 || p == 4;
+      for (std::size_t i = 0; i < data.size(); ++i) {
+        const float v = value(static_cast<int>(p), static_cast<std::int64_t>(i));
+        ASSERT_EQ(data[i], half ? float{bf16(v)} : v) << params[p].name << " " << i;
+      }
+    }
   }
 }
 
@@ -315,7 +351,7 @@ int failing_write(const std::string& directory, int broken) {
   void* nothing = ::mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   run_local(3, [&](World& world) {
     Rank rank(Mesh(1, 3), world.rank());
-    if (world.rank() == broken) rank.views[1].data = static_cast<float*>(nothing);
+    if (world.rank() == broken) rank.views[1].data.data = nothing;
     try {
       io::write_model(world, directory, config, params, rank.layout, rank.views, true);
     } catch (const Error& error) {

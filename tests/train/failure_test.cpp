@@ -23,7 +23,8 @@ TEST(Failure, NonFiniteLossStopsEveryRankBeforeTheUpdate) {
       const io::Sampler sampler(30, true, 1);
       (void)trainer.step(tokens, sampler, 0, 6);
       if (world.rank() == 1)
-        trainer.shards()[1].data[0] = std::numeric_limits<float>::quiet_NaN();  // a weight of h.0, on one rank
+        trainer.shards()[1].data.as<float>()[0] =
+            std::numeric_limits<float>::quiet_NaN();  // a weight of h.0, on one rank
       trainer.parameters_changed();
       const auto before = trainer.state_hash();
       try {

@@ -162,7 +162,7 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   if (trainer.writes_shards())
     for (const auto& shard : shards) {
       std::vector<float> data(static_cast<std::size_t>(layout.shard_numel(shard.unit)));
-      copy_now(shard.device, data.data(), shard.data, data.size() * sizeof(float));
+      copy_now(shard.data.device, data.data(), shard.data.data, data.size() * sizeof(float));
       weights.add(layout, shard.unit, shard.shard, data);
     }
   comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);

@@ -97,7 +97,7 @@ TEST_F(Bf16, GatheredParametersAreRoundedMasters) {
         const std::int64_t first = view.shard * layout.shard_numel(view.unit);
         for (const auto& s : layout.segments(view.unit, view.shard))
           for (std::int64_t i = s.unit_offset; i < s.unit_offset + s.length; ++i, ++checked)
-            ASSERT_EQ(gathered[i].bits, bf16(view.data[i - first]).bits)
+            ASSERT_EQ(gathered[i].bits, bf16(view.data.as<float>()[i - first]).bits)
                 << strategy << ", unit " << view.unit << " at " << i;
       }
     };

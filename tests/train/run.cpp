@@ -114,7 +114,8 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
         if (trainer.writes_shards())
           for (const auto& view : trainer.shards()) {
-            collect(trainer.plan().layout, view.unit, view.shard, view.data, outcome.param_offsets, outcome.params);
+            collect(trainer.plan().layout, view.unit, view.shard, view.data.as<float>(), outcome.param_offsets,
+                    outcome.params);
             collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
                     outcome.param_offsets, outcome.grads);
           }

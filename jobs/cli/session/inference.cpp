@@ -33,7 +33,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
   if (options.has("checkpoint")) {
     std::vector<io::StateView> views;
     for (const io::ShardView& shard : shards)
-      views.push_back({shard.unit, shard.shard, {shard.data, nullptr, nullptr}, shard.device});
+      views.push_back({shard.unit, shard.shard, {shard.data.as<float>(), nullptr, nullptr}, shard.data.device});
     (void)io::CheckpointReader(world, config.directory)
         .load(model.params, run.plan().layout, views, kernels::threads());
   } else {
