@@ -22,8 +22,7 @@ struct ParamSpec {
   Initializer init;
   bool decay = true;  // weight decay applies (not to biases and norm weights)
   bool trainable = true;
-  DType stored =
-      DType::f32;  // what it is kept, gathered and saved in if it is not trainable; else master weights, fp32
+  DType storage_dtype = DType::f32;  // between steps, and in checkpoints; fp32 if trainable: the master weights
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
 };

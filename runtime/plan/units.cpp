@@ -6,12 +6,13 @@ namespace tessera::plan {
 
 namespace {
 
-/// The unit of a module, or of its group, for trainable or for frozen parameters; new if there is none yet. Units of
-/// one name are the last of the list.
-shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string& name, bool trainable) {
+/// The unit of a module, or of its group, for parameters like this one; new if there is none yet. Units of one name are
+/// the last of the list.
+shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string& name, const ParamSpec& param) {
   for (auto unit = units.rbegin(); unit != units.rend() && unit->name == name; ++unit)
-    if (unit->trainable == trainable) return *unit;
-  return units.emplace_back(shard::UnitSpec{.name = name, .params = {}, .trainable = trainable});
+    if (unit->trainable == param.trainable && unit->storage_dtype == param.storage_dtype) return *unit;
+  return units.emplace_back(
+      shard::UnitSpec{.name = name, .params = {}, .trainable = param.trainable, .storage_dtype = param.storage_dtype});
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::Exper
     for (const int param : module->params()) {
       if (taken[static_cast<std::size_t>(param)]) continue;
       taken[static_cast<std::size_t>(param)] = true;
-      unit_for(units, name, model.params[static_cast<std::size_t>(param)].trainable).params.push_back(param);
+      unit_for(units, name, model.params[static_cast<std::size_t>(param)]).params.push_back(param);
     }
   }
   // Where a module has both, the name is that of its trainable part.

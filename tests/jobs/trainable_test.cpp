@@ -85,7 +85,7 @@ TEST(Trainable, IsInTheModelOfTheRun) {
   for (const ParamSpec& param : model.params) {
     const bool frozen = param.name.starts_with("h.0.");
     EXPECT_EQ(param.trainable, !frozen) << param.name;
-    EXPECT_EQ(param.stored, frozen ? DType::bf16 : DType::f32) << param.name;
+    EXPECT_EQ(param.storage_dtype, frozen ? DType::bf16 : DType::f32) << param.name;
   }
 }
 

@@ -50,7 +50,7 @@ models::Model make_training_model(const Options& options, const std::string& con
   const std::vector<bool> trainable = trainable_params(model, rules);
   for (std::size_t p = 0; p < trainable.size(); ++p) {
     model.params[p].trainable = trainable[p];
-    if (!trainable[p]) model.params[p].stored = dtype;
+    if (!trainable[p]) model.params[p].storage_dtype = dtype;
   }
   return model;
 }
