@@ -18,10 +18,17 @@ struct StepScalars {
 
 struct AccumulateNormArgs {
   std::int64_t* unit = nullptr;  // of a unit: words of an ExactSum; set to 0
-  std::int64_t* all = nullptr;   // total: words of an ExactSum, added to
+  std::int64_t* all = nullptr;   // total: words of an ExactSum; the carried sum of the unit is added
   std::int64_t* flag = nullptr;  // written: 1 if a term was not finite, else 0
 };
 void accumulate_norm(const AccumulateNormArgs& args, StreamView stream);
+
+struct CarrySumsArgs {
+  std::int64_t* words = nullptr;  // of `sums` ExactSums, one after another
+  int sums = 0;
+};
+/// ExactSum::carry() of each sum; before sums of ranks are added.
+void carry_sums(const CarrySumsArgs& args, StreamView stream);
 
 struct ClipAndSkipArgs {
   const std::int64_t* norm2 = nullptr;  // words of an ExactSum: Σ g²

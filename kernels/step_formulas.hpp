@@ -1,6 +1,6 @@
 #pragma once
-// The value of an ExactSum's words, and the clip factor and skip flag made of it; for host and device, the bits of
-// ExactSum::value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).
+// The carry of an ExactSum's words, their value, and the clip factor and skip flag made of it; for host and device, the
+// bits of ExactSum::carry() and value(). One thread. Doubles: nvcc rounds each operation once (--fmad=false).
 
 #include <cmath>
 
@@ -8,6 +8,14 @@
 #include "kernels/step.hpp"
 
 namespace tessera::kernels {
+
+/// Word i of a sum after ExactSum::carry().
+TESSERA_HD std::int64_t carried_word(const std::int64_t* words, int i) {
+  constexpr int count = static_cast<int>(ExactSum::num_digits);
+  if (i >= count) return words[i];  // the number of non-finite terms
+  const std::int64_t own = i + 1 < count ? words[i] & 0xffffffff : words[i];
+  return i > 0 ? own + (words[i - 1] >> 32) : own;
+}
 
 /// Of words without a non-finite term. `digits`: scratch of ExactSum::num_digits.
 TESSERA_HD double exact_value(const std::int64_t* words, std::int64_t* digits) {

@@ -3,6 +3,7 @@
 // on the stream and do not wait for it. Pointers are device memory, scalars too. fp32, bf16 and fp16; statistics are
 // fp32; an fp64 tensor is refused. What differs from the host's side:
 //   adamw, sum_tree, sum_tree_16bit, normals, balance_*   the same bits as the host's; sum_tree takes at most 256 parts
+//   accumulate_norm, carry_sums           the same integers as the host's
 //   sum_of_squares                        adds to the int64 counters of an ExactSum: the same integers as the host's
 //   gemm                                  cuBLASLt
 //   grouped_gemm, grouped_gemm_gradient   our kernels: cuBLASLt needs the groups' sizes on the host

@@ -6,12 +6,24 @@
 namespace tessera::kernels::cuda {
 namespace {
 
+constexpr int num_words = static_cast<int>(ExactSum::num_words), threads = 128;  // one thread per word
+static_assert(num_words <= threads);
+
 __global__ void join_kernel(const AccumulateNormArgs args) {
   const int i = static_cast<int>(threadIdx.x);
-  if (i >= static_cast<int>(ExactSum::num_words)) return;
   if (i == static_cast<int>(ExactSum::num_digits)) *args.flag = args.unit[i] != 0 ? 1 : 0;
-  args.all[i] += args.unit[i];
-  args.unit[i] = 0;
+  if (i < num_words) args.all[i] += carried_word(args.unit, i);
+  __syncthreads();  // a word is read by two threads
+  if (i < num_words) args.unit[i] = 0;
+}
+
+/// A block for each sum.
+__global__ void carry_kernel(const CarrySumsArgs args) {
+  const int i = static_cast<int>(threadIdx.x);
+  std::int64_t* const words = args.words + static_cast<std::int64_t>(blockIdx.x) * num_words;
+  const std::int64_t carried = i < num_words ? carried_word(words, i) : 0;
+  __syncthreads();
+  if (i < num_words) words[i] = carried;
 }
 
 __global__ void clip_and_skip_kernel(const ClipAndSkipArgs args) {
@@ -22,9 +34,14 @@ __global__ void clip_and_skip_kernel(const ClipAndSkipArgs args) {
 }  // namespace
 
 void accumulate_norm(const AccumulateNormArgs& args, StreamView stream) {
-  static_assert(ExactSum::num_words <= 128);
-  join_kernel<<<1, 128, 0, stream_of(stream)>>>(args);
+  join_kernel<<<1, threads, 0, stream_of(stream)>>>(args);
   check_launch("accumulate_norm");
+}
+
+void carry_sums(const CarrySumsArgs& args, StreamView stream) {
+  if (args.sums == 0) return;
+  carry_kernel<<<static_cast<unsigned>(args.sums), threads, 0, stream_of(stream)>>>(args);
+  check_launch("carry_sums");
 }
 
 void clip_and_skip(const ClipAndSkipArgs& args, StreamView stream) {

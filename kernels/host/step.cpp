@@ -1,6 +1,8 @@
 // Gradient norm, clip factor and skip flag on the host, by the formulas shared with the device.
 #include "kernels/step.hpp"
 
+#include <algorithm>
+
 #include "kernels/host/ops.hpp"
 #include "kernels/step_formulas.hpp"
 
@@ -8,9 +10,15 @@ namespace tessera::kernels::host {
 
 void accumulate_norm(const AccumulateNormArgs& args) {
   *args.flag = args.unit[ExactSum::num_digits] != 0 ? 1 : 0;
-  for (std::size_t i = 0; i < ExactSum::num_words; ++i) {
-    args.all[i] += args.unit[i];
-    args.unit[i] = 0;
+  for (int i = 0; i < static_cast<int>(ExactSum::num_words); ++i) args.all[i] += carried_word(args.unit, i);
+  std::fill_n(args.unit, ExactSum::num_words, 0);
+}
+
+void carry_sums(const CarrySumsArgs& args) {
+  constexpr int count = static_cast<int>(ExactSum::num_words);
+  for (int s = 0; s < args.sums; ++s) {
+    std::int64_t* const words = args.words + s * count;
+    for (int i = count - 1; i >= 0; --i) words[i] = carried_word(words, i);  // word i is made of words i and i - 1
   }
 }
 

@@ -34,6 +34,15 @@ void ExactSum::add(const ExactSum& other) {
   for (std::size_t i = 0; i < num_words; ++i) words_[i] += other.words_[i];
 }
 
+void ExactSum::carry() {
+  std::int64_t carry = 0;
+  for (std::size_t i = 0; i < num_digits; ++i) {
+    const std::int64_t digit = words_[i];
+    words_[i] = (i + 1 < num_digits ? digit & 0xffffffff : digit) + carry;
+    carry = digit >> 32;
+  }
+}
+
 double ExactSum::value() const {
   if (nonfinite()) return std::nan("");
   // Carries upward so that every digit but the top one is in [0, 2^32), then negates if the sum is negative.

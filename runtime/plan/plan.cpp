@@ -11,6 +11,7 @@
 #include "runtime/shard/manager.hpp"
 #include "runtime/shard/memory.hpp"
 #include "runtime/shard/replica_segments.hpp"
+#include "runtime/shard/sum_bounds.hpp"
 #include "runtime/shard/verify.hpp"
 
 namespace tessera::plan {
@@ -106,7 +107,21 @@ void price(RunPlan& plan) {
                 {spec.batch.global_batch, spec.tokens});
 }
 
-/// Whether to run the verifier. A search over batch sizes does not: its schedules do not depend on the size.
+/// Refuses a run whose exact sums could overflow.
+void check_sums(const RunPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  const bool trains = spec.purpose == Purpose::train;
+  const std::int64_t trained = trains ? spec.batch.micro_batch * spec.batch.accumulation : 0,
+                     evaluated = spec.eval_batch > 0 ? spec.eval_batch : spec.batch.micro_batch;
+  shard::require_within_bounds(
+      {.layout = &plan.layout,
+       .mesh = spec.strategy.mesh,
+       .tokens = spec.purpose == Purpose::generate ? 0 : std::max(trained, evaluated) * spec.tokens,
+       .trains = trains});
+}
+
+/// Whether to run the checks and the verifier. A search over batch sizes does not: its schedules do not depend on the
+/// size.
 enum class Proof : bool { none, full };
 
 void build_schedules(RunPlan& plan, shard::ScheduleInput& input) {
@@ -144,8 +159,10 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   input.num_micro = spec.batch.accumulation;
   input.params_in_place = mesh.size(Axis::shard) > 1 && spec.topology.in_place(mesh, Axis::shard);
   build_schedules(plan, input);
-  if (proof == Proof::full)
+  if (proof == Proof::full) {
+    check_sums(plan);
     for (const auto* schedule : plan.schedules()) shard::require_safe(*schedule, mesh, &plan.load);
+  }
 
   const bool trains = spec.purpose == Purpose::train;
   plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});

@@ -58,6 +58,7 @@ void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::Step
              stream_);
   const std::span all(device_counters_, counters_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
+  kernels::carry_sums({.words = device_counters_, .sums = 2}, stream_);  // norm and loss
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   if (parts_.replicate_axis)
     parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + num_step_counters + extra));

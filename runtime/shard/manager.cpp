@@ -145,15 +145,12 @@ void ShardManager::add_norm(int u) {
   const Unit& unit = units_[static_cast<std::size_t>(u)];
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   const std::size_t flag = 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
-  if (parts_.device != host_device) {
-    kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(unit_counters_), stream_);
-    return kernels::accumulate_norm({.unit = unit_counters_, .all = device_counters_, .flag = device_counters_ + flag},
-                                    stream_);
-  }
   ExactSum norm2;
-  kernels::sum_of_squares(unit.reduced, count, norm2, host_stream);
-  counters_[flag] = norm2.nonfinite() ? 1 : 0;
-  norm2_.add(norm2);
+  const bool on_host = parts_.device == host_device;
+  std::int64_t* const words = on_host ? norm2.words().data() : unit_counters_;
+  std::int64_t* const all = on_host ? counters_.data() : device_counters_;
+  kernels::sum_of_squares(unit.reduced, count, *reinterpret_cast<ExactSum*>(words), stream_);
+  kernels::accumulate_norm({.unit = words, .all = all, .flag = all + flag}, stream_);
 }
 
 int ShardManager::norm(StepSums& sums) {
@@ -162,7 +159,6 @@ int ShardManager::norm(StepSums& sums) {
   const std::span<std::int64_t> all(counters_), over_world = all.subspan(n, n + num_step_counters + extra);
   TESSERA_ASSERT(sums.extra.empty() || sums.extra.size() == extra, "%zu extra counters, %zu expected",
                  sums.extra.size(), extra);
-  std::ranges::copy(norm2_.words(), all.begin());
   std::ranges::copy(sums.loss.words(), over_world.begin());
   over_world[n] = sums.tokens;
   over_world[n + 1] = sums.correct;
@@ -170,11 +166,11 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 3] = sums.flags.save;
   over_world[n + 4] = sums.flags.saved;
   std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
+  kernels::carry_sums({.words = all.data(), .sums = 2}, host_stream);  // norm and loss
   if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
   // Replicas hold the same gradients: only loss and counters are summed over them.
   if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
   const int unit = unpack(counters_, sums);
-  norm2_.clear();
   std::ranges::fill(counters_, 0);
   return unit;
 }
@@ -186,6 +182,8 @@ int ShardManager::unpack(std::span<const std::int64_t> all, StepSums& sums) cons
              units = all.subspan(2 * n + num_step_counters + extra);
   std::ranges::copy(all.first(n), sums.norm2.words().begin());
   std::ranges::copy(over_world.first(n), sums.loss.words().begin());
+  sums.norm2.carry();  // callers add them to those of other steps
+  sums.loss.carry();
   sums.tokens = over_world[n];
   sums.correct = over_world[n + 1];
   sums.flags = {over_world[n + 2], over_world[n + 3], over_world[n + 4]};

@@ -40,7 +40,8 @@ struct ControlFlags {
   static constexpr std::size_t count = 3;
 };
 
-/// Sums over the ranks at the end of a step. Integers, so that the order of summation does not change them.
+/// Sums over the ranks at the end of a step. Integers, so that the order of summation does not change them. The exact
+/// sums carry before and after they are added over ranks (ExactSum's bound; the plan checks it).
 struct StepSums {
   ExactSum norm2;  // Σ g² over this rank's shards (one replica's), before clipping
   ExactSum loss;   // Σ over tokens
@@ -145,7 +146,6 @@ class ShardManager {
   Parts parts_;
   std::vector<Unit> units_;
   float* scratch_ = nullptr;
-  ExactSum norm2_;
   StreamView stream_ = host_stream;
   // What norm sums: norm, loss, tokens, correct, flags, extra, and a count of non-finite gradients for each unit.
   std::vector<std::int64_t> counters_;

@@ -104,6 +104,49 @@ TEST(ExactSum, ManyAddingsBetweenReads) {
   EXPECT_EQ(one.value(), std::ldexp(static_cast<double>(std::numeric_limits<float>::max()) - 0.25, 30));
 }
 
+/// The sum of max_additions times the same three digits.
+ExactSum at_the_bound(double x) {
+  ExactSum sum;
+  sum.add(x);
+  for (std::int64_t n = 1; n < ExactSum::max_additions; n *= 2) sum.add(ExactSum(sum));
+  return sum;
+}
+
+TEST(ExactSum, CarriesDoNotChangeTheValue) {
+  const double ulps = 0x1.fffffffffffffp0;  // all digits are full
+  for (const double x : {ulps, -ulps, std::ldexp(ulps, 900), -std::ldexp(ulps, -1000), 0x1p-1074, 0.0}) {
+    ExactSum sum = at_the_bound(x), other;
+    other.add(-1.5);
+    other.add(0x1p-300);
+    sum.add(other);
+    const double value = sum.value();
+    for (int i = 0; i < 3; ++i) {
+      sum.carry();
+      EXPECT_EQ(sum.value(), value);
+      for (std::size_t d = 0; d + 1 < ExactSum::num_digits; ++d)
+        EXPECT_LT(std::abs(sum.words()[d]), (std::int64_t{1} << 32) + (std::int64_t{1} << 31));
+    }
+  }
+}
+
+TEST(ExactSum, AfterACarryAsManySumsAreAddedAgain) {
+  for (const double x : {0x1.fffffffffffffp0, -0x1.fffffffffffffp0}) {
+    ExactSum sum = at_the_bound(x);
+    for (int round = 0; round < 4; ++round) {  // without the carries, the digits overflow in the second round
+      EXPECT_EQ(sum.value(), std::ldexp(x, 30 * (round + 1)));
+      sum.carry();
+      for (std::int64_t n = 1; n < ExactSum::max_additions; n *= 2) sum.add(ExactSum(sum));
+    }
+  }
+}
+
+TEST(ExactSum, ACarryKeepsWhatIsNotFinite) {
+  ExactSum sum;
+  sum.add(std::numeric_limits<double>::infinity());
+  sum.carry();
+  EXPECT_TRUE(sum.nonfinite());
+}
+
 TEST(ExactSum, NonFiniteIsSaid) {
   for (const double bad : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()}) {

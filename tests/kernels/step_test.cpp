@@ -102,6 +102,42 @@ TEST(Step, joins_a_unit_and_clears_it) {
   EXPECT_TRUE(all.nonfinite());
 }
 
+/// The sum of 2^30 times the same digits.
+ExactSum at_the_bound(double x) {
+  ExactSum sum;
+  sum.add(x);
+  for (std::int64_t n = 1; n < ExactSum::max_additions; n *= 2) sum.add(ExactSum(sum));
+  return sum;
+}
+
+TEST(Step, carries_are_those_of_the_sums) {
+  std::vector<ExactSum> all = sums();
+  all.push_back(at_the_bound(0x1.fffffffffffffp0));
+  all.push_back(at_the_bound(-0x1.fffffffffffffp-700));
+  std::vector<std::int64_t> words;
+  for (const ExactSum& sum : all) words.insert(words.end(), sum.words().begin(), sum.words().end());
+  carry_sums({.words = words.data(), .sums = static_cast<int>(all.size())}, host_stream);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    all[s].carry();
+    for (std::size_t i = 0; i < ExactSum::num_words; ++i)
+      EXPECT_EQ(words[s * ExactSum::num_words + i], all[s].words()[i]) << s << " " << i;
+  }
+}
+
+TEST(Step, units_at_the_bound_are_added) {
+  ExactSum all;
+  std::int64_t flag = 0;
+  constexpr double x = 0x1.fffffffffffffp0;
+  for (int units = 1; units <= 64; ++units) {  // without the carry, the digits overflow at the third
+    ExactSum unit = at_the_bound(x);
+    accumulate_norm({.unit = unit.words().data(), .all = all.words().data(), .flag = &flag}, host_stream);
+    EXPECT_EQ(unit.value(), 0);
+    ExactSum wanted;
+    for (int u = 0; u < units; ++u) wanted.add(std::ldexp(x, 30));
+    EXPECT_EQ(all.value(), wanted.value()) << units;
+  }
+}
+
 TEST(Step, a_skipped_update_changes_nothing) {
   std::vector<float> p = {1, 2}, m = {3, 4}, v = {5, 6}, g = {7, 8};
   const std::vector<float> before[] = {p, m, v};

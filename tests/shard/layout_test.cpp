@@ -8,6 +8,9 @@
 #include <random>
 #include <stdexcept>
 
+#include "runtime/base/error.hpp"
+#include "runtime/shard/sum_bounds.hpp"
+
 namespace tessera::test {
 namespace {
 
@@ -141,6 +144,30 @@ TEST(Layout, AParameterInNoUnitOrInTwoIsABug) {
   EXPECT_THROW(ShardLayout(model.params, model.units, Mesh(1, 2)), std::logic_error);
   model.units[3].params = {7, 8};
   EXPECT_THROW(ShardLayout(model.params, model.units, Mesh(1, 2)), std::logic_error);
+}
+
+/// A unit of 2^37 · ranks elements: 2^30 blocks of 128 on each rank.
+TEST(SumBounds, ARunWhoseSumsCouldOverflowIsRefused) {
+  constexpr std::int64_t bound = std::int64_t{1} << 37;
+  for (const int ranks : {1, 4}) {
+    const Mesh mesh(2, ranks);
+    const std::vector<UnitSpec> units = {{"h.0", {0}}, {"h.1", {1}}};
+    const auto layout = [&](std::int64_t more) {
+      return ShardLayout(std::vector{param("w", {bound, ranks}), param("v", {bound + more, ranks})}, units, mesh);
+    };
+    const ShardLayout at = layout(0), above = layout(4096);
+    ASSERT_EQ(at.shard_numel(1), bound);
+    EXPECT_NO_THROW(shard::require_within_bounds({.layout = &at, .mesh = mesh, .tokens = 1 << 30}));
+    EXPECT_NO_THROW(shard::require_within_bounds({.layout = &above, .mesh = mesh, .tokens = 1 << 30, .trains = false}));
+    EXPECT_THROW(shard::require_within_bounds({.layout = &at, .mesh = mesh, .tokens = (1 << 30) + 1}), Error);
+    try {
+      shard::require_within_bounds({.layout = &above, .mesh = mesh, .tokens = 1});
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) { EXPECT_NE(error.line().find("unit h.1"), std::string::npos) << error.line(); }
+  }
+  const Mesh world(1 << 10, (1 << 20) + 1);
+  const ShardLayout empty;
+  EXPECT_THROW(shard::require_within_bounds({.layout = &empty, .mesh = world}), Error);
 }
 
 }  // namespace

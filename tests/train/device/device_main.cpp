@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
     const int mine = what == "golden"    ? test::golden_curves(*world, truth)
                      : what == "experts" ? test::experts(*world, truth)
                                          : test::against_host(*world, truth) + test::library_attention(*world, truth) +
-                                               test::save_asynchronously(*world) + test::trace(*world);
+                                               test::save_asynchronously(*world) + test::trace(*world) +
+                                               test::sums_at_the_bound(*world);
     const int wrong = static_cast<int>(world->max(mine));
     if (world->rank() == 0)
       std::printf("%d ranks, transport %s, device %s, %s: %d differences\n", world->size(), argv[1], argv[2], argv[3],

@@ -54,6 +54,8 @@ struct Choosing {
 [[nodiscard]] int library_attention(World& world, Truth truth);
 /// An asynchronous save writes the bytes of a synchronous one.
 [[nodiscard]] int save_asynchronously(World& world);
+/// Exact sums at their bound on every rank: norm carries before it adds them. On any device, the host too.
+[[nodiscard]] int sums_at_the_bound(World& world);
 /// Spans of a traced step, and the time that compute waits for communication.
 [[nodiscard]] int trace(World& world);
 
