@@ -67,7 +67,7 @@ void Executor::issue_norm(BoundSchedule& program) {
   const bool passes_count = program.phase != models::Phase::logits;
   shard::StepSums mine;
   mine.tokens = block.local.tokens;
-  if (block.callback != nullptr) mine.flags = block.callback->flags();
+  mine.flags = block.sums.flags;
   parts_.manager->issue_norm(
       mine, passes_count ? shard::ShardManager::Counts::on_device : shard::ShardManager::Counts::of_host,
       block.warmup ? nullptr : program.step);

@@ -75,6 +75,8 @@ void Executor::run(BoundSchedule& program, BatchSource& source, StepBlock& block
       if (&stream == &compute_) wait_for(program, before);
       else stream.wait(program.events[static_cast<std::size_t>(before)]);
     }
+    // Here and not in norm(), which runs on the communication thread.
+    if (instruction.op == Op::norm && block.callback != nullptr) block.sums.flags = block.callback->flags();
     const bool timed = tracing_ && on_device();
     if (timed) program.spans[2 * static_cast<std::size_t>(i)].record(stream);
     stream.enqueue(&Executor::step_into, &program, i);
@@ -238,7 +240,6 @@ void Executor::norm(BoundSchedule& program) {
   block.sums.loss = block.local.loss;
   block.sums.tokens = block.local.tokens;
   block.sums.correct = block.local.correct;
-  if (block.callback != nullptr) block.sums.flags = block.callback->flags();
   block.sums.extra = block.balance;
   const int bad_unit = parts_.manager->norm(block.sums);
   if (program.phase != models::Phase::train) return;

@@ -42,11 +42,11 @@ class BatchSource {
   virtual std::int64_t take(std::span<float> logits) { return (void)logits, 0; }
 };
 
-/// Called during training steps, on the compute stream; must not allocate.
+/// Called during training steps, on the thread that runs the executor and no other; must not allocate.
 class StepCallback {
  public:
   virtual ~StepCallback() = default;
-  /// This rank's control flags, asked for just before `norm` sums them.
+  /// This rank's control flags, asked for once a step, after its last backward is issued and before `norm` sums them.
   [[nodiscard]] virtual shard::ControlFlags flags() = 0;
   /// Called before the unit's master weights and moments change.
   virtual void before_update(int unit) = 0;

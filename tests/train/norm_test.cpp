@@ -1,6 +1,8 @@
-// The norm of ranks whose sums are at ExactSum's bound.
+// The norm at the end of a step: sums at ExactSum's bound, and the callbacks around it.
 
 #include <gtest/gtest.h>
+
+#include <thread>
 
 #include "tests/train/device/device_runs.hpp"
 
@@ -11,6 +13,52 @@ TEST(Norm, SumsAtTheBoundAreAddedOverRanks) {
   for (const bool copies : {false, true})
     run_local(
         4, [](World& world) { EXPECT_EQ(sums_at_the_bound(world), 0); }, copies);
+}
+
+/// Counts calls, and those on another thread than its own.
+class CountingCallback final : public train::StepCallback {
+ public:
+  shard::ControlFlags flags() override {
+    called();
+    ++asked;
+    EXPECT_EQ(updated, 0) << "flags after an update of the same step";
+    return {.stop = 0, .save = 1, .saved = asked};
+  }
+  void before_update(int /*unit*/) override {
+    called();
+    ++updated;
+  }
+  int asked = 0, updated = 0, elsewhere = 0;
+
+ private:
+  void called() { elsewhere += std::this_thread::get_id() == own_ ? 0 : 1; }
+  std::thread::id own_ = std::this_thread::get_id();
+};
+
+TEST(Norm, CallbacksRunOnTheThreadOfTheStep) {
+  const models::Model model = models::make(config_json({}), "test");
+  const RandomTokens tokens(300, 37);
+  const io::Sampler sampler(30, true, 1);
+  for (const Stream::Mode streams : {Stream::Mode::threaded, Stream::Mode::deferred})
+    for (const char* strategy : {"0", "3"}) {
+      const Variant v{.world = 3, .strategy = strategy, .global_batch = 6, .streams = streams};
+      run_local(v.world, [&](World& world) {
+        train::Trainer trainer(world, options_of(model, v, 3));
+        trainer.initialize();
+        CountingCallback callback;
+        trainer.set_callback(&callback);
+        for (int s = 0; s < 2; ++s) {
+          callback.updated = 0;
+          const auto report = trainer.step(tokens, sampler, 6 * s, 6);
+          EXPECT_EQ(report.flags.save, v.world);
+          EXPECT_EQ(report.flags.saved, v.world * (s + 1));
+          EXPECT_EQ(callback.asked, s + 1);
+          EXPECT_EQ(callback.updated, trainer.plan().layout.num_units());
+        }
+        EXPECT_EQ(callback.elsewhere, 0);
+        trainer.set_callback(nullptr);
+      });
+    }
 }
 
 }  // namespace
