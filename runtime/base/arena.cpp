@@ -77,8 +77,11 @@ Arena::Arena(std::vector<ArenaSlot> slots, const Share& share, Device device)
     if (sizes.of(memory, category) > 0) block = Block(memory, category, device, sizes.of(memory, category));
     next[static_cast<int>(memory)][static_cast<int>(category)] = block.data();
   });
+  index_.reserve(slots_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto& slot = slots_[i];
+    const bool unique = index_.emplace(slot.name, i).second;
+    TESSERA_ASSERT(unique, "two slots are called %s", slot.name.c_str());
     if (slot.placement == Placement::own) {
       std::byte*& free = next[static_cast<int>(slot.memory)][static_cast<int>(slot.category)];
       data_[i] = free;
@@ -165,18 +168,16 @@ const std::byte* Arena::read(std::size_t slot, std::size_t at, [[maybe_unused]] 
 }
 
 std::size_t Arena::find(std::string_view name) const {
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].name == name) return i;
-  TESSERA_ASSERT(false, "no slot %s", std::string(name).c_str());
-  return 0;
+  const auto found = index_.find(name);
+  TESSERA_ASSERT(found != index_.end(), "no slot %s", std::string(name).c_str());
+  return found->second;
 }
 
 std::byte* Arena::data(std::string_view name) const { return data_[find(name)]; }
 
 std::byte* Arena::data_if(std::string_view name) const {
-  for (std::size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].name == name) return data_[i];
-  return nullptr;
+  const auto found = index_.find(name);
+  return found != index_.end() ? data_[found->second] : nullptr;
 }
 
 std::string Arena::broken_canary() const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/device.hpp"
@@ -117,6 +118,7 @@ class Arena {
                                       std::vector<std::byte>& copy) const;
 
   std::vector<ArenaSlot> slots_;
+  std::unordered_map<std::string_view, std::size_t> index_;  // by the names in slots_
   std::vector<std::byte*> data_;
   Device device_;
   Block blocks_[num_memories][num_categories];

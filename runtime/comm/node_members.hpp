@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "runtime/base/mapping.hpp"
@@ -22,7 +23,7 @@ struct NodeMembers {
 };
 
 /// `members`: world ranks of an axis, ascending. `ranks_per_node` consecutive ranks share a node.
-[[nodiscard]] std::vector<NodeMembers> split_by_node(const std::vector<int>& members, int ranks_per_node);
+[[nodiscard]] std::vector<NodeMembers> split_by_node(std::span<const int> members, int ranks_per_node);
 /// Index of the node that `member` is on.
 [[nodiscard]] std::size_t node_index_of(const std::vector<NodeMembers>& node_members, int member);
 

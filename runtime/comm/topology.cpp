@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace comm {
 
-std::vector<NodeMembers> split_by_node(const std::vector<int>& members, int ranks_per_node) {
+std::vector<NodeMembers> split_by_node(std::span<const int> members, int ranks_per_node) {
   std::vector<NodeMembers> node_members;
   int node = -1;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -23,9 +23,9 @@ std::vector<NodeMembers> split_by_node(const std::vector<int>& members, int rank
 }
 
 std::size_t node_index_of(const std::vector<NodeMembers>& node_members, int member) {
-  std::size_t i = 0;
-  while (i + 1 < node_members.size() && node_members[i + 1].first <= member) ++i;
-  return i;
+  const auto after = std::upper_bound(node_members.begin() + 1, node_members.end(), member,
+                                      [](int m, const NodeMembers& node) { return m < node.first; });
+  return static_cast<std::size_t>(after - node_members.begin()) - 1;
 }
 
 static std::size_t round_down(std::size_t bytes) { return std::max<std::size_t>(64, bytes / 64 * 64); }
@@ -71,128 +71,120 @@ static bool shared(const Topology& t) {
 
 bool Topology::in_place(const Mesh& mesh, Axis axis) const {
   if (!shared(*this) || staged) return false;
-  const int width = std::max(1, ranks_per_node);
-  // Members are ascending: a group is on one node if its first and last member are.
-  for (int rank = 0; rank < mesh.world(); ++rank) {
-    if (mesh.coordinate(rank, axis) != 0) continue;
-    const auto group = mesh.members(rank, axis);
-    if (group.front() / width != group.back() / width) return false;
-  }
+  // Members are ascending, and groups differ by a shift: one is on one node if its first and last member are.
+  const auto group = mesh.members(0, axis);
+  const int width = std::max(1, ranks_per_node), span = group.back() - group.front();
+  for (int rank = 0; rank < mesh.world(); ++rank)
+    if (mesh.coordinate(rank, axis) == 0 && rank / width != (rank + span) / width) return false;
   return true;
 }
 
-namespace {
-/// Every member sends `bytes` to each other member.
-TrafficCount direct(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
-  TrafficCount count;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (static_cast<int>(i) == me) continue;
-    auto& where =
-        members[i] / width == members[static_cast<std::size_t>(me)] / width ? count.within_node : count.across_nodes;
-    where += bytes;
-  }
-  return count;
+GroupCosts::GroupCosts(const Topology& topology, std::span<const int> members, bool in_place)
+    : topology_(topology),
+      in_place_(in_place),
+      nodes_(split_by_node(members, std::max(1, topology.ranks_per_node))),
+      size_(members.size()) {
+  for (const auto& node : nodes_) operands_ += static_cast<std::uint64_t>(node.operands());
 }
 
-/// A member sends `bytes` to its successor.
-TrafficCount ring(const std::vector<int>& members, int me, int width, std::uint64_t bytes) {
-  const int next = members[(static_cast<std::size_t>(me) + 1) % members.size()];
-  const bool same_node = next / width == members[static_cast<std::size_t>(me)] / width;
-  if (members.size() == 1) return {};
-  return same_node ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
+const comm::NodeMembers& GroupCosts::node_of(int member) const { return nodes_[comm::node_index_of(nodes_, member)]; }
+
+/// The member sends `bytes` to each other member.
+TrafficCount GroupCosts::direct(int member, std::uint64_t bytes) const {
+  const auto local = static_cast<std::uint64_t>(node_of(member).count);
+  return {(local - 1) * bytes, (size_ - local) * bytes, 0};
 }
 
-TrafficCount two_level(const std::vector<comm::NodeMembers>& node_members, int me, std::uint64_t chunk,
-                       CollectiveKind kind) {
-  const auto here = comm::node_index_of(node_members, me);
-  const auto local = static_cast<std::uint64_t>(node_members[here].count);
-  std::uint64_t members = 0, operands = 0;
-  for (const auto& node : node_members) {
-    members += static_cast<std::uint64_t>(node.count);
-    operands += static_cast<std::uint64_t>(node.operands());
-  }
-  const auto own_operands = static_cast<std::uint64_t>(node_members[here].operands());
-  const bool leader = node_members[here].first == me;
+/// The member sends `bytes` to its successor.
+TrafficCount GroupCosts::ring(int member, std::uint64_t bytes) const {
+  if (size_ == 1) return {};
+  const int next = (member + 1) % static_cast<int>(size_);
+  return &node_of(next) == &node_of(member) ? TrafficCount{bytes, 0, 0} : TrafficCount{0, bytes, 0};
+}
+
+TrafficCount GroupCosts::two_level(int member, std::uint64_t chunk, CollectiveKind kind) const {
+  const comm::NodeMembers& node = node_of(member);
+  const auto local = static_cast<std::uint64_t>(node.count), own = static_cast<std::uint64_t>(node.operands());
+  const bool leader = node.first == member;
   TrafficCount count;
   count.within_node = (local - 1) * chunk;
   if (kind == CollectiveKind::all_gather) {
-    if (leader) count.across_nodes = local * chunk * (node_members.size() - 1);
-    else count.within_node += (members - local) * chunk;
+    if (leader) count.across_nodes = local * chunk * (nodes_.size() - 1);
+    else count.within_node += (size_ - local) * chunk;
   } else {
-    if (leader) count.across_nodes = own_operands * (members - local) * chunk;
-    else count.within_node += (members - local + operands - own_operands) * chunk;
+    if (leader) count.across_nodes = own * (size_ - local) * chunk;
+    else count.within_node += (size_ - local + operands_ - own) * chunk;
   }
   return count;
 }
 
-TrafficCount& operator+=(TrafficCount& a, const TrafficCount& b) {
-  a.within_node += b.within_node;
-  a.across_nodes += b.across_nodes;
-  return a;
+TrafficCount GroupCosts::all_reduce(int member, std::uint64_t bytes) const {
+  TrafficCount count = traffic(member, CollectiveKind::reduce_scatter, bytes);
+  // Not in place even over shared memory: every rank gets a full result of its own.
+  const TrafficCount gathered = nodes_.size() == 1 && shared(topology_)
+                                    ? direct(member, bytes / size_)
+                                    : traffic(member, CollectiveKind::all_gather, bytes);
+  count.within_node += gathered.within_node;
+  count.across_nodes += gathered.across_nodes;
+  return count;
 }
-}  // namespace
 
-TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
-                     std::uint64_t bytes) {
-  const auto members = mesh.members(rank, axis);
-  const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
-  const auto chunk = bytes / members.size();
-  const auto node_members = split_by_node(members, width);
+TrafficCount GroupCosts::traffic(int member, CollectiveKind kind, std::uint64_t bytes) const {
+  const auto chunk = bytes / size_;
   TrafficCount count;
-  if (kind == CollectiveKind::all_reduce) {
-    count += traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, bytes);
-    // Not in place even over shared memory: every rank gets a full result of its own.
-    Topology copying = topology;
-    if (node_members.size() == 1 && shared(topology)) copying.transport = Transport::mpi;
-    count += traffic(copying, mesh, axis, rank, CollectiveKind::all_gather, bytes);
-  } else if (topology.transport == Transport::nccl) {
-    count = ring(members, me, width, (members.size() - 1) * chunk);
-  } else if (!shared(topology) || node_members.size() == members.size()) {
-    count = direct(members, me, width, chunk);
-  } else if (node_members.size() > 1) {
-    count = two_level(node_members, me, chunk, kind);
-  } else if (kind == CollectiveKind::reduce_scatter || !topology.in_place(mesh, axis)) {
-    count.within_node = (members.size() - 1) * chunk;
-  }
+  if (kind == CollectiveKind::all_reduce) count = all_reduce(member, bytes);
+  else if (topology_.transport == Transport::nccl) count = ring(member, (size_ - 1) * chunk);
+  else if (!shared(topology_) || nodes_.size() == size_) count = direct(member, chunk);
+  else if (nodes_.size() > 1) count = two_level(member, chunk, kind);
+  else if (kind == CollectiveKind::reduce_scatter || !in_place_) count.within_node = (size_ - 1) * chunk;
   count.collectives = 1;
   return count;
 }
 
-TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
-                         std::uint64_t numel, DType dtype) {
-  const auto members = mesh.members(rank, axis);
-  const auto node_members = split_by_node(members, std::max(1, topology.ranks_per_node));
-  const bool two_level = shared(topology) && node_members.size() > 1 && node_members.size() < members.size();
-  const std::uint64_t sums = numel * sizeof(float), input = two_level ? sums : numel * size_of(dtype);
-  TrafficCount count = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, input);
+TrafficCount GroupCosts::sum_traffic(int member, CollectiveKind kind, std::uint64_t numel, DType dtype) const {
+  const bool two_levels = shared(topology_) && nodes_.size() > 1 && nodes_.size() < size_;
+  const std::uint64_t sums = numel * sizeof(float), input = two_levels ? sums : numel * size_of(dtype);
+  TrafficCount count = traffic(member, CollectiveKind::reduce_scatter, input);
   if (kind == CollectiveKind::reduce_scatter) return count;
-  TrafficCount whole =
-      traffic(topology, mesh, axis, rank, kind, sums);  // less the difference of the narrower reduce_scatter
-  const TrafficCount half = traffic(topology, mesh, axis, rank, CollectiveKind::reduce_scatter, sums);
+  TrafficCount whole = traffic(member, kind, sums);  // less the difference of the narrower reduce_scatter
+  const TrafficCount half = traffic(member, CollectiveKind::reduce_scatter, sums);
   whole.within_node -= half.within_node - count.within_node;
   whole.across_nodes -= half.across_nodes - count.across_nodes;
   return whole;
 }
 
-TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t counters) {
-  const auto members = mesh.members(rank, axis);
-  const int me = mesh.coordinate(rank, axis), width = std::max(1, topology.ranks_per_node);
-  const auto node_members = split_by_node(members, width);
+TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) const {
   const std::uint64_t bytes = counters * sizeof(std::int64_t);
   TrafficCount count;
-  if (topology.transport == Transport::nccl) {
-    count = ring(members, me, width, bytes);
-  } else if (!shared(topology) || node_members.size() == members.size()) {
-    count = direct(members, me, width, bytes);
+  if (topology_.transport == Transport::nccl) {
+    count = ring(member, bytes);
+  } else if (!shared(topology_) || nodes_.size() == size_) {
+    count = direct(member, bytes);
   } else {
-    const auto& node = node_members[comm::node_index_of(node_members, me)];
-    if (node_members.size() == 1) count.within_node = (members.size() - 1) * bytes;
-    else if (node.first == me)
-      count = {(static_cast<std::uint64_t>(node.count) - 1) * bytes, (node_members.size() - 1) * bytes, 0};
+    const auto& node = node_of(member);
+    if (nodes_.size() == 1) count.within_node = (size_ - 1) * bytes;
+    else if (node.first == member)
+      count = {(static_cast<std::uint64_t>(node.count) - 1) * bytes, (nodes_.size() - 1) * bytes, 0};
     else count.within_node = bytes;
   }
   count.collectives = 1;
   return count;
+}
+
+GroupCosts AxisCosts::group(int rank) const { return {topology_, mesh_.members(rank, axis_), in_place_}; }
+
+TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+                     std::uint64_t bytes) {
+  return AxisCosts(topology, mesh, axis).group(rank).traffic(mesh.coordinate(rank, axis), kind, bytes);
+}
+
+TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+                         std::uint64_t numel, DType dtype) {
+  return AxisCosts(topology, mesh, axis).group(rank).sum_traffic(mesh.coordinate(rank, axis), kind, numel, dtype);
+}
+
+TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t counters) {
+  return AxisCosts(topology, mesh, axis).group(rank).counters_traffic(mesh.coordinate(rank, axis), counters);
 }
 
 AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node) {

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runtime/comm/communicator.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/comm/node_members.hpp"
 
 namespace tessera {
 
@@ -45,6 +47,44 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
                                        std::uint64_t numel, DType dtype);
 /// The same for an all_reduce of int64 counters.
 [[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t count);
+
+/// The three functions above, for all members of a group: what depends on the group alone is computed once.
+/// `member`: its coordinate along the axis.
+class GroupCosts {
+ public:
+  [[nodiscard]] TrafficCount traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
+  [[nodiscard]] TrafficCount sum_traffic(int member, CollectiveKind kind, std::uint64_t numel, DType dtype) const;
+  [[nodiscard]] TrafficCount counters_traffic(int member, std::uint64_t count) const;
+
+ private:
+  friend class AxisCosts;
+  GroupCosts(const Topology& topology, std::span<const int> members, bool in_place);
+  [[nodiscard]] const comm::NodeMembers& node_of(int member) const;
+  [[nodiscard]] TrafficCount direct(int member, std::uint64_t bytes) const;
+  [[nodiscard]] TrafficCount ring(int member, std::uint64_t bytes) const;
+  [[nodiscard]] TrafficCount two_level(int member, std::uint64_t chunk, CollectiveKind kind) const;
+  [[nodiscard]] TrafficCount all_reduce(int member, std::uint64_t bytes) const;
+
+  Topology topology_;
+  bool in_place_;
+  std::vector<comm::NodeMembers> nodes_;
+  std::uint64_t size_, operands_ = 0;
+};
+
+/// Costs of the groups along one axis.
+class AxisCosts {
+ public:
+  AxisCosts(const Topology& topology, const Mesh& mesh, Axis axis)
+      : topology_(topology), mesh_(mesh), axis_(axis), in_place_(topology.in_place(mesh, axis)) {}
+  /// Those of the group of `rank`. Takes time and memory of O(its members).
+  [[nodiscard]] GroupCosts group(int rank) const;
+
+ private:
+  Topology topology_;
+  Mesh mesh_;
+  Axis axis_;
+  bool in_place_;
+};
 
 /// Load of the network along one axis, all of its groups together.
 ///   busiest_rank  most bytes that one rank sends, to its own node and to others.

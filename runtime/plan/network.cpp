@@ -43,50 +43,55 @@ void add(TrafficCount& sum, const TrafficCount& more, std::uint64_t collectives,
   sum.collectives += collectives;
 }
 
-StepTraffic traffic_of(const RunPlan& plan, const Volume& volume, int rank) {
-  const RunSpec& spec = plan.spec;
-  const Mesh& mesh = spec.strategy.mesh;
-  const auto norm = [&](TrafficCount& sum, Axis axis) {
-    const auto counters =
-        shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), spec.model->router.num_losses());
-    add(sum, counters_traffic(spec.topology, mesh, axis, rank, counters), volume.norms, volume.norms);
-  };
-  StepTraffic sent;
-  if (mesh.size(Axis::shard) > 1) {
-    add(sent.shard_axis,
-        traffic(spec.topology, mesh, Axis::shard, rank, CollectiveKind::all_gather, volume.gathered_bytes),
-        volume.gathers);
-    add(sent.shard_axis,
-        sum_traffic(spec.topology, mesh, Axis::shard, rank, CollectiveKind::reduce_scatter, volume.reduced_numel,
-                    volume.reduce_dtype),
+/// What a member of a group along `axis` sends.
+TrafficCount priced(const RunPlan& plan, const Volume& volume, Axis axis, const GroupCosts& group, int member) {
+  TrafficCount sent;
+  if (axis == Axis::shard) {
+    add(sent, group.traffic(member, CollectiveKind::all_gather, volume.gathered_bytes), volume.gathers);
+    add(sent, group.sum_traffic(member, CollectiveKind::reduce_scatter, volume.reduced_numel, volume.reduce_dtype),
         volume.reductions);
-    norm(sent.shard_axis, Axis::shard);
-  }
-  if (mesh.size(Axis::replicate) > 1) {
+  } else {
     // After a reduction over the shard axis its sums are fp32.
-    add(sent.replicate_axis,
-        sum_traffic(spec.topology, mesh, Axis::replicate, rank, CollectiveKind::all_reduce, volume.replicated_numel,
-                    mesh.size(Axis::shard) > 1 ? DType::f32 : volume.reduce_dtype),
-        volume.reductions);
-    norm(sent.replicate_axis, Axis::replicate);
+    const DType terms = plan.spec.strategy.mesh.size(Axis::shard) > 1 ? DType::f32 : volume.reduce_dtype;
+    add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, volume.replicated_numel, terms), volume.reductions);
   }
+  const auto counters =
+      shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), plan.spec.model->router.num_losses());
+  add(sent, group.counters_traffic(member, counters), volume.norms, volume.norms);
   return sent;
+}
+
+TrafficCount sent_by(const RunPlan& plan, const Volume& volume, Axis axis, int rank) {
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  if (mesh.size(axis) == 1) return {};
+  return priced(plan, volume, axis, AxisCosts(plan.spec.topology, mesh, axis).group(rank), mesh.coordinate(rank, axis));
+}
+
+AxisLoad load_of(const RunPlan& plan, const Volume& volume, Axis axis) {
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  if (mesh.size(axis) == 1) return {};
+  const AxisCosts costs(plan.spec.topology, mesh, axis);
+  std::vector<TrafficCount> sent(static_cast<std::size_t>(mesh.world()));
+  for (int rank = 0; rank < mesh.world(); ++rank) {
+    if (mesh.coordinate(rank, axis) != 0) continue;
+    const GroupCosts group = costs.group(rank);
+    int member = 0;
+    for (const int r : mesh.members(rank, axis))
+      sent[static_cast<std::size_t>(r)] = priced(plan, volume, axis, group, member++);
+  }
+  return axis_load(sent, plan.spec.topology.ranks_per_node);
 }
 
 }  // namespace
 
-StepTraffic step_traffic(const RunPlan& plan, int rank) { return traffic_of(plan, volume_of(plan), rank); }
+StepTraffic step_traffic(const RunPlan& plan, int rank) {
+  const Volume volume = volume_of(plan);
+  return {sent_by(plan, volume, Axis::shard, rank), sent_by(plan, volume, Axis::replicate, rank)};
+}
 
 NetworkLoad network_load(const RunPlan& plan) {
   const Volume volume = volume_of(plan);
-  std::vector<TrafficCount> shard_axis, replicate_axis;
-  for (int rank = 0; rank < plan.spec.strategy.mesh.world(); ++rank) {
-    const StepTraffic sent = traffic_of(plan, volume, rank);
-    shard_axis.push_back(sent.shard_axis);
-    replicate_axis.push_back(sent.replicate_axis);
-  }
-  const int width = plan.spec.topology.ranks_per_node;
-  return {axis_load(shard_axis, width), axis_load(replicate_axis, width)};
+  return {load_of(plan, volume, Axis::shard), load_of(plan, volume, Axis::replicate)};
 }
 
 }  // namespace tessera::plan

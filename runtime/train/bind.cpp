@@ -12,41 +12,66 @@ using Step = Executor::BoundSchedule::Step;
 
 std::size_t bytes_of(std::int64_t numel, DType dtype) { return static_cast<std::size_t>(numel) * size_of(dtype); }
 
+/// What the instructions of a schedule look up, resolved once.
+class Lookup {
+ public:
+  Lookup(const plan::RunPlan& plan, const shard::Schedule& schedule, const shard::ShardManager& manager)
+      : schedule_(schedule),
+        manager_(manager),
+        slots_(schedule.slots.size()),
+        last_reader_(plan.spec.model->params.size()),
+        last_gradient_(static_cast<std::size_t>(plan.layout.num_units())) {
+    const auto& modules = plan.spec.model->modules;
+    for (std::size_t m = 0; m < modules.size(); ++m)
+      for (const int param : modules[m]->params()) last_reader_[static_cast<std::size_t>(param)] = static_cast<int>(m);
+    for (std::size_t m = 0; m < schedule.modules.size(); ++m)
+      for (const int unit : schedule.modules[m].grad_units)
+        last_gradient_[static_cast<std::size_t>(unit)] = static_cast<int>(m);
+  }
+  [[nodiscard]] std::byte* slot(int slot) {
+    std::byte*& data = slots_[static_cast<std::size_t>(slot)];
+    if (data == nullptr) data = manager_.slot(schedule_, slot);
+    return data;
+  }
+  /// True if no module later in the model (earlier in backward) contributes to the parameter's gradient.
+  [[nodiscard]] bool first_contributor(int module, int param) const {
+    return last_reader_[static_cast<std::size_t>(param)] <= module;
+  }
+  /// The same of a unit's gradient buffer.
+  [[nodiscard]] bool first_to_touch(int module, int unit) const {
+    return last_gradient_[static_cast<std::size_t>(unit)] <= module;
+  }
+
+ private:
+  const shard::Schedule& schedule_;
+  const shard::ShardManager& manager_;
+  std::vector<std::byte*> slots_;                 // null: not looked up yet
+  std::vector<int> last_reader_, last_gradient_;  // the last module, by parameter and by unit
+};
+
 /// Binds the parameters that an instruction reads.
-void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
-                 const shard::ShardManager& manager, std::size_t instruction) {
+void bind_params(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, Lookup& lookup,
+                 std::size_t instruction) {
   const models::Model& model = *plan.spec.model;
+  step.params.reserve(step.module->params().size());
   for (const int param : step.module->params()) {
     const int home = plan.layout.unit_of(param);
     const DType dtype = schedule.units[static_cast<std::size_t>(home)].param_dtype;
     const std::size_t offset = bytes_of(plan.layout.offset_of(param), dtype);
     std::byte* data = nullptr;  // null if the instruction does not read the unit
     for (const auto& [unit, slot] : schedule.reads[instruction])
-      if (unit == home) data = manager.slot(schedule, slot) + offset;
-    step.params.emplace_back(data, dtype, model.params[static_cast<std::size_t>(param)].shape, manager.device());
+      if (unit == home) data = lookup.slot(slot) + offset;
+    step.params.emplace_back(data, dtype, model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
   }
 }
 
-/// True if no module later in the model (earlier in backward) contributes to the parameter.
-bool first_contributor(const models::Model& model, int module, int param) {
-  for (std::size_t later = static_cast<std::size_t>(module) + 1; later < model.modules.size(); ++later)
-    for (const int other : model.modules[later]->params())
-      if (other == param) return false;
-  return true;
-}
-
-bool first_to_touch(const shard::Schedule& schedule, int module, int unit) {
-  for (std::size_t later = static_cast<std::size_t>(module) + 1; later < schedule.modules.size(); ++later)
-    for (const int other : schedule.modules[later].grad_units)
-      if (other == unit) return false;
-  return true;
-}
-
 /// Binds the gradients that a backward writes.
-void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule,
-                const shard::ShardManager& manager, const shard::Instruction& instruction) {
+void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& schedule, Lookup& lookup,
+                const shard::Instruction& instruction) {
   const models::Model& model = *plan.spec.model;
   const auto dtype_of = [&](int unit) { return schedule.units[static_cast<std::size_t>(unit)].reduce_dtype; };
+  step.dparams.reserve(step.module->params().size());
+  step.accumulate.reserve(step.module->params().size());
   for (const int param : step.module->params()) {
     const int unit = plan.layout.unit_of(param), slot = schedule.grad_slot(unit, instruction.micro);
     if (slot < 0) {  // frozen
@@ -55,15 +80,15 @@ void bind_grads(Step& step, const plan::RunPlan& plan, const shard::Schedule& sc
       continue;
     }
     const DType dtype = dtype_of(unit);
-    step.dparams.emplace_back(manager.slot(schedule, slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
-                              model.params[static_cast<std::size_t>(param)].shape, manager.device());
-    step.accumulate.push_back(instruction.accumulates || !first_contributor(model, instruction.module, param));
+    step.dparams.emplace_back(lookup.slot(slot) + bytes_of(plan.layout.offset_of(param), dtype), dtype,
+                              model.params[static_cast<std::size_t>(param)].shape, plan.spec.device);
+    step.accumulate.push_back(instruction.accumulates || !lookup.first_contributor(instruction.module, param));
   }
   if (instruction.accumulates) return;
   for (const int unit : schedule.modules[static_cast<std::size_t>(instruction.module)].grad_units) {
-    if (!first_to_touch(schedule, instruction.module, unit)) continue;
+    if (!lookup.first_to_touch(instruction.module, unit)) continue;
     const DType dtype = dtype_of(unit);
-    std::byte* data = manager.slot(schedule, schedule.grad_slot(unit, instruction.micro));
+    std::byte* data = lookup.slot(schedule.grad_slot(unit, instruction.micro));
     step.whole.push_back({data, bytes_of(plan.layout.padded_numel(unit), dtype), dtype});
     for (const auto& [offset, length] : plan.layout.gaps(unit))
       step.gaps.push_back({data + bytes_of(offset, dtype), bytes_of(length, dtype), dtype});
@@ -132,11 +157,12 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
     return arena.data(train ? plan::train_boundary_name(schedule, module) : plan::boundary_name(module % 2));
   };
   const int first_backward = train ? schedule.first_backward() : 0;
+  Lookup lookup(plan, schedule, *parts_.manager);
   for (std::size_t i = 0; i < schedule.list.size(); ++i) {
     const shard::Instruction& instruction = schedule.list[i];
     Step step;
     if (instruction.op == shard::Op::gather || instruction.op == shard::Op::reduce)
-      step.slot = parts_.manager->slot(schedule, instruction.slot);
+      step.slot = lookup.slot(instruction.slot);
     if (instruction.module >= 0) {
       const int m = instruction.module;
       step.module = model.modules[static_cast<std::size_t>(m)].get();
@@ -148,8 +174,8 @@ std::unique_ptr<Executor::BoundSchedule> Executor::bind(const shard::Schedule& s
           step.module->saved_bytes({plan.spec.batch.micro_batch, plan.spec.tokens}, model.dtype) > 0)
         step.saved = arena.data(plan::saved_name(schedule, m));
       step.cache = bind_cache(plan, arena, m);
-      bind_params(step, plan, schedule, *parts_.manager, i);
-      if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, *parts_.manager, instruction);
+      bind_params(step, plan, schedule, lookup, i);
+      if (instruction.op == shard::Op::backward) bind_grads(step, plan, schedule, lookup, instruction);
     }
     program->steps.push_back(std::move(step));
   }

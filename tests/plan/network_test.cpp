@@ -4,6 +4,7 @@
 
 #include "runtime/plan/network.hpp"
 #include "runtime/shard/manager.hpp"
+#include "tests/base/alloc_counter.hpp"
 
 namespace tessera::test {
 namespace {
@@ -79,6 +80,18 @@ TEST(PlanNetwork, NcclBuffersAreOnTheDevice) {
   EXPECT_EQ(bytes, transport_bytes(topology, Mesh(8, 8), Axis::shard, 0) +
                        transport_bytes(topology, Mesh(8, 8), Axis::replicate, 0));
   EXPECT_GT(bytes, std::size_t{1} << 30);
+}
+
+// What a group costs is computed once: memory grows as the ranks, not as their square.
+TEST(PlanNetwork, PricesManyRanksInLinearMemory) {
+  for (const Transport transport : {Transport::nccl, Transport::node, Transport::mpi})
+    for (const char* strategy : {"0", "3", "hybridshard"}) {
+      const plan::RunPlan plan = plan_of(strategy, {transport, 8}, 4096);
+      const std::int64_t before = alloc_bytes();
+      const plan::NetworkLoad load = plan::network_load(plan);
+      EXPECT_GT(load.shard_axis.busiest_rank + load.replicate_axis.busiest_rank, 0u);
+      EXPECT_LT(alloc_bytes() - before, 4096 * 256) << strategy << " " << name_of(transport);
+    }
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include "io/data/packing.hpp"
 #include "runtime/infer/inference.hpp"
+#include "runtime/train/bound_schedule.hpp"
+#include "runtime/train/run_context.hpp"
 #include "tests/base/alloc_counter.hpp"
 #include "tests/train/run.hpp"
 
@@ -169,6 +171,34 @@ TEST_F(Allocation, AnAllocationInACollectiveIsNoticed) {
   constexpr int collectives = 3 * 8;  // three steps of four units: as many gathers and reduces, at the least
   EXPECT_GE(counted_with([] { ::operator delete(::operator new(16)); }), collectives);
   EXPECT_GE(counted_with([] { (void)Error(ExitCode::usage, "one"); }), collectives);  // in libtessera_base
+}
+
+/// Allocations of binding the training schedule, for each instruction that it adds over one micro-batch.
+double allocations_of_bind(const char* strategy, int layers) {
+  const models::Model model = models::make(config_json({.layers = layers}), "test");
+  double each = 0;
+  run_local(1, [&](World& world) {
+    const auto bind = [&](std::int64_t accumulation) {
+      const Variant v{.world = 1, .strategy = strategy, .global_batch = accumulation};
+      train::RunContext run(world, options_of(model, v, 1).run, "", {});
+      train::Executor executor(
+          {.plan = &run.plan, .manager = &run.manager, .optimizer = nullptr, .arena = run.arena.get()});
+      const std::int64_t before = alloc_count_here();
+      const auto bound = executor.bind(run.plan.train, models::Phase::train);
+      return std::pair(alloc_count_here() - before, run.plan.train.list.size());
+    };
+    const auto [one, short_list] = bind(1);
+    const auto [many, long_list] = bind(9);
+    each = static_cast<double>(many - one) / static_cast<double>(long_list - short_list);
+  });
+  return each;
+}
+
+// A slot is looked up once for each schedule: what an instruction costs depends neither on its parameters nor on the
+// number of slots.
+TEST_F(Allocation, BindingLooksUpEachSlotOnce) {
+  for (const char* strategy : {"0", "2", "3"})
+    for (const int layers : {2, 6}) EXPECT_LE(allocations_of_bind(strategy, layers), 8) << strategy << " " << layers;
 }
 
 }  // namespace
