@@ -21,23 +21,23 @@ int BaseWorld::node_size() const {
 }
 int BaseWorld::node_count() const { return (size_ + topology_.ranks_per_node - 1) / topology_.ranks_per_node; }
 
-CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, Axis axis) {
+CommunicatorInfo BaseWorld::new_info(const Mesh& mesh, AxisSet axes) {
   TESSERA_ASSERT(mesh.world() == size_, "mesh %s in a world of %d", mesh.str().c_str(), size_);
   CommunicatorInfo info;
   info.watchdog = &watchdog();
-  info.index = watchdog().add_group({mesh, axis});
-  info.rank = mesh.coordinate(rank_, axis);
-  info.members = mesh.members(rank_, axis);
+  info.index = watchdog().add_group({mesh, axes});
+  info.rank = mesh.coordinate(rank_, axes);
+  info.members = mesh.members(rank_, axes);
   info.node_members = split_by_node(info.members, topology_.ranks_per_node);
   return info;
 }
 
-std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, Axis axis) {
-  CommunicatorInfo info = new_info(mesh, axis);
+std::unique_ptr<Communicator> BaseWorld::communicator(const Mesh& mesh, AxisSet axes) {
+  CommunicatorInfo info = new_info(mesh, axes);
   if constexpr (nccl_built)
     if (topology_.transport == Transport::nccl)  // a second communicator broadcasts the NCCL id
-      return nccl_communicator(std::move(info), device_, host_communicator(new_info(mesh, axis), false));
-  auto host = host_communicator(std::move(info), topology_.in_place(mesh, axis));
+      return nccl_communicator(std::move(info), device_, host_communicator(new_info(mesh, axes), false));
+  auto host = host_communicator(std::move(info), topology_.in_place(mesh, axes));
   if constexpr (cuda_built)
     if (device_.kind == Device::Kind::cuda)
       return staged(std::move(host), {.device = device_,

@@ -19,7 +19,7 @@ class BaseWorld : public World {
   [[nodiscard]] int node_count() const final;
   [[nodiscard]] Topology topology() const final { return topology_; }
   [[nodiscard]] Device device() const final { return device_; }
-  [[nodiscard]] std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) final;
+  [[nodiscard]] std::unique_ptr<Communicator> communicator(const Mesh& mesh, AxisSet axes) final;
 
   [[nodiscard]] std::int64_t sum(std::int64_t value) final;
   [[nodiscard]] std::int64_t max(std::int64_t value) final;
@@ -45,7 +45,7 @@ class BaseWorld : public World {
   Device device_;
 
  private:
-  [[nodiscard]] CommunicatorInfo new_info(const Mesh& mesh, Axis axis);
+  [[nodiscard]] CommunicatorInfo new_info(const Mesh& mesh, AxisSet axes);
   [[nodiscard]] std::unique_ptr<Communicator> host_communicator(CommunicatorInfo info, bool in_place);
   std::unique_ptr<Communicator> control_;
 };

@@ -54,9 +54,9 @@ class StragglerDiagnosis {
   void each_group(int index) {
     const Group& group = groups_[at(index - 1)];
     for (const auto& s : statuses_) {
-      if (group.mesh.coordinate(s.rank, group.axis) != 0) continue;
+      if (group.mesh.coordinate(s.rank, group.axes) != 0) continue;
       std::vector<RankSlot> slots;
-      for (const int rank : group.mesh.members(s.rank, group.axis)) slots.push_back({rank, find(rank, index)});
+      for (const int rank : group.mesh.members(s.rank, group.axes)) slots.push_back({rank, find(rank, index)});
       late(slots);
       differ(slots, group);
     }
@@ -94,13 +94,18 @@ class StragglerDiagnosis {
       const RankSlot& who = *odd->second.front();
       const RankSlot& other = odd == many ? *std::next(labels.begin())->second.front() : *many->second.front();
       mismatch_ = strfmt(
-          "rank %s is missing from step %ld, %s: it issued %s (%lu bytes) as collective %lu of the %s axis, where "
-          "rank "
-          "%s issued %s (%lu bytes)",
+          "rank %s is missing from step %ld, %s: it issued %s (%lu bytes) as collective %lu of the %s, where "
+          "rank %s issued %s (%lu bytes)",
           names_[at(who.rank)].c_str(), statuses_[at(other.rank)].step, other.record->text().c_str(),
-          who.record->text().c_str(), who.record->bytes, sequence, tessera::name_of(group.axis),
+          who.record->text().c_str(), who.record->bytes, sequence, axes_of(group).c_str(),
           names_[at(other.rank)].c_str(), other.record->text().c_str(), other.record->bytes);
     }
+  }
+
+  /// "shard axis", "{replicate, shard} axes"
+  static std::string axes_of(const Group& group) {
+    const std::string names = group.axes.str();
+    return names + (names.starts_with("{") ? " axes" : " axis");
   }
 
   bool running(int rank) const { return statuses_[at(rank)].answered && statuses_[at(rank)].responsive; }
@@ -110,7 +115,7 @@ class StragglerDiagnosis {
       if (record.index < 1 || !record.waiting() || at(static_cast<int>(record.index)) > groups_.size()) continue;
       const int index = static_cast<int>(record.index);
       const Group& group = groups_[at(index - 1)];
-      for (const int rank : group.mesh.members(status.rank, group.axis)) {
+      for (const int rank : group.mesh.members(status.rank, group.axes)) {
         const auto* peer = find(rank, index);
         if (!running(rank) || (peer ? peer->entered : 0) < record.entered) return true;
       }

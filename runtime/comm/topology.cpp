@@ -69,13 +69,13 @@ static bool shared(const Topology& t) {
   return t.transport == Transport::node || (t.transport == Transport::local && !t.local_copies);
 }
 
-bool Topology::in_place(const Mesh& mesh, Axis axis) const {
+bool Topology::in_place(const Mesh& mesh, AxisSet axes) const {
   if (!shared(*this) || staged) return false;
   // Members are ascending, and groups differ by a shift: one is on one node if its first and last member are.
-  const auto group = mesh.members(0, axis);
+  const auto group = mesh.members(0, axes);
   const int width = std::max(1, ranks_per_node), span = group.back() - group.front();
   for (int rank = 0; rank < mesh.world(); ++rank)
-    if (mesh.coordinate(rank, axis) == 0 && rank / width != (rank + span) / width) return false;
+    if (mesh.coordinate(rank, axes) == 0 && rank / width != (rank + span) / width) return false;
   return true;
 }
 
@@ -171,20 +171,21 @@ TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) co
   return count;
 }
 
-GroupCosts AxisCosts::group(int rank) const { return {topology_, mesh_.members(rank, axis_), in_place_}; }
+GroupCosts AxisCosts::group(int rank) const { return {topology_, mesh_.members(rank, axes_), in_place_}; }
 
-TrafficCount traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+TrafficCount traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank, CollectiveKind kind,
                      std::uint64_t bytes) {
-  return AxisCosts(topology, mesh, axis).group(rank).traffic(mesh.coordinate(rank, axis), kind, bytes);
+  return AxisCosts(topology, mesh, axes).group(rank).traffic(mesh.coordinate(rank, axes), kind, bytes);
 }
 
-TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, CollectiveKind kind,
+TrafficCount sum_traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank, CollectiveKind kind,
                          std::uint64_t numel, DType dtype) {
-  return AxisCosts(topology, mesh, axis).group(rank).sum_traffic(mesh.coordinate(rank, axis), kind, numel, dtype);
+  return AxisCosts(topology, mesh, axes).group(rank).sum_traffic(mesh.coordinate(rank, axes), kind, numel, dtype);
 }
 
-TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t counters) {
-  return AxisCosts(topology, mesh, axis).group(rank).counters_traffic(mesh.coordinate(rank, axis), counters);
+TrafficCount counters_traffic(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank,
+                              std::uint64_t counters) {
+  return AxisCosts(topology, mesh, axes).group(rank).counters_traffic(mesh.coordinate(rank, axes), counters);
 }
 
 AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node) {
@@ -199,8 +200,8 @@ AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node) {
   return load;
 }
 
-std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank, std::uint64_t bytes) {
-  const auto members = mesh.members(rank, axis);
+std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank, std::uint64_t bytes) {
+  const auto members = mesh.members(rank, axes);
   if (members.size() == 1 || topology.transport == Transport::nccl) return 0;
   if (topology.staged) {
     Topology host = topology;
@@ -208,7 +209,7 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, Axis axis,
     const auto size = static_cast<int>(members.size());
     // The host transport moves these slices.
     return staged_bytes(size, staged_slice(size)) +
-           staging_bytes(host, mesh, axis, rank, members.size() * staged_slice(size));
+           staging_bytes(host, mesh, axes, rank, members.size() * staged_slice(size));
   }
   if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
   // One slice of every peer's chunk, or two slices, so that one arrives while the other is added.
@@ -229,12 +230,12 @@ std::size_t nccl_bytes(const std::vector<comm::NodeMembers>& nodes, std::size_t 
 }
 }  // namespace
 
-std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, Axis axis, int rank) {
-  const auto members = mesh.members(rank, axis);
+std::size_t transport_bytes(const Topology& topology, const Mesh& mesh, AxisSet axes, int rank) {
+  const auto members = mesh.members(rank, axes);
   const auto node_members = split_by_node(members, topology.ranks_per_node);
   if (topology.transport == Transport::nccl) return nccl_bytes(node_members, members.size());
   if (!shared(topology) || (node_members.size() == members.size() && members.size() > 1)) return 0;
-  const int me = mesh.coordinate(rank, axis);
+  const int me = mesh.coordinate(rank, axes);
   const comm::NodeMembers& here = node_members[comm::node_index_of(node_members, me)];
   const std::size_t scratch = node_members.size() == 1 ? comm::node_scratch : comm::two_level_scratch;
   return part_of(comm::node_region_bytes(here.count, scratch), here.count, me - here.first);

@@ -23,13 +23,13 @@ struct Topology {
   bool local_copies = false;  // transport local only, for tests: no shared memory, as with mpi
   bool staged = false;        // device memory over a host transport, through pinned buffers (device/staged.hpp)
 
-  /// True if every group of `axis` lies on one node and shares memory: gathered buffers are then the master shards.
-  [[nodiscard]] bool in_place(const Mesh& mesh, Axis axis) const;
+  /// True if every group along `axes` lies on one node and shares memory: gathered buffers are then the master shards.
+  [[nodiscard]] bool in_place(const Mesh& mesh, AxisSet axes) const;
 };
 
 enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_reduce };
 
-/// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axis`, chunks of
+/// Bytes that `rank` sends for one collective over `bytes` (the whole padded buffer). S members along `axes`, chunks of
 /// c = bytes / S, L members on this node. A byte that a rank reads from a peer's shared memory counts as sent within
 /// the node. An all_reduce is a reduce_scatter, then an all_gather.
 ///   mpi        c to each of the S-1 others.
@@ -40,16 +40,17 @@ enum class CollectiveKind : unsigned char { all_gather, reduce_scatter, all_redu
 ///              operands where the node's members are no subtree of the counter tree. Within the node every rank reads
 ///              (L-1)c, and the others hand to the leader what it sends and read what it received.
 ///   nccl       the ring algorithm: (S-1)c to the next member, which lies on another node for one member per node.
-[[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind, std::uint64_t bytes);
+[[nodiscard]] TrafficCount traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
+                                   std::uint64_t bytes);
 /// The same for a reduce_scatter or all_reduce of `numel` elements of `dtype`. Sums are fp32: two-level transports
 /// widen before they send, and the all_gather of an all_reduce moves fp32.
-[[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, Axis, int rank, CollectiveKind,
+[[nodiscard]] TrafficCount sum_traffic(const Topology&, const Mesh&, AxisSet, int rank, CollectiveKind,
                                        std::uint64_t numel, DType dtype);
 /// The same for an all_reduce of int64 counters.
-[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, Axis, int rank, std::uint64_t count);
+[[nodiscard]] TrafficCount counters_traffic(const Topology&, const Mesh&, AxisSet, int rank, std::uint64_t count);
 
 /// The three functions above, for all members of a group: what depends on the group alone is computed once.
-/// `member`: its coordinate along the axis.
+/// `member`: its coordinate in the group.
 class GroupCosts {
  public:
   [[nodiscard]] TrafficCount traffic(int member, CollectiveKind kind, std::uint64_t bytes) const;
@@ -71,22 +72,22 @@ class GroupCosts {
   std::uint64_t size_, operands_ = 0;
 };
 
-/// Costs of the groups along one axis.
+/// Costs of the groups along `axes`.
 class AxisCosts {
  public:
-  AxisCosts(const Topology& topology, const Mesh& mesh, Axis axis)
-      : topology_(topology), mesh_(mesh), axis_(axis), in_place_(topology.in_place(mesh, axis)) {}
+  AxisCosts(const Topology& topology, const Mesh& mesh, AxisSet axes)
+      : topology_(topology), mesh_(mesh), axes_(axes), in_place_(topology.in_place(mesh, axes)) {}
   /// Those of the group of `rank`. Takes time and memory of O(its members).
   [[nodiscard]] GroupCosts group(int rank) const;
 
  private:
   Topology topology_;
   Mesh mesh_;
-  Axis axis_;
+  AxisSet axes_;
   bool in_place_;
 };
 
-/// Load of the network along one axis, all of its groups together.
+/// Load of the network along some axes, all of their groups together.
 ///   busiest_rank  most bytes that one rank sends, to its own node and to others.
 ///   node_uplink   most bytes that the ranks of one node send to other nodes: what the node's network cards carry.
 /// With K groups side by side on a node, each of S members, L of them on each node, an all_gather of S·c loads an
@@ -104,10 +105,10 @@ struct AxisLoad {
 /// `ranks`: what each rank of the world sends, in rank order.
 [[nodiscard]] AxisLoad axis_load(std::span<const TrafficCount> ranks, int ranks_per_node);
 
-/// Scratch that the communicator of `axis` needs when the largest buffer reduced or gathered over it has `bytes`.
-[[nodiscard]] std::size_t staging_bytes(const Topology&, const Mesh&, Axis, int rank, std::uint64_t bytes);
+/// Scratch that the communicator along `axes` needs when the largest buffer reduced or gathered over it has `bytes`.
+[[nodiscard]] std::size_t staging_bytes(const Topology&, const Mesh&, AxisSet, int rank, std::uint64_t bytes);
 
-/// Memory that the communicator of `axis` allocates for itself when it is made, as charged to `rank`.
+/// Memory that the communicator along `axes` allocates for itself when it is made, as charged to `rank`.
 ///   node, local  shared scratch, exactly.
 ///   mpi          0.
 ///   nccl         device memory, an estimate, since NCCL decides at run time:
@@ -119,6 +120,6 @@ struct AxisLoad {
 ///       2.28), allocated as 10 MiB. Send buffer: 2 MiB on the same node, 10 MiB to another node, whose network proxy
 ///       sends from a buffer of its own. github.com/NVIDIA/nccl/issues/1685 shows both sizes of allocations.
 ///     - Not included: NVLS buffers, the CUDA context. NCCL_MAX_NCHANNELS and NCCL_BUFFSIZE lower it.
-[[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, Axis, int rank);
+[[nodiscard]] std::size_t transport_bytes(const Topology&, const Mesh&, AxisSet, int rank);
 
 }  // namespace tessera

@@ -63,7 +63,7 @@ struct StatusCopy {
 /// The groups that communicator `index` joins.
 struct Group {
   Mesh mesh{1, 1};
-  Axis axis = Axis::replicate;
+  AxisSet axes = Axis::replicate;
 };
 
 /// The ranks that the others wait for, as one line: "rank 2@node1 is late: step 7, reduce h.3 m0; it was last seen at

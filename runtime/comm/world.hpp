@@ -38,8 +38,8 @@ class World {
   /// Device that this rank computes on; its communicators take pointers to it.
   [[nodiscard]] virtual Device device() const { return host_device; }
 
-  /// Collective: the communicator of this rank's group along `axis`.
-  [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, Axis axis) = 0;
+  /// Collective: the communicator of this rank's group along `axes`. Its ranks are the coordinates in the group.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> communicator(const Mesh& mesh, AxisSet axes) = 0;
 
   /// Collective, for start-up and end only, since they allocate: sum, maximum, rank 0's text, and every rank's text on
   /// rank 0 (empty elsewhere).

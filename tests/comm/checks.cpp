@@ -1,6 +1,7 @@
 // The reference: values are functions of (member, element), and sums follow the binary counter, one float at a time.
 #include "checks.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -44,7 +45,7 @@ void require(bool good, const std::string& what) {
 
 class Checker {
  public:
-  Checker(World& world, const Mesh& mesh, Axis axis, std::size_t largest)
+  Checker(World& world, const Mesh& mesh, AxisSet axis, std::size_t largest)
       : world_(world),
         mesh_(mesh),
         axis_(axis),
@@ -85,8 +86,8 @@ class Checker {
 
  private:
   std::string where(const char* what, std::size_t k) const {
-    return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), name_of(axis_), me_,
-                  k);
+    return strfmt("%s of %zu on %s %s, member %d, element %zu", what, chunk_, mesh_.str().c_str(), axis_.str().c_str(),
+                  me_, k);
   }
   /// Element k of a member's full buffer, and the documented sum over members, from tables.
   float at(int member, std::size_t k) const { return values_[static_cast<std::size_t>(member) * largest_ + k]; }
@@ -241,7 +242,7 @@ class Checker {
 
   World& world_;
   const Mesh mesh_;
-  Axis axis_;
+  AxisSet axis_;
   std::unique_ptr<Communicator> comm_;
   int size_, me_, salt_;
   std::vector<std::byte> staging_;
@@ -252,7 +253,34 @@ class Checker {
 
 }  // namespace
 
+/// {replicate, shard, tensor} of `world` ranks, none of them 1 if that is possible.
+static Mesh three_axes(int world) {
+  const auto factor = [](int n) {
+    int f = 2;
+    while (f < n && n % f != 0) ++f;
+    return n == 1 ? 1 : f;
+  };
+  const int first = factor(world), second = factor(world / first);
+  return Mesh({{Axis::replicate, first}, {Axis::shard, second}, {Axis::tensor, world / first / second}});
+}
+
+/// Groups along several axes, which are neighbors in the mesh or not, beside those along one, which are all alive.
+static void check_subsets(World& world, std::size_t largest) {
+  const Mesh mesh = three_axes(world.size());
+  std::vector<std::unique_ptr<Checker>> checkers;
+  for (unsigned bits = 0; bits < 8; ++bits) {
+    AxisSet axes;
+    if ((bits & 1) != 0) axes = axes | Axis::replicate;
+    if ((bits & 2) != 0) axes = axes | Axis::shard;
+    if ((bits & 4) != 0) axes = axes | Axis::tensor;
+    checkers.push_back(std::make_unique<Checker>(world, mesh, axes, largest));
+  }
+  for (const std::size_t chunk : {std::size_t{1}, std::size_t{37}, largest})
+    for (const auto& checker : checkers) checker->run(chunk);
+}
+
 void check_collectives(World& world, std::size_t largest) {
+  check_subsets(world, std::min<std::size_t>(largest, 1003));
   for (int shard = 1; shard <= world.size(); ++shard) {
     if (world.size() % shard != 0) continue;
     for (const Axis axis : {Axis::replicate, Axis::shard}) {

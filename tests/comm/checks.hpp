@@ -7,7 +7,8 @@
 
 namespace tessera::test {
 
-/// Throws std::runtime_error with the first difference. Every mesh of the world, both axes, chunks of 0 … `largest`
+/// Throws std::runtime_error with the first difference. Every mesh of the world of two axes, each of them; every
+/// set of axes of a mesh of three; chunks of 0 … `largest`
 /// floats, in place and not; counted bytes equal the formulas.
 void check_collectives(World& world, std::size_t largest);
 /// sum, max, broadcast, gather, require_equal, run_and_agree.

@@ -4,6 +4,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/mesh.hpp"
 #include "runtime/comm/topology.hpp"
+#include "runtime/comm/watchdog.hpp"
 
 using namespace tessera;
 
@@ -29,6 +30,148 @@ TEST(Mesh, EveryGroupHoldsItsMembersAtTheirCoordinates) {
         ASSERT_EQ(static_cast<int>(members.size()), mesh.size(axis));
         EXPECT_EQ(members[static_cast<std::size_t>(mesh.coordinate(rank, axis))], rank);
       }
+}
+
+constexpr AxisSet data_axes = Axis::replicate | Axis::shard;
+
+TEST(AxisSet, IsASetOfAxes) {
+  EXPECT_EQ(AxisSet(Axis::shard).str(), "shard");
+  EXPECT_EQ((Axis::tensor | Axis::replicate | Axis::shard).str(), "{replicate, shard, tensor}");
+  EXPECT_EQ(AxisSet().str(), "{}");
+  EXPECT_TRUE(AxisSet().empty());
+  EXPECT_EQ(Axis::shard | Axis::replicate | Axis::shard, data_axes);
+  EXPECT_TRUE(data_axes.contains(Axis::replicate));
+  EXPECT_FALSE(data_axes.contains(Axis::tensor));
+}
+
+/// Every set of axes.
+std::vector<AxisSet> subsets() {
+  std::vector<AxisSet> all;
+  for (int bits = 0; bits < 1 << num_axes; ++bits) {
+    AxisSet axes;
+    for (int a = 0; a < num_axes; ++a)
+      if ((bits >> a & 1) != 0) axes = axes | static_cast<Axis>(a);
+    all.push_back(axes);
+  }
+  return all;
+}
+
+/// Coordinates along single axes, slowest first, found by counting.
+std::vector<std::vector<int>> counted(const std::vector<AxisSize>& axes) {
+  std::vector<std::vector<int>> all{{}};
+  for (const AxisSize& axis : axes) {
+    std::vector<std::vector<int>> longer;
+    for (const auto& prefix : all)
+      for (int k = 0; k < axis.size; ++k) {
+        longer.push_back(prefix);
+        longer.back().push_back(k);
+      }
+    all = longer;
+  }
+  return all;
+}
+
+TEST(Mesh, GroupsAlongAnySetOfAxes) {
+  const std::vector<std::vector<AxisSize>> meshes = {
+      {{Axis::replicate, 2}, {Axis::shard, 3}, {Axis::tensor, 4}},
+      {{Axis::pipeline, 3}, {Axis::replicate, 1}, {Axis::shard, 5}},
+      {{Axis::shard, 4}, {Axis::expert, 2}, {Axis::replicate, 3}},  // in another order than Axis
+      {{Axis::pipeline, 2}, {Axis::replicate, 2}, {Axis::context, 2}, {Axis::shard, 2}, {Axis::tensor, 2}},
+      {{Axis::tensor, 6}},
+      {}};
+  for (const auto& sizes : meshes) {
+    const Mesh mesh(sizes);
+    const auto at = counted(sizes);
+    ASSERT_EQ(mesh.world(), static_cast<int>(at.size()));
+    for (const AxisSet axes : subsets())
+      for (int rank = 0; rank < mesh.world(); ++rank) {
+        // The group: ranks that agree on all other axes, in rank order.
+        std::vector<int> group;
+        for (int other = 0; other < mesh.world(); ++other) {
+          bool same = true;
+          for (std::size_t a = 0; a < sizes.size(); ++a)
+            same = same && (axes.contains(sizes[a].axis) ||
+                            at[static_cast<std::size_t>(rank)][a] == at[static_cast<std::size_t>(other)][a]);
+          if (same) group.push_back(other);
+        }
+        EXPECT_EQ(mesh.members(rank, axes), group) << mesh.str() << " " << axes.str() << " " << rank;
+        ASSERT_EQ(mesh.size(axes), static_cast<int>(group.size()));
+        EXPECT_EQ(group[static_cast<std::size_t>(mesh.coordinate(rank, axes))], rank);
+        for (std::size_t a = 0; a < sizes.size(); ++a)
+          EXPECT_EQ(mesh.coordinate(rank, sizes[a].axis), at[static_cast<std::size_t>(rank)][a]);
+      }
+    EXPECT_EQ(mesh.size(mesh.axes()), mesh.world());
+  }
+}
+
+TEST(Mesh, ThreeAxesByHand) {
+  const Mesh mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::tensor, 3}});
+  EXPECT_EQ(mesh.str(), "{replicate 2, shard 2, tensor 3}");
+  EXPECT_EQ(mesh.axes().str(), "{replicate, shard, tensor}");
+  EXPECT_EQ(mesh.members(7, Axis::tensor), (std::vector<int>{6, 7, 8}));
+  EXPECT_EQ(mesh.members(7, Axis::shard), (std::vector<int>{7, 10}));
+  EXPECT_EQ(mesh.members(7, Axis::replicate), (std::vector<int>{1, 7}));
+  EXPECT_EQ(mesh.members(7, data_axes), (std::vector<int>{1, 4, 7, 10}));
+  EXPECT_EQ(mesh.members(7, Axis::replicate | Axis::tensor), (std::vector<int>{0, 1, 2, 6, 7, 8}));
+  EXPECT_EQ(mesh.members(7, Axis::pipeline), (std::vector<int>{7}));
+  EXPECT_EQ(mesh.coordinate(7, data_axes), 2);
+  EXPECT_EQ(mesh.coordinate(7, Axis::replicate | Axis::tensor), 4);
+  EXPECT_EQ(mesh.coordinate(7, {}), 0);
+}
+
+TEST(Mesh, WhatIsNoMeshIsRefused) {
+  EXPECT_THROW(Mesh({{Axis::shard, 2}, {Axis::shard, 3}}), Error);
+  EXPECT_THROW(Mesh({{Axis::shard, 2}, {Axis::tensor, 0}}), Error);
+  EXPECT_THROW(Mesh({{Axis::replicate, 1 << 16}, {Axis::shard, 1 << 16}}), Error);
+}
+
+// The group along all axes is the world: it costs what a mesh of one axis costs, and its parts cost what they do alone.
+TEST(Topology, GroupsOfSeveralAxesCostWhatTheirRanksCost) {
+  const Mesh mesh({{Axis::replicate, 2}, {Axis::shard, 2}, {Axis::tensor, 4}}), flat(1, 16), inner(2, 8);
+  for (const Transport transport : {Transport::mpi, Transport::node, Transport::nccl})
+    for (const int width : {1, 3, 4, 8, 16}) {
+      const Topology t{transport, width};
+      EXPECT_EQ(t.in_place(mesh, mesh.axes()), t.in_place(flat, Axis::shard));
+      EXPECT_EQ(t.in_place(mesh, Axis::shard | Axis::tensor), t.in_place(inner, Axis::shard));
+      for (int rank = 0; rank < 16; ++rank) {
+        for (const auto kind :
+             {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+          EXPECT_EQ(traffic(t, mesh, mesh.axes(), rank, kind, 16000), traffic(t, flat, Axis::shard, rank, kind, 16000));
+          EXPECT_EQ(traffic(t, mesh, Axis::shard | Axis::tensor, rank, kind, 16000),
+                    traffic(t, inner, Axis::shard, rank, kind, 16000));
+        }
+        EXPECT_EQ(counters_traffic(t, mesh, mesh.axes(), rank, 7), counters_traffic(t, flat, Axis::shard, rank, 7));
+        EXPECT_EQ(staging_bytes(t, mesh, mesh.axes(), rank, 1 << 20),
+                  staging_bytes(t, flat, Axis::shard, rank, 1 << 20));
+        EXPECT_EQ(transport_bytes(t, mesh, mesh.axes(), rank), transport_bytes(t, flat, Axis::shard, rank));
+      }
+    }
+  // Members 0-3 and 8-11 lie on two nodes of eight, members 0-7 on one.
+  const Topology node{Transport::node, 8};
+  EXPECT_FALSE(node.in_place(mesh, Axis::replicate | Axis::tensor));
+  EXPECT_EQ(traffic(node, mesh, Axis::replicate | Axis::tensor, 0, CollectiveKind::all_gather, 8000),
+            (TrafficCount{3000, 4000, 1}));
+}
+
+TEST(Watchdog, NamesTheAxesOfAMismatch) {
+  std::vector<comm::StatusCopy> statuses(4);
+  std::vector<std::string> names;
+  for (int r = 0; r < 4; ++r) {
+    comm::StatusCopy& status = statuses[static_cast<std::size_t>(r)];
+    status.rank = r;
+    status.answered = status.responsive = 1;
+    comm::RecordCopy& record = status.records[1];
+    record.index = 1;
+    record.entered = 5;
+    record.left = 4;
+    record.operation[0] = r == 2 ? 'b' : 'a';
+    names.push_back(std::to_string(r));
+  }
+  const std::string all = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), data_axes}}, names);
+  EXPECT_NE(all.find("rank 2 is missing"), std::string::npos) << all;
+  EXPECT_NE(all.find("collective 5 of the {replicate, shard} axes, where rank 0"), std::string::npos) << all;
+  const std::string one = comm::diagnose_stragglers(statuses, {{Mesh(2, 2), Axis::shard}}, names);
+  EXPECT_NE(one.find("of the shard axis, where rank"), std::string::npos) << one;
 }
 
 TEST(Topology, InPlaceWhereEveryGroupIsOnOneNode) {
