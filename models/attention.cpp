@@ -2,6 +2,7 @@
 // are appended to the cache, and later passes compute the new tokens only.
 #include "models/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::models {
@@ -151,9 +152,7 @@ void Attention::forward(const ForwardArgs& args, const TensorView& residual) con
 }
 
 bool Attention::through_heads(const Wanted& wanted) const {
-  bool through = wanted.dx();
-  for (const Linear& linear : qkv_) through = through || linear.has_wanted(wanted);
-  return through;
+  return wanted.dx() || std::ranges::any_of(qkv_, [&](const Linear& linear) { return linear.has_wanted(wanted); });
 }
 
 bool Attention::through_attention(const Wanted& wanted) const {
@@ -162,6 +161,10 @@ bool Attention::through_attention(const Wanted& wanted) const {
 
 bool Attention::has_wanted(const Wanted& wanted) const {
   return through_attention(wanted.with_dx(false)) || out_.has_wanted(wanted);
+}
+
+bool Attention::backward_reads_input(const Wanted& wanted) const {
+  return std::ranges::any_of(qkv_, [&](const Linear& linear) { return linear.weight_wanted(wanted); });
 }
 
 void Attention::backward(const BackwardArgs& args) const {

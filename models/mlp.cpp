@@ -59,6 +59,8 @@ double GeluMlp::forward_flops(BatchShape shape) const {
 
 bool GeluMlp::has_wanted(const Wanted& wanted) const { return up_.has_wanted(wanted) || down_.has_wanted(wanted); }
 
+bool GeluMlp::backward_reads_input(const Wanted& wanted) const { return up_.weight_wanted(wanted); }
+
 double GeluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_gelu = wanted.dx() || up_.has_wanted(wanted);
   return static_cast<double>(shape.batch * shape.tokens) *

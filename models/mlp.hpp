@@ -20,6 +20,7 @@ class GeluMlp final : public Sublayer {
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
+  [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 

@@ -185,6 +185,10 @@ bool MoeMlp::has_wanted(const Wanted& wanted) const {
   return router_.has_wanted(wanted) || through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
 }
 
+bool MoeMlp::backward_reads_input(const Wanted& wanted) const {
+  return router_.weight_wanted(wanted) || gate_.has_wanted(wanted) || up_.has_wanted(wanted);
+}
+
 double MoeMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   const bool through_down = through_product(wanted) || through_router(wanted);
   const double expert = gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +

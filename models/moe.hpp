@@ -30,6 +30,7 @@ class MoeMlp final : public Sublayer {
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   /// Of the router and K experts.
   [[nodiscard]] bool has_wanted(const Wanted& wanted) const override;
+  [[nodiscard]] bool backward_reads_input(const Wanted& wanted) const override;
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 

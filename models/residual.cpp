@@ -52,7 +52,7 @@ void Residual::backward(const BackwardArgs& args) const {
   const Saved s = saved(saved_allocator, args.shape, dtype);
   const Scratch w = scratch(allocator, args.shape, args.x.shape[-1], dtype, Phase::train);
 
-  norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
+  if (sublayer_->backward_reads_input(wanted)) norm_.recompute(args.params, args.x, w.normed, s.norm, args.stream);
   BackwardArgs inner = args;
   inner.x = w.normed;
   inner.dx = through_norm ? w.normed : TensorView{};

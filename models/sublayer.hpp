@@ -28,6 +28,8 @@ class Sublayer {
   }
   /// Whether the gradient of one of its parameters is wanted.
   [[nodiscard]] virtual bool has_wanted(const Wanted& wanted) const = 0;
+  /// Whether backward reads x, for the gradients of weights. If not, x may hold anything.
+  [[nodiscard]] virtual bool backward_reads_input(const Wanted& wanted) const = 0;
   /// See Module::forward_flops.
   [[nodiscard]] virtual double forward_flops(BatchShape shape) const = 0;
   /// See Module::backward_flops.

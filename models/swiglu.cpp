@@ -80,6 +80,10 @@ bool SwigluMlp::has_wanted(const Wanted& wanted) const {
   return through_product(wanted.with_dx(false)) || down_.has_wanted(wanted);
 }
 
+bool SwigluMlp::backward_reads_input(const Wanted& wanted) const {
+  return gate_.weight_wanted(wanted) || up_.weight_wanted(wanted);
+}
+
 double SwigluMlp::backward_flops(BatchShape shape, const Wanted& wanted) const {
   return static_cast<double>(shape.batch * shape.tokens) *
          (gate_.backward_flops_per_row(wanted) + up_.backward_flops_per_row(wanted) +
