@@ -52,13 +52,12 @@ Refusal& refusal() {
 
 void check_shape(const AttentionShape& s) {
   TESSERA_ASSERT(s.batch >= 0 && s.tokens >= 0 && s.kv_heads > 0 && s.head_dim > 0);
-  TESSERA_ASSERT(s.heads > 0 && s.heads % s.kv_heads == 0, "%lld heads on %lld", static_cast<long long>(s.heads),
-                 static_cast<long long>(s.kv_heads));
+  TESSERA_ASSERT(s.heads > 0 && s.heads % s.kv_heads == 0, "%ld heads on %ld", s.heads, s.kv_heads);
 }
 
 void check_view(const TensorView& view, std::int64_t numel, DType dtype) {
-  TESSERA_ASSERT(view && view.numel() == numel && view.dtype == dtype, "%s %s, %lld elements expected",
-                 name_of(view.dtype), view.shape.str().c_str(), static_cast<long long>(numel));
+  TESSERA_ASSERT(view && view.numel() == numel && view.dtype == dtype, "%s %s, %ld elements expected",
+                 name_of(view.dtype), view.shape.str().c_str(), numel);
 }
 
 void check_positions(const TensorView& positions, std::int64_t rows) {

@@ -19,7 +19,7 @@ void check(const AttentionShape& s, const TensorView& qkv, const TensorView& pos
     TESSERA_ASSERT(*side && side->dtype == qkv.dtype &&
                        side->shape == Shape({side->shape[0], s.kv_heads, cache.capacity(), s.head_dim}) &&
                        side->shape[0] >= s.batch,
-                   "cache %s for %lld rows", side->shape.str().c_str(), static_cast<long long>(s.batch));
+                   "cache %s for %ld rows", side->shape.str().c_str(), s.batch);
 }
 
 }  // namespace

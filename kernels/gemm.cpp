@@ -7,8 +7,7 @@ namespace tessera::kernels {
 namespace {
 
 void check_stride(const TensorView& matrix, std::int64_t stride) {
-  TESSERA_ASSERT(stride == 0 || stride >= matrix.shape[1], "rows of %lld, %lld apart",
-                 static_cast<long long>(matrix.shape[1]), static_cast<long long>(stride));
+  TESSERA_ASSERT(stride == 0 || stride >= matrix.shape[1], "rows of %ld, %ld apart", matrix.shape[1], stride);
 }
 
 }  // namespace
@@ -20,8 +19,7 @@ void gemm(const GemmArgs& args, StreamView stream) {
   TESSERA_ASSERT(args.b.shape[args.trans_b ? 1 : 0] == k && args.c.shape[0] == m && args.c.shape[1] == n,
                  "a %s, b %s, c %s", args.a.shape.str().c_str(), args.b.shape.str().c_str(),
                  args.c.shape.str().c_str());
-  TESSERA_ASSERT(!args.bias || args.bias.numel() == n, "bias %s, n %lld", args.bias.shape.str().c_str(),
-                 static_cast<long long>(n));
+  TESSERA_ASSERT(!args.bias || args.bias.numel() == n, "bias %s, n %ld", args.bias.shape.str().c_str(), n);
   TESSERA_ASSERT(!args.addend || (args.beta != 0 && args.addend.shape == args.c.shape &&
                                   args.addend.dtype == args.c.dtype && args.addend.data != args.c.data),
                  "addend %s, c %s", args.addend.shape.str().c_str(), args.c.shape.str().c_str());

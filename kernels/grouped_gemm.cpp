@@ -15,8 +15,7 @@ std::int64_t group_stride(const GroupMatrices& matrices, std::int64_t groups) {
   for (std::int64_t e = 0; e < groups; ++e)
     TESSERA_ASSERT(matrices[e].shape == first.shape && matrices[e].dtype == first.dtype && bytes_to(e) == e * bytes &&
                        bytes % size == 0,
-                   "matrix %lld of a list is %lld bytes after the first, not %lld", static_cast<long long>(e),
-                   static_cast<long long>(bytes_to(e)), static_cast<long long>(e * bytes));
+                   "matrix %ld of a list is %ld bytes after the first, not %ld", e, bytes_to(e), e * bytes);
   return bytes / size;
 }
 

@@ -9,9 +9,8 @@ namespace tessera::kernels {
 
 void initialize(const ParamSpec& param, std::uint64_t seed, std::int64_t first, std::int64_t count, float* out,
                 StreamView stream) {
-  TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %lld + %lld of %s %s",
-                 static_cast<long long>(first), static_cast<long long>(count), param.name.c_str(),
-                 param.shape.str().c_str());
+  TESSERA_ASSERT(first >= 0 && count >= 0 && first + count <= param.numel(), "elements %ld + %ld of %s %s", first,
+                 count, param.name.c_str(), param.shape.str().c_str());
   const auto n = static_cast<std::size_t>(count);
   switch (param.init.kind) {
     case Initializer::Kind::zeros: return fill(out, n, 0.0F, stream);

@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 void check_stride(const TensorView& x, std::int64_t stride) {
-  TESSERA_ASSERT(stride == 0 || stride >= x.shape[1], "stride %lld", static_cast<long long>(stride));
+  TESSERA_ASSERT(stride == 0 || stride >= x.shape[1], "stride %ld", stride);
 }
 
 /// Rows times groups: how many norms.

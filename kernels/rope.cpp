@@ -18,8 +18,7 @@ void rope(const RopeArgs& args, StreamView stream) {
   TESSERA_ASSERT(d > 0 && d % 2 == 0 && args.x.shape.rank() == 2 && args.x.shape[1] % d == 0 &&
                      args.table.shape.rank() == 2 && args.table.shape[1] == d &&
                      args.table.dtype == stat_dtype(args.x.dtype),
-                 "x %s, table %s, heads of %lld", args.x.shape.str().c_str(), args.table.shape.str().c_str(),
-                 static_cast<long long>(d));
+                 "x %s, table %s, heads of %ld", args.x.shape.str().c_str(), args.table.shape.str().c_str(), d);
   TESSERA_ASSERT(args.table.shape[0] > 0 && (!args.positions || args.positions.numel() == args.x.shape[0]));
   TESSERA_DISPATCH(args.x, rope, args);
 }

@@ -64,8 +64,7 @@ std::int64_t ConfigReader::integer(const std::vector<std::string>& names, std::i
     const nlohmann::json& value = json_[name];
     const std::int64_t number = checked_integer(name, "is", value, low, high);
     if (result && *result != number)
-      refuse(name, strfmt("is %s, but \"%s\" is %lld", shown(value).c_str(), names.front().c_str(),
-                          static_cast<long long>(*result)));
+      refuse(name, strfmt("is %s, but \"%s\" is %ld", shown(value).c_str(), names.front().c_str(), *result));
     result = number;
   }
   if (result) return *result;
@@ -113,8 +112,7 @@ std::int64_t ConfigReader::checked_integer(const std::string& name, const std::s
   const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
                                                : value.get<std::int64_t>() <= high;
   if (!fits || value.get<std::int64_t>() < low)
-    refuse(name, strfmt("%s %s, not between %lld and %lld", verb.c_str(), shown(value).c_str(),
-                        static_cast<long long>(low), static_cast<long long>(high)));
+    refuse(name, strfmt("%s %s, not between %ld and %ld", verb.c_str(), shown(value).c_str(), low, high));
   return value.get<std::int64_t>();
 }
 

@@ -35,9 +35,9 @@ void refuse_unsupported_decoder(const ConfigReader& config) {
 std::int64_t parse_head_dim(const ConfigReader& config, const DecoderConfig& c, const DecoderDefaults& defaults) {
   if (config.has("head_dim") || defaults.head_dim > 0) return config.integer({"head_dim"}, 2, 4096, defaults.head_dim);
   if (c.hidden % c.heads != 0)
-    config.refuse("num_attention_heads",
-                  strfmt("is %lld, which does not divide \"hidden_size\" = %lld, and there is no \"head_dim\"",
-                         static_cast<long long>(c.heads), static_cast<long long>(c.hidden)));
+    config.refuse(
+        "num_attention_heads",
+        strfmt("is %ld, which does not divide \"hidden_size\" = %ld, and there is no \"head_dim\"", c.heads, c.hidden));
   return c.hidden / c.heads;
 }
 
@@ -54,11 +54,10 @@ DecoderConfig parse_decoder(const ConfigReader& config, const DecoderDefaults& d
   c.kv_heads = defaults.kv_heads_required ? config.integer({"num_key_value_heads"}, 1, c.heads)
                                           : config.integer({"num_key_value_heads"}, 1, c.heads, c.heads);
   if (c.heads % c.kv_heads != 0)
-    config.refuse("num_key_value_heads", strfmt("is %lld, which does not divide \"num_attention_heads\" = %lld",
-                                                static_cast<long long>(c.kv_heads), static_cast<long long>(c.heads)));
+    config.refuse("num_key_value_heads",
+                  strfmt("is %ld, which does not divide \"num_attention_heads\" = %ld", c.kv_heads, c.heads));
   c.head_dim = parse_head_dim(config, c, defaults);
-  if (c.head_dim % 2 != 0)
-    config.refuse("head_dim", strfmt("is %lld: rotary positions take an even one", static_cast<long long>(c.head_dim)));
+  if (c.head_dim % 2 != 0) config.refuse("head_dim", strfmt("is %ld: rotary positions take an even one", c.head_dim));
   c.intermediate = config.integer({"intermediate_size"}, 1, 4 * max_width);
   c.norm_eps = config.number("rms_norm_eps", 1e-12, 0.1, defaults.norm_eps);
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);

@@ -34,8 +34,7 @@ Gpt2Config parse_gpt2(const ConfigReader& config) {
   c.norm_eps = config.number("layer_norm_epsilon", 1e-12, 0.1, 1e-5);
   c.initializer_range = config.number("initializer_range", 0.0, 10.0, 0.02);
   if (c.hidden % c.heads != 0)
-    config.refuse("n_head", strfmt("is %lld, which does not divide \"n_embd\" = %lld", static_cast<long long>(c.heads),
-                                   static_cast<long long>(c.hidden)));
+    config.refuse("n_head", strfmt("is %ld, which does not divide \"n_embd\" = %ld", c.heads, c.hidden));
   refuse_unsupported_gpt2(config);
   return c;
 }

@@ -31,8 +31,7 @@ template <class T>
 AttentionCall<T> call_of(const AttentionShape& s, double scale, const TensorView& qkv, const TensorView& positions) {
   TESSERA_ASSERT(
       s.head_dim <= max_head_dim && s.batch <= max_grid && s.heads <= max_grid && s.tokens < (std::int64_t{1} << 31),
-      "attention of %lld x %lld tokens, %lld heads of %lld", static_cast<long long>(s.batch),
-      static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.head_dim));
+      "attention of %ld x %ld tokens, %ld heads of %ld", s.batch, s.tokens, s.heads, s.head_dim);
   return {.map = {s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim},
           .scale = static_cast<float>(scale),
           .positions = positions ? data_of<std::int32_t>(positions) : nullptr,

@@ -26,12 +26,10 @@ bool parse(const std::string& line, std::string& plan, AlgorithmBytes& a) {
 }  // namespace
 
 std::string str(const GemmPlan& p) {
-  return strfmt("%s %c,%c %lldx%lldx%lld -> %s, pitches %lld %lld %lld, aligned %u %u %u%s%s", name_of(p.operands),
-                p.first_transposed ? 'T' : 'N', p.second_transposed ? 'T' : 'N', static_cast<long long>(p.m),
-                static_cast<long long>(p.n), static_cast<long long>(p.k), name_of(p.result),
-                static_cast<long long>(p.first_pitch), static_cast<long long>(p.second_pitch),
-                static_cast<long long>(p.result_pitch), p.first_alignment, p.second_alignment, p.result_alignment,
-                p.bias ? ", bias" : "", p.adds ? ", added" : "");
+  return strfmt("%s %c,%c %ldx%ldx%ld -> %s, pitches %ld %ld %ld, aligned %u %u %u%s%s", name_of(p.operands),
+                p.first_transposed ? 'T' : 'N', p.second_transposed ? 'T' : 'N', p.m, p.n, p.k, name_of(p.result),
+                p.first_pitch, p.second_pitch, p.result_pitch, p.first_alignment, p.second_alignment,
+                p.result_alignment, p.bias ? ", bias" : "", p.adds ? ", added" : "");
 }
 
 std::string GemmChoices::text() const {

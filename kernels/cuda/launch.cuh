@@ -54,7 +54,7 @@ T* data_of(const TensorView& view) {
 /// Number of blocks of `per_block` that cover n.
 inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
   const std::int64_t blocks = (n + per_block - 1) / per_block;
-  TESSERA_ASSERT(blocks < (std::int64_t{1} << 31), "%lld blocks", static_cast<long long>(blocks));
+  TESSERA_ASSERT(blocks < (std::int64_t{1} << 31), "%ld blocks", blocks);
   return static_cast<unsigned>(blocks);
 }
 

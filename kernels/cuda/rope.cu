@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(256) rope_kernel(const Rope<T, S> r) {
 
 void rope_table(const RopeTableArgs& args, StreamView stream) {
   const auto half = static_cast<std::int64_t>(args.inv_freq.size()), table_rows = args.table.shape[0];
-  TESSERA_ASSERT(half <= max_frequencies, "%lld frequencies", static_cast<long long>(half));
+  TESSERA_ASSERT(half <= max_frequencies, "%ld frequencies", half);
   if (half * table_rows == 0) return;
   Frequencies inv_freq{};
   for (std::int64_t j = 0; j < half; ++j) inv_freq.value[j] = args.inv_freq[static_cast<std::size_t>(j)];

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(sort_threads) move_kernel(const Move m) {
 }  // namespace
 
 SortedRows sort_rows(const SortArgs& args, StreamView stream) {
-  TESSERA_ASSERT(args.rows < (std::int64_t{1} << 31) && args.num_keys <= (std::int64_t{1} << 31),
-                 "%lld rows, %lld keys", static_cast<long long>(args.rows), static_cast<long long>(args.num_keys));
+  TESSERA_ASSERT(args.rows < (std::int64_t{1} << 31) && args.num_keys <= (std::int64_t{1} << 31), "%ld rows, %ld keys",
+                 args.rows, args.num_keys);
   SortedRows now{args.keys, nullptr};
   if (args.rows == 0) return now;
   const SortMemory memory = sort_memory(args.workspace, args.rows);

@@ -25,8 +25,7 @@ void cache_append(const CacheAppendArgs& args) {
     parallel_ranges(s.batch * s.tokens, 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t b = row / s.tokens, position = position_of(args.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < capacity, "position %lld of %lld", static_cast<long long>(position),
-                       static_cast<long long>(capacity));
+        TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
         const T* k = qkv + row * width + s.heads * d;
         for (std::int64_t h = 0; h < s.kv_heads; ++h) {
           const std::int64_t to = ((b * s.kv_heads + h) * capacity + position) * d;
@@ -50,8 +49,7 @@ void cached_attention(const CachedAttentionArgs& args) {
       for (std::int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
         const std::int64_t row = task / s.kv_heads, h = task % s.kv_heads;
         const std::int64_t position = position_of(args.positions, row, s.tokens);
-        TESSERA_ASSERT(position >= 0 && position < capacity, "position %lld of %lld", static_cast<long long>(position),
-                       static_cast<long long>(capacity));
+        TESSERA_ASSERT(position >= 0 && position < capacity, "position %ld of %ld", position, capacity);
         const std::int64_t cached = (row / s.tokens * s.kv_heads + h) * capacity * d;
         cached_attention<T>().run({.q = args.qkv.as<T>() + row * width + h * group * d,
                                    .keys = args.cache.keys.as<T>() + cached,

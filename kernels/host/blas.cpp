@@ -40,8 +40,7 @@ Library& library() {
 }
 
 int blas_int(std::int64_t n) {
-  TESSERA_ASSERT(n >= 0 && n <= std::numeric_limits<int>::max(), "extent %lld is beyond CBLAS",
-                 static_cast<long long>(n));
+  TESSERA_ASSERT(n >= 0 && n <= std::numeric_limits<int>::max(), "extent %ld is beyond CBLAS", n);
   return static_cast<int>(n);
 }
 

@@ -12,8 +12,7 @@ template <class F>
 void each_group(const TensorView& offsets, std::int64_t rows, const F& f) {
   const auto* at = offsets.as<std::int32_t>();
   const std::int64_t groups = offsets.numel() - 1;
-  TESSERA_ASSERT(at[0] == 0 && at[groups] == rows, "groups of %d rows, %lld expected", at[groups],
-                 static_cast<long long>(rows));
+  TESSERA_ASSERT(at[0] == 0 && at[groups] == rows, "groups of %d rows, %ld expected", at[groups], rows);
   for (std::int64_t e = 0; e < groups; ++e) f(e, std::int64_t{at[e]}, std::int64_t{at[e + 1]} - at[e]);
 }
 

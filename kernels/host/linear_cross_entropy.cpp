@@ -235,8 +235,8 @@ void check_targets(const LinearCrossEntropyArgs& args) {
   const std::int64_t n = args.x.shape[0], vocab = args.weight.shape[0];
   const auto* targets = args.targets.as<std::int32_t>();
   for (std::int64_t i = 0; i < n; ++i) {
-    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index,
-                   "target %d of vocabulary %lld", targets[i], static_cast<long long>(vocab));
+    TESSERA_ASSERT((targets[i] >= 0 && targets[i] < vocab) || targets[i] == ignore_index, "target %d of vocabulary %ld",
+                   targets[i], vocab);
   }
 }
 

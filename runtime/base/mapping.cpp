@@ -46,8 +46,8 @@ Mapping Mapping::anonymous(std::size_t bytes, const char* name) {
 Mapping Mapping::of_file(int file, std::size_t bytes) {
   struct stat status {};
   if (fstat(file, &status) != 0 || static_cast<std::size_t>(status.st_size) != round_to_pages(bytes))
-    throw Error(ExitCode::does_not_fit, strfmt("a shared segment of %lld bytes instead of %zu",
-                                               static_cast<long long>(status.st_size), round_to_pages(bytes)));
+    throw Error(ExitCode::does_not_fit,
+                strfmt("a shared segment of %ld bytes instead of %zu", status.st_size, round_to_pages(bytes)));
   return {bytes, file};
 }
 

@@ -23,10 +23,9 @@ std::string agreed(const GenerateRequest& request) {
   };
   for (const TokenIds& prompt : request.prompts) mix(prompt);
   mix(request.stop);
-  return strfmt("%zu prompts %016llx, %lld new, temperature %a top_k %lld top_p %a penalty %a seed %llu recompute %d",
-                request.prompts.size(), static_cast<unsigned long long>(hash),
-                static_cast<long long>(request.max_new_tokens), s.temperature, static_cast<long long>(s.top_k), s.top_p,
-                s.repetition_penalty, static_cast<unsigned long long>(s.seed), request.recompute);
+  return strfmt("%zu prompts %016lx, %ld new, temperature %a top_k %ld top_p %a penalty %a seed %lu recompute %d",
+                request.prompts.size(), hash, request.max_new_tokens, s.temperature, s.top_k, s.top_p,
+                s.repetition_penalty, s.seed, request.recompute);
 }
 
 /// "stopped id id …"

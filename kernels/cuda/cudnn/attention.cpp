@@ -23,10 +23,9 @@ namespace {
 enum class Direction : unsigned char { forward, backward };
 
 std::string about(const AttentionShape& s, DType dtype, Direction direction) {
-  return strfmt("attention's %s, %lld x %lld tokens, %lld heads on %lld of %lld, %s",
-                direction == Direction::forward ? "forward" : "backward", static_cast<long long>(s.batch),
-                static_cast<long long>(s.tokens), static_cast<long long>(s.heads), static_cast<long long>(s.kv_heads),
-                static_cast<long long>(s.head_dim), name_of(dtype));
+  return strfmt("attention's %s, %ld x %ld tokens, %ld heads on %ld of %ld, %s",
+                direction == Direction::forward ? "forward" : "backward", s.batch, s.tokens, s.heads, s.kv_heads,
+                s.head_dim, name_of(dtype));
 }
 
 /// Arguments of an execution: memory by unique id, and scratch. Cached by pointers, which are the same in every step of
