@@ -12,25 +12,24 @@ namespace {
 
 constexpr std::int64_t values_per_read = 32768;
 
-template <class T, class Convert>
-void widen(const std::byte* from, std::int64_t count, double* out, Convert convert) {
+template <class T>
+void widen(const std::byte* from, std::int64_t count, double* out) {
   for (std::int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, from + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-    out[i] = static_cast<double>(convert(value));
+    out[i] = static_cast<double>(value);
   }
 }
 
 void to_double(const std::byte* from, DType dtype, std::int64_t count, double* out) {
-  const auto as_is = [](auto v) { return v; };
   switch (dtype) {
-    case DType::f32: return widen<float>(from, count, out, as_is);
-    case DType::f64: return widen<double>(from, count, out, as_is);
-    case DType::bf16: return widen<std::uint16_t>(from, count, out, float_of_bf16);
-    case DType::f16: return widen<std::uint16_t>(from, count, out, float_of_f16);
-    case DType::i32: return widen<std::int32_t>(from, count, out, as_is);
-    case DType::i64: return widen<std::int64_t>(from, count, out, as_is);
-    case DType::u8: return widen<std::uint8_t>(from, count, out, as_is);
+    case DType::f32: return widen<float>(from, count, out);
+    case DType::f64: return widen<double>(from, count, out);
+    case DType::bf16: return widen<bf16>(from, count, out);
+    case DType::f16: return widen<f16>(from, count, out);
+    case DType::i32: return widen<std::int32_t>(from, count, out);
+    case DType::i64: return widen<std::int64_t>(from, count, out);
+    case DType::u8: return widen<std::uint8_t>(from, count, out);
   }
 }
 

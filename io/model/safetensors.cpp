@@ -4,28 +4,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
+
+#include "kernels/convert.hpp"
 
 namespace tessera::io {
 
 static_assert(std::endian::native == std::endian::little,
               "files are little-endian, and their bytes are read as they are");
-
-float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-
-float float_of_f16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
-  if (exponent == 0) {  // zero and subnormals: fraction · 2^-24, exact in fp32
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const std::uint32_t wide = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open_to_read(path)) {
   const std::uint64_t size = file_bytes_ = file_.size();
@@ -55,33 +42,10 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
   return at != by_name_.end() && header_.entries[*at].name == name ? &header_.entries[*at] : nullptr;
 }
 
-namespace {
-void widen(const std::byte* from, DType dtype, std::int64_t count, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, from + 2 * i, 2);
-    out[i] = dtype == DType::bf16 ? float_of_bf16(bits) : float_of_f16(bits);
-  }
-}
-
-/// Index of the first value that fp32 cannot hold, or count.
-std::int64_t narrow(const std::byte* from, std::int64_t count, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    double value = 0;
-    std::memcpy(&value, from + 8 * i, 8);
-    out[i] = static_cast<float>(value);
-    if (std::isinf(out[i]) && !std::isinf(value)) return i;
-  }
-  return count;
-}
-}  // namespace
-
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, std::int64_t count, float* out) const {
   TESSERA_ASSERT(first >= 0 && count >= 0 && count <= entry.numel() - first, "elements [%ld, +%ld) of %s", first, count,
                  entry.name.c_str());
-  const bool readable = entry.known_dtype && (entry.dtype == DType::f32 || entry.dtype == DType::bf16 ||
-                                              entry.dtype == DType::f16 || entry.dtype == DType::f64);
-  if (!readable)
+  if (!entry.known_dtype || !is_float(entry.dtype))
     throw Error(ExitCode::data,
                 strfmt("%s: tensor %s is %s, which cannot be read as fp32", file_.path().c_str(),
                        quote_name(entry.name).c_str(), entry.type),
@@ -98,12 +62,11 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
     const auto n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size() / width));
     const std::size_t bytes = static_cast<std::size_t>(n) * width;
     file_.read_at(offset, std::span(piece).first(bytes));
-    if (entry.dtype != DType::f64) {
-      widen(piece.data(), entry.dtype, n, out + done);
-    } else if (const auto bad = narrow(piece.data(), n, out + done); bad != n) {
+    const std::int64_t good =
+        kernels::convert_bytes({piece.data(), entry.dtype, reinterpret_cast<std::byte*>(out + done), DType::f32, n});
+    if (good != n)
       throw Error(ExitCode::data, strfmt("%s: element %ld of tensor %s is too large for fp32", file_.path().c_str(),
-                                         first + done + bad, quote_name(entry.name).c_str()));
-    }
+                                         first + done + good, quote_name(entry.name).c_str()));
     offset += bytes;
     bytes_read_ += bytes;
     done += n;

@@ -95,8 +95,4 @@ struct SafetensorsType {
 [[nodiscard]] const SafetensorsType* find_safetensors_type(std::string_view name);
 [[nodiscard]] const SafetensorsType& safetensors_type(DType dtype);
 
-// Exact conversions of 16-bit floats, infinities and NaNs included.
-[[nodiscard]] float float_of_bf16(std::uint16_t bits);
-[[nodiscard]] float float_of_f16(std::uint16_t bits);
-
 }  // namespace tessera::io
