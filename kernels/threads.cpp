@@ -79,12 +79,8 @@ void set_threads(int threads) {
 int threads() { return num_threads.load(std::memory_order_relaxed); }
 
 const char* name_of(Isa isa) {
-  switch (isa) {
-    case Isa::portable: return "portable";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
-  }
-  return "?";
+  static constexpr const char* names[] = {"portable", "avx2", "avx512"};
+  return names[static_cast<int>(isa)];
 }
 
 int host::isa_index() {

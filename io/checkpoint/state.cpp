@@ -9,12 +9,8 @@
 namespace tessera::io {
 
 const char* group_of(StateKind kind) {
-  switch (kind) {
-    case StateKind::model: return "/model/";
-    case StateKind::exp_avg: return "/optimizer/exp_avg/";
-    case StateKind::exp_avg_sq: return "/optimizer/exp_avg_sq/";
-  }
-  return "";
+  static constexpr const char* groups[] = {"/model/", "/optimizer/exp_avg/", "/optimizer/exp_avg_sq/"};
+  return groups[static_cast<int>(kind)];
 }
 
 std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer, std::uint64_t file_bytes) {

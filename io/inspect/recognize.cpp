@@ -19,15 +19,10 @@ namespace tessera::io {
 namespace fs = std::filesystem;
 
 const char* name_of(PathKind kind) {
-  switch (kind) {
-    case PathKind::checkpoint: return "a checkpoint";
-    case PathKind::model: return "a model directory";
-    case PathKind::hdf5: return "an HDF5 file";
-    case PathKind::safetensors: return "a safetensors file";
-    case PathKind::index: return "an index of safetensors files";
-    case PathKind::tokens: return "a token file";
-  }
-  return "?";
+  static constexpr const char* names[] = {
+      "a checkpoint", "a model directory", "an HDF5 file", "a safetensors file", "an index of safetensors files",
+      "a token file"};
+  return names[static_cast<int>(kind)];
 }
 
 namespace {

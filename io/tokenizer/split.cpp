@@ -125,12 +125,8 @@ std::optional<SplitPattern> split_pattern(std::string_view regex) {
 }
 
 const char* name_of(SplitPattern pattern) {
-  switch (pattern) {
-    case SplitPattern::gpt2: return "GPT-2";
-    case SplitPattern::llama3: return "Llama 3";
-    case SplitPattern::qwen2: return "Qwen2";
-  }
-  return "?";
+  static constexpr const char* names[] = {"GPT-2", "Llama 3", "Qwen2"};
+  return names[static_cast<int>(pattern)];
 }
 
 const char* piece_end(SplitPattern pattern, const char* at, const char* end) {

@@ -56,13 +56,8 @@ std::size_t reduce_slice(const std::vector<NodeMembers>& node_members) {
 using comm::split_by_node;
 
 const char* name_of(Transport transport) {
-  switch (transport) {
-    case Transport::mpi: return "mpi";
-    case Transport::node: return "node";
-    case Transport::local: return "local";
-    case Transport::nccl: return "nccl";
-  }
-  return "?";
+  static constexpr const char* names[] = {"mpi", "node", "local", "nccl"};
+  return names[static_cast<int>(transport)];
 }
 
 static bool shared(const Topology& t) {

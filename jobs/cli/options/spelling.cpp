@@ -8,19 +8,9 @@
 namespace tessera::jobs {
 
 const char* name_of(Type type) {
-  switch (type) {
-    case Type::flag: return "true|false";
-    case Type::integer: return "integer";
-    case Type::real: return "number";
-    case Type::text: return "text";
-    case Type::choice: return "word";
-    case Type::repeated_text: return "text";
-    case Type::list: return "list";
-    case Type::size: return "size";
-    case Type::duration: return "time";
-    case Type::range: return "range";
-  }
-  return "?";
+  static constexpr const char* names[] = {"true|false", "integer", "number", "text", "word",
+                                          "text",       "list",    "size",   "time", "range"};
+  return names[static_cast<int>(type)];
 }
 
 std::vector<std::string> split_words(std::string_view words, char separator) {

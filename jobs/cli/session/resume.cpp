@@ -129,14 +129,8 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
 namespace {
 
 const char* name_of(train::LrSchedule::Kind kind) {
-  switch (kind) {
-    case train::LrSchedule::Kind::constant: return "constant";
-    case train::LrSchedule::Kind::linear: return "linear";
-    case train::LrSchedule::Kind::cosine: return "cosine";
-    case train::LrSchedule::Kind::cosine_with_min_lr: return "cosine_with_min_lr";
-    case train::LrSchedule::Kind::wsd: return "wsd";
-  }
-  return "";
+  static constexpr const char* names[] = {"constant", "linear", "cosine", "cosine_with_min_lr", "wsd"};
+  return names[static_cast<int>(kind)];
 }
 
 }  // namespace
