@@ -6,6 +6,7 @@
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
+#include "io/file/thread_tasks.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -163,78 +164,52 @@ void copy_to_ranges(std::span<const std::byte> bytes, std::uint64_t offset, std:
     }
 }
 
-/// Threads that read one block after another.
-class RangeReader {
- public:
-  RangeReader(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-              const std::vector<StateRange>& ranges)
-      : paths_(paths), files_(files), ranges_(ranges), tasks_(block_tasks(files, ranges)), error_at_(tasks_.size()) {}
-  RangesRead run(int threads) {
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back([this] { work(); });
-    work();
-    for (auto& thread : others) thread.join();
-    if (error_) std::rethrow_exception(error_);
-    return std::move(read_);
-  }
+/// A thread's file, and what it has read.
+struct RangeReader {
+  std::unique_ptr<BlockReader> reader;
+  int open = -1;
+  RangesRead read;
 
- private:
-  void work() {
-    std::unique_ptr<BlockReader> reader;
-    int open = -1;
-    std::uint64_t bytes = 0;
-    std::vector<RangeChecksum> shared;
-    for (std::size_t i = next_++; i < tasks_.size(); i = next_++) {
-      const BlockTask& task = tasks_[i];
-      const auto f = static_cast<std::size_t>(task.file);
-      try {
-        if (open != task.file) {
-          if (reader) bytes += reader->bytes_read();
-          reader = std::make_unique<BlockReader>(paths_[f], files_[f]);
-          open = task.file;
-        }
-        read_block(*reader, task, shared);
-      } catch (...) {
-        const std::lock_guard lock(mutex_);
-        if (i < error_at_) error_ = std::current_exception();
-        error_at_ = std::min(i, error_at_);
-        next_ = tasks_.size();
-        break;
-      }
-    }
-    if (reader) bytes += reader->bytes_read();
-    const std::lock_guard lock(mutex_);
-    read_.bytes += bytes;
-    read_.shared.insert(read_.shared.end(), shared.begin(), shared.end());
+  BlockReader& open_file(int index, const std::string& path, const StateFile& file) {
+    if (open == index) return *reader;
+    close();
+    reader = std::make_unique<BlockReader>(path, file);
+    open = index;
+    return *reader;
   }
-  void read_block(BlockReader& reader, const BlockTask& task, std::vector<RangeChecksum>& shared) const {
-    const std::span ranges = std::span(ranges_).subspan(task.first, task.last - task.first);
+  void close() {
+    if (reader) read.bytes += reader->bytes_read();
+    reader.reset();
+  }
+};
+
+}  // namespace
+
+RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
+                       const std::vector<StateRange>& all_ranges, int threads) {
+  const std::vector<BlockTask> tasks = block_tasks(files, all_ranges);
+  std::vector<RangeReader> readers(static_cast<std::size_t>(std::max(1, threads)));
+  run_tasks(tasks.size(), readers, [&](RangeReader& r, std::size_t i) {
+    const BlockTask& task = tasks[i];
+    const auto f = static_cast<std::size_t>(task.file);
+    BlockReader& reader = r.open_file(task.file, paths[f], files[f]);
+    const std::span ranges = std::span(all_ranges).subspan(task.first, task.last - task.first);
     const std::uint64_t first = task.block * block_bytes, last = first + block_bytes;
     if (task.complete) return copy_to_ranges(reader.block(task.block), first, ranges);
     for (const StateRange& e : ranges) {
       const std::uint64_t from = std::max(first, e.offset), to = std::min(last, e.offset + e.bytes);
       const auto bytes = reader.unchecked(from, to);
       copy_now(e.device, e.memory + (from - e.offset), bytes.data(), bytes.size());
-      shared.push_back({static_cast<std::uint32_t>(task.file), crc32c(0, bytes), from, to - from});
+      r.read.shared.push_back({static_cast<std::uint32_t>(task.file), crc32c(0, bytes), from, to - from});
     }
+  });
+  RangesRead all;
+  for (RangeReader& r : readers) {
+    r.close();
+    all.bytes += r.read.bytes;
+    all.shared.insert(all.shared.end(), r.read.shared.begin(), r.read.shared.end());
   }
-
-  const std::vector<std::string>& paths_;
-  const std::vector<StateFile>& files_;
-  const std::vector<StateRange>& ranges_;
-  std::vector<BlockTask> tasks_;
-  std::atomic<std::size_t> next_{0};
-  std::mutex mutex_;
-  RangesRead read_;
-  std::exception_ptr error_;
-  std::size_t error_at_;
-};
-
-}  // namespace
-
-RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,
-                       const std::vector<StateRange>& ranges, int threads) {
-  return RangeReader(paths, files, ranges).run(threads);
+  return all;
 }
 
 void check_shared(const std::vector<std::string>& paths, const std::vector<StateFile>& files,

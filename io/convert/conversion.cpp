@@ -2,12 +2,11 @@
 #include "io/convert/conversion.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "io/file/crc32c.hpp"
+#include "io/file/thread_tasks.hpp"
 
 namespace tessera::io {
 
@@ -99,28 +98,6 @@ void Conversion::compare_block(const OutputBlock& block, BlockCache& cache, Thre
   }
 }
 
-void Conversion::run_round(std::span<const OutputBlock> blocks, Pass pass, BlockCache& cache,
-                           std::vector<std::unique_ptr<Thread>>& threads) {
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr failed;
-  const auto work = [&](Thread& thread) {
-    for (std::size_t i = next++; i < blocks.size(); i = next++) {
-      try {
-        pass == Pass::write ? write_block(blocks[i], cache, thread) : compare_block(blocks[i], cache, thread);
-      } catch (...) {
-        const std::lock_guard lock(mutex_);
-        if (!failed) failed = std::current_exception();
-        next = blocks.size();
-      }
-    }
-  };
-  std::vector<std::jthread> others;
-  for (std::size_t t = 1; t < threads.size(); ++t) others.emplace_back(work, std::ref(*threads[t]));
-  work(*threads.front());
-  others.clear();  // joins
-  if (failed) std::rethrow_exception(failed);
-}
-
 void Conversion::run(World& world, const std::vector<OutputBlock>& blocks, Pass pass) {
   const auto start = std::chrono::steady_clock::now();
   const auto rounds =
@@ -136,7 +113,11 @@ void Conversion::run(World& world, const std::vector<OutputBlock>& blocks, Pass 
     const std::size_t first = std::min(blocks.size(), round * round_blocks),
                       last = std::min(blocks.size(), first + round_blocks);
     const auto in_round = std::span(blocks).subspan(first, last - first);
-    world.run_and_agree([&] { run_round(in_round, pass, *cache, threads); });
+    world.run_and_agree([&] {
+      run_tasks(in_round.size(), threads, [&](const std::unique_ptr<Thread>& thread, std::size_t i) {
+        pass == Pass::write ? write_block(in_round[i], *cache, *thread) : compare_block(in_round[i], *cache, *thread);
+      });
+    });
     for (const OutputBlock& block : in_round) mine += block.bytes;
     const auto done = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine)));
     if (options_.progress)

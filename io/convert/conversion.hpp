@@ -54,8 +54,6 @@ class Conversion {
   [[nodiscard]] std::vector<OutputBlock> blocks_of_rank(int rank, int ranks) const;
   /// Collective: all blocks, on threads; ranks agree on errors after each round.
   void run(World& world, const std::vector<OutputBlock>& blocks, Pass pass);
-  void run_round(std::span<const OutputBlock> blocks, Pass pass, BlockCache& cache,
-                 std::vector<std::unique_ptr<Thread>>& threads);
   void write_block(const OutputBlock& block, BlockCache& cache, Thread& thread);
   void compare_block(const OutputBlock& block, BlockCache& cache, Thread& thread);
 

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
 #include "io/file/text_file.hpp"
+#include "io/file/thread_tasks.hpp"
 
 namespace tessera::io {
 
@@ -73,30 +73,28 @@ std::vector<Block> share(const Manifest& manifest, const std::vector<bool>& read
   return {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)};
 }
 
+/// A thread's file.
+struct OpenFile {
+  std::optional<BlockReader> reader;
+  std::optional<std::size_t> index;
+};
+
 std::uint64_t read_blocks(const std::string& directory, const Manifest& manifest, const std::vector<Block>& blocks,
                           int threads, Findings& findings) {
-  std::atomic<std::size_t> next{0};
   std::atomic<std::uint64_t> bytes{0};
-  const auto work = [&] {
-    std::optional<BlockReader> reader;
-    std::size_t open = manifest.files.size();
-    for (std::size_t i = next++; i < blocks.size(); i = next++) {
-      const StateFile& file = manifest.files[blocks[i].file];
-      try {
-        if (open != blocks[i].file) {
-          open = manifest.files.size();
-          reader.emplace(directory + "/" + file.name, file);
-          open = blocks[i].file;
-        }
-        bytes += bytes_of_block(file, blocks[i].index);
-        (void)reader->block(blocks[i].index);
-      } catch (const Error& error) { findings.add(blocks[i].file, blocks[i].index, error.line()); }
-    }
-  };
-  std::vector<std::jthread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(work);
-  work();
-  others.clear();  // joins
+  std::vector<OpenFile> of_threads(static_cast<std::size_t>(std::max(1, threads)));
+  run_tasks(blocks.size(), of_threads, [&](OpenFile& open, std::size_t i) {
+    const StateFile& file = manifest.files[blocks[i].file];
+    try {
+      if (open.index != blocks[i].file) {
+        open.index.reset();
+        open.reader.emplace(directory + "/" + file.name, file);
+        open.index = blocks[i].file;
+      }
+      bytes += bytes_of_block(file, blocks[i].index);
+      (void)open.reader->block(blocks[i].index);
+    } catch (const Error& error) { findings.add(blocks[i].file, blocks[i].index, error.line()); }
+  });
   return bytes;
 }
 

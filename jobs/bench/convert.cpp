@@ -1,13 +1,12 @@
 // `tessera bench convert`: conversions against an O_DIRECT copy of the same bytes, in turns.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/directory.hpp"
 #include "io/convert/convert.hpp"
+#include "io/file/thread_tasks.hpp"
 #include "io/model/model_files.hpp"
 #include "jobs/bench/tools.hpp"
 #include "jobs/cli/session/versions.hpp"
@@ -32,26 +31,12 @@ void each_chunk(World& world, std::uint64_t bytes,
                 const std::function<void(std::uint64_t, std::size_t, Buffers&)>& work) {
   const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()),
                       rank = static_cast<std::uint64_t>(world.rank());
-  std::atomic<std::uint64_t> next{chunks * rank / ranks};
-  const std::uint64_t last = chunks * (rank + 1) / ranks;
-  std::mutex mutex;
-  std::exception_ptr failed;
-  const auto run = [&] {
-    try {
-      Buffers buffers;
-      for (std::uint64_t c = next++; c < last; c = next++)
-        work(c * chunk, static_cast<std::size_t>(std::min(chunk, bytes - c * chunk)), buffers);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failed = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back(run);
-    run();
-  }
-  if (failed) std::rethrow_exception(failed);
+  const std::uint64_t first = chunks * rank / ranks, last = chunks * (rank + 1) / ranks;
+  std::vector<Buffers> of_threads(threads);
+  io::run_tasks(static_cast<std::size_t>(last - first), of_threads, [&](Buffers& buffers, std::size_t i) {
+    const std::uint64_t at = (first + i) * chunk;
+    work(at, static_cast<std::size_t>(std::min(chunk, bytes - at)), buffers);
+  });
 }
 
 void create(World& world, const std::string& path, std::uint64_t bytes) {
