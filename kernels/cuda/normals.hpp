@@ -26,8 +26,12 @@ TESSERA_HD PhiloxWords philox_words(std::uint64_t key, std::uint64_t counter) {
   return {{c0, c1, c2, c3}};
 }
 
-/// p·q + c in two roundings, as in host/isa/init.cpp's polynomials.
-TESSERA_HD double horner(double p, double q, double c) { return add(mul(p, q), c); }
+/// The polynomial of these coefficients, the highest power's first, as in host/isa/init.cpp: in products and sums.
+template <class... Rest>
+TESSERA_HD double polynomial(double x, double first, Rest... rest) {
+  ((first = add(mul(first, x), rest)), ...);
+  return first;
+}
 
 /// √(-2 ln((w + ½)/2^32))
 TESSERA_HD double normal_radius(std::uint32_t w) {
@@ -38,13 +42,7 @@ TESSERA_HD double normal_radius(std::uint32_t w) {
   const double m = bits_as<double>(bits - ((exponent - 1023) << 52));  // [√½, √2)
   const double e = static_cast<double>(static_cast<std::int64_t>(exponent) - 1023);
   const double s = div(sub(m, 1.0), add(m, 1.0)), q = mul(s, s);
-  double p = 2.0 / 13;
-  p = horner(p, q, 2.0 / 11);
-  p = horner(p, q, 2.0 / 9);
-  p = horner(p, q, 2.0 / 7);
-  p = horner(p, q, 2.0 / 5);
-  p = horner(p, q, 2.0 / 3);
-  p = horner(p, q, 2.0);
+  const double p = polynomial(q, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3, 2.0);
   return root(mul(-2.0, add(mul(e, 6.93147180559945309417e-01), mul(s, p))));
 }
 
@@ -57,19 +55,9 @@ TESSERA_HD Circle unit_circle(std::uint32_t w) {
   const double t =
       mul(static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))), 6.283185307179586476925 * 0x1p-32);
   const double q = mul(t, t);
-  double s = -1.0 / 39916800;
-  s = horner(s, q, 1.0 / 362880);
-  s = horner(s, q, -1.0 / 5040);
-  s = horner(s, q, 1.0 / 120);
-  s = horner(s, q, -1.0 / 6);
-  s = add(mul(mul(s, q), t), t);
-  double c = 1.0 / 479001600;
-  c = horner(c, q, -1.0 / 3628800);
-  c = horner(c, q, 1.0 / 40320);
-  c = horner(c, q, -1.0 / 720);
-  c = horner(c, q, 1.0 / 24);
-  c = horner(c, q, -0.5);
-  c = horner(c, q, 1.0);
+  const double s =
+      add(mul(mul(polynomial(q, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6), q), t), t);
+  const double c = polynomial(q, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0);
   const bool odd = (quadrant & 1u) != 0;
   const double sine = odd ? c : s, cosine = odd ? s : c;
   return {(quadrant + 1) & 2u ? -cosine : cosine, quadrant & 2u ? -sine : sine};

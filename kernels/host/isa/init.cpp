@@ -37,6 +37,13 @@ inline void philox_block(std::uint64_t key, std::uint64_t first, Words& words) {
   }
 }
 
+/// The polynomial of these coefficients, the highest power's first, by Horner's rule in products and sums.
+template <class... Rest>
+inline double unfused_polynomial(double x, double first, Rest... rest) {
+  ((first = first * x + rest), ...);
+  return first;
+}
+
 /// √(-2 ln((w + ½)/2^32))
 inline double radius(std::uint32_t w) {
   const double u = (static_cast<double>(static_cast<std::int32_t>(w ^ 0x80000000u)) + 2147483648.5) * 0x1p-32;
@@ -46,13 +53,7 @@ inline double radius(std::uint32_t w) {
   const double m = bits_as<double>(bits - ((exponent - R::bias) << 52));  // [√½, √2)
   const double e = bits_as<double>(bits_as<std::uint64_t>(R::magic) + exponent) - (R::magic + 1023.0);
   const double s = (m - 1.0) / (m + 1.0), q = s * s;
-  double p = 2.0 / 13;
-  p = p * q + 2.0 / 11;
-  p = p * q + 2.0 / 9;
-  p = p * q + 2.0 / 7;
-  p = p * q + 2.0 / 5;
-  p = p * q + 2.0 / 3;
-  p = p * q + 2.0;
+  const double p = unfused_polynomial(q, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3, 2.0);
   return __builtin_sqrt(-2.0 * (e * 6.93147180559945309417e-01 + s * p));
 }
 
@@ -62,19 +63,8 @@ inline void unit_circle(std::uint32_t w, double& cosine, double& sine) {
   const double t =
       static_cast<double>(static_cast<std::int32_t>(w - (quadrant << 30))) * (6.283185307179586476925 * 0x1p-32);
   const double q = t * t;
-  double s = -1.0 / 39916800;
-  s = s * q + 1.0 / 362880;
-  s = s * q - 1.0 / 5040;
-  s = s * q + 1.0 / 120;
-  s = s * q - 1.0 / 6;
-  s = (s * q) * t + t;
-  double c = 1.0 / 479001600;
-  c = c * q - 1.0 / 3628800;
-  c = c * q + 1.0 / 40320;
-  c = c * q - 1.0 / 720;
-  c = c * q + 1.0 / 24;
-  c = c * q - 0.5;
-  c = c * q + 1.0;
+  const double s = unfused_polynomial(q, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6) * q * t + t;
+  const double c = unfused_polynomial(q, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0);
   const bool odd = (quadrant & 1) != 0;
   const auto sine_sign = static_cast<std::uint64_t>(quadrant & 2) << 62,
              cosine_sign = static_cast<std::uint64_t>((quadrant + 1) & 2) << 62;

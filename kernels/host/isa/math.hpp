@@ -76,29 +76,22 @@ struct Real<double> {
   static constexpr int log_terms = 11;
 };
 
+/// The polynomial of these coefficients, the highest power's first, by Horner's rule.
+template <class T, class... Rest>
+inline T polynomial(T x, T first, Rest... rest) {
+  ((first = madd(first, x, rest)), ...);
+  return first;
+}
+
 /// (e^r - 1 - r)/r² on |r| <= ln2/2: a fit of degree 4 (1e-8 in e^r) in float, Taylor's series in double.
 template <class T>
 inline T exp_tail(T r) {
-  if constexpr (sizeof(T) == 4) {
-    T p = 0.001392621346615414F;
-    p = madd(p, r, 0.008363202971575855F);
-    p = madd(p, r, 0.041666554437688616F);
-    p = madd(p, r, 0.16666576845993977F);
-    return madd(p, r, 0.5F);
-  } else {
-    T p = 1.0 / 6227020800.0;
-    p = madd(p, r, 1.0 / 479001600.0);
-    p = madd(p, r, 1.0 / 39916800.0);
-    p = madd(p, r, 1.0 / 3628800.0);
-    p = madd(p, r, 1.0 / 362880.0);
-    p = madd(p, r, 1.0 / 40320.0);
-    p = madd(p, r, 1.0 / 5040.0);
-    p = madd(p, r, 1.0 / 720.0);
-    p = madd(p, r, 1.0 / 120.0);
-    p = madd(p, r, 1.0 / 24.0);
-    p = madd(p, r, 1.0 / 6.0);
-    return madd(p, r, 0.5);
-  }
+  if constexpr (sizeof(T) == 4)
+    return polynomial(r, 0.001392621346615414F, 0.008363202971575855F, 0.041666554437688616F, 0.16666576845993977F,
+                      0.5F);
+  else
+    return polynomial(r, 1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0,
+                      1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5);
 }
 
 /// x with its magnitude clamped to `limit`, NaN too. On integers, whose minimum compiles without a branch.
