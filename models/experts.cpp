@@ -59,4 +59,18 @@ void add_fused_names(const ExpertsConfig& c, const ExpertsLayerSpec& layer, std:
         .parts = {layer.prefix + c.names.router + ".weight"}, .shape = {}, .same_as = ""};
 }
 
+std::string partly_frozen_experts(const std::vector<ParamSpec>& params) {
+  constexpr std::string_view word = ".experts.";
+  std::map<std::string, bool> trainable;  // by name, with * for the expert
+  for (const ParamSpec& param : params) {
+    const std::size_t at = param.name.find(word);
+    if (at == std::string::npos) continue;
+    const std::size_t number = at + word.size();
+    const std::string all = param.name.substr(0, number) + "*" + param.name.substr(param.name.find('.', number));
+    if (const auto [first, fresh] = trainable.emplace(all, param.trainable); !fresh && first->second != param.trainable)
+      return all;
+  }
+  return "";
+}
+
 }  // namespace tessera::models

@@ -39,6 +39,11 @@ struct ExpertsLayerSpec {
 [[nodiscard]] std::unique_ptr<Sublayer> make_experts(const ExpertsConfig& config, const ExpertsLayerSpec& layer,
                                                      ParamList& params);
 
+/// Weights of a layer's experts of which only some are trainable, as "model.layers.3.mlp.experts.*.up_proj.weight"; ""
+/// if there are none. Grouped GEMMs on a device need them equally far apart in memory, and units hold one kind of
+/// parameter.
+[[nodiscard]] std::string partly_frozen_experts(const std::vector<ParamSpec>& params);
+
 /// Names that transformers 5 uses in memory, and may have saved: the router as "mlp.gate", and fused
 /// "mlp.experts.gate_up_proj" (E, 2·I, H), gate rows then up rows, and "mlp.experts.down_proj" (E, H, I).
 void add_fused_names(const ExpertsConfig& config, const ExpertsLayerSpec& layer,

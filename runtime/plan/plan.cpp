@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "models/experts.hpp"
 #include "runtime/plan/activations.hpp"
 #include "runtime/plan/network.hpp"
 #include "runtime/plan/units.hpp"
@@ -40,6 +41,10 @@ void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
   TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
   const bool trains = spec.purpose == Purpose::train;
+  if (trains && spec.device != host_device)
+    if (const std::string experts = models::partly_frozen_experts(spec.model->params); !experts.empty())
+      throw Error(ExitCode::usage, "only some of " + experts + " are frozen, which is not supported on a GPU",
+                  "freeze_parameters", "Freeze or train these weights of all experts of the layer");
   for (const ParamSpec& param : spec.model->params)
     if (trains && !param.trainable)
       throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model",

@@ -51,6 +51,28 @@ std::size_t bytes_of(const plan::RunPlan& plan, Category category) {
   return sum;
 }
 
+TEST(PlanDevice, WeightsOfALayersExpertsAreFrozenTogether) {
+  models::Model moe = models::make(experts, "test");
+  const auto refusal = [&]() -> std::string {
+    try {
+      (void)plan::make_plan(spec_of(moe, nccl));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::usage);
+      return e.line();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal(), "accepted");
+  const auto freeze = [&](const std::string& part) {
+    for (ParamSpec& param : moe.params)
+      if (param.name.find(part) != std::string::npos) param.trainable = false;
+  };
+  freeze("experts.2.w1");
+  EXPECT_NE(refusal().find("model.layers.0.block_sparse_moe.experts.*.w1.weight"), std::string::npos) << refusal();
+  freeze("w1");
+  EXPECT_EQ(refusal().find("experts.*"), std::string::npos) << refusal();
+}
+
 TEST(PlanDevice, HostAccessedSlotsArePinnedOthersAreOnTheDevice) {
   for (const Topology& topology : {nccl, staged}) {
     const plan::RunPlan plan = plan::make_plan(spec_of(model(), topology));
