@@ -42,7 +42,8 @@ struct ArenaSlot {
   Placement placement = Placement::own;
   std::size_t bytes = 0;
   Memory memory = Memory::host;  // own slots; the others are in host memory
-  int sharers = 1, index = 0;    // peers_read, node: how many ranks share it, and this rank's number among them
+  // peers_read, node: how many ranks share it, this rank's number among them, and the caller's number of that group
+  int sharers = 1, index = 0, group = 0;
   friend bool operator==(const ArenaSlot&, const ArenaSlot&) = default;
 };
 

@@ -45,6 +45,13 @@ AxisSet Mesh::axes() const {
   return all;
 }
 
+AxisSet Mesh::used(AxisSet axes) const {
+  AxisSet out;
+  for (const auto& entry : axes_)
+    if (axes.contains(entry.axis) && entry.size > 1) out = out | entry.axis;
+  return out;
+}
+
 int Mesh::size(AxisSet axes) const {
   int product = 1;
   for (const auto& entry : axes_)

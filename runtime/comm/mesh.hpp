@@ -54,6 +54,9 @@ class Mesh {
   /// All axes of the mesh. The group along them is the world.
   [[nodiscard]] AxisSet axes() const;
 
+  /// Those of `axes` that have more than one rank.
+  [[nodiscard]] AxisSet used(AxisSet axes) const;
+
   // Groups: ranks that differ along `axes` alone. Each rank is in one group along given axes.
   /// Ranks of a group: the product of the sizes of its axes. 1 for no axes.
   [[nodiscard]] int size(AxisSet axes) const;

@@ -51,7 +51,7 @@ class Inference {
   /// As Trainer's.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
   [[nodiscard]] MemoryTable measured_memory() const;
-  [[nodiscard]] TrafficCount traffic(Axis axis) const;
+  [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   [[nodiscard]] Arena& arena();
 
  private:

@@ -107,10 +107,6 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
 
 namespace {
 
-bool is_staging(const ArenaSlot& slot) {
-  return slot.name == shard::shard_staging_name || slot.name == shard::replicate_staging_name;
-}
-
 /// True for token ids, targets and positions, which the host writes for each micro-batch.
 bool is_token_ids(const ArenaSlot& slot) {
   return slot.name == ids_name || slot.name == targets_name || slot.name == positions_name;
@@ -126,7 +122,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
   };
   for (ArenaSlot& slot : slots) {
     if (slot.placement != Placement::own) continue;
-    slot.memory = is_staging(slot) ? Memory::pinned : Memory::device;
+    slot.memory = shard::is_staging(slot) ? Memory::pinned : Memory::device;
     // Every micro-batch of a step has its own token buffers: the host writes them without waiting for the one before.
     if (is_token_ids(slot) && spec.purpose == Purpose::train)
       slot.bytes *= static_cast<std::size_t>(spec.batch.accumulation);
@@ -137,8 +133,7 @@ void place_on_device(const RunSpec& spec, int num_units, std::vector<ArenaSlot>&
     const auto rows = static_cast<std::size_t>(spec.batch.micro_batch) * sizeof(std::int32_t);
     both(positions_name, rows, rows);
   }
-  const std::size_t counters =
-      shard::ShardManager::num_norm_counters(Axis::shard, num_units, spec.model->router.num_losses());
+  const std::size_t counters = shard::ShardManager::num_norm_counters(num_units, spec.model->router.num_losses());
   both(shard::norm_name, (counters + ExactSum::num_words) * sizeof(std::int64_t),
        (counters + shard::ShardManager::num_step_counters) * sizeof(std::int64_t));
   if (spec.purpose == Purpose::train) both(step_name, shard::step_bytes, shard::step_bytes);

@@ -1,40 +1,51 @@
 #include "runtime/plan/network.hpp"
 
+#include <map>
+
 #include "runtime/shard/manager.hpp"
 
 namespace tessera::plan {
 
 namespace {
 
-/// The collectives of a pass, added up by kind. What a rank sends is linear in them, so that a rank is priced once for
-/// each kind and not for each instruction.
+/// The collectives of one group in a pass, added up by kind. What a rank sends is linear in them, so that a rank is
+/// priced once for each kind and not for each instruction.
 struct Volume {
-  std::uint64_t gathers = 0, gathered_bytes = 0;  // all_gather over the shard axis
-  std::uint64_t reductions = 0;                   // reduce_scatter over the shard axis, all_reduce over the other
-  std::uint64_t reduced_numel = 0, replicated_numel = 0;
-  DType reduce_dtype = DType::f32;  // of all gradients
+  std::uint64_t gathers = 0, gathered_bytes = 0;
+  std::uint64_t sums = 0;
+  std::map<DType, std::uint64_t> scattered, summed;  // elements of reduce_scatter and of all_reduce, by type
   std::uint64_t norms = 0;
 };
 
-Volume volume_of(const RunPlan& plan) {
+/// By group.
+std::vector<Volume> volumes_of(const RunPlan& plan) {
   const shard::Schedule& schedule = plan.main();
-  Volume sum;
+  std::vector<Volume> volumes(plan.groups.all.size());
+  const auto of = [&](AxisSet axes) -> Volume& {
+    return volumes[static_cast<std::size_t>(plan.groups.index_of(axes))];
+  };
   for (const auto& instruction : schedule.list) {
-    if (instruction.op == shard::Op::norm) ++sum.norms;
+    if (instruction.op == shard::Op::norm)
+      for (const AxisSet axes : plan.groups.norm) ++of(axes).norms;
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
     const shard::ScheduledUnit& unit = schedule.units[static_cast<std::size_t>(instruction.unit)];
-    const auto padded = static_cast<std::uint64_t>(plan.layout.padded_numel(instruction.unit));
+    const auto numel = static_cast<std::uint64_t>(unit.numel);
     if (instruction.op == shard::Op::gather) {
-      ++sum.gathers;
-      sum.gathered_bytes += padded * size_of(unit.param_dtype);
-    } else {
-      ++sum.reductions;
-      sum.reduce_dtype = unit.reduce_dtype;
-      sum.reduced_numel += padded;
-      sum.replicated_numel += static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
+      ++of(unit.shard_axes).gathers;
+      of(unit.shard_axes).gathered_bytes += numel * size_of(unit.param_dtype);
+      continue;
     }
+    if (unit.sharded()) {
+      ++of(unit.shard_axes).sums;
+      of(unit.shard_axes).scattered[unit.reduce_dtype] += numel;
+    }
+    if (unit.replicate_axes.empty()) continue;
+    ++of(unit.replicate_axes).sums;
+    // After a reduction over the shard group its sums are fp32.
+    of(unit.replicate_axes).summed[unit.sharded() ? DType::f32 : unit.reduce_dtype] +=
+        static_cast<std::uint64_t>(plan.layout.shard_numel(instruction.unit));
   }
-  return sum;
+  return volumes;
 }
 
 void add(TrafficCount& sum, const TrafficCount& more, std::uint64_t collectives, std::uint64_t times = 1) {
@@ -43,55 +54,55 @@ void add(TrafficCount& sum, const TrafficCount& more, std::uint64_t collectives,
   sum.collectives += collectives;
 }
 
-/// What a member of a group along `axis` sends.
-TrafficCount priced(const RunPlan& plan, const Volume& volume, Axis axis, const GroupCosts& group, int member) {
+/// What a member of a group sends.
+TrafficCount priced(const RunPlan& plan, const Volume& volume, const GroupCosts& group, int member) {
   TrafficCount sent;
-  if (axis == Axis::shard) {
-    add(sent, group.traffic(member, CollectiveKind::all_gather, volume.gathered_bytes), volume.gathers);
-    add(sent, group.sum_traffic(member, CollectiveKind::reduce_scatter, volume.reduced_numel, volume.reduce_dtype),
-        volume.reductions);
-  } else {
-    // After a reduction over the shard axis its sums are fp32.
-    const DType terms = plan.spec.strategy.mesh.size(Axis::shard) > 1 ? DType::f32 : volume.reduce_dtype;
-    add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, volume.replicated_numel, terms), volume.reductions);
-  }
+  add(sent, group.traffic(member, CollectiveKind::all_gather, volume.gathered_bytes), volume.gathers);
+  for (const auto& [dtype, numel] : volume.scattered)
+    add(sent, group.sum_traffic(member, CollectiveKind::reduce_scatter, numel, dtype), 0);
+  for (const auto& [dtype, numel] : volume.summed)
+    add(sent, group.sum_traffic(member, CollectiveKind::all_reduce, numel, dtype), 0);
   const auto counters =
-      shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), plan.spec.model->router.num_losses());
-  add(sent, group.counters_traffic(member, counters), volume.norms, volume.norms);
+      shard::ShardManager::num_norm_counters(plan.layout.num_units(), plan.spec.model->router.num_losses());
+  add(sent, group.counters_traffic(member, counters), volume.sums + volume.norms, volume.norms);
   return sent;
 }
 
-TrafficCount sent_by(const RunPlan& plan, const Volume& volume, Axis axis, int rank) {
+/// Adds to `sent`, by rank, what all groups along `axes` send.
+void add_all(const RunPlan& plan, const Volume& volume, AxisSet axes, std::vector<TrafficCount>& sent) {
   const Mesh& mesh = plan.spec.strategy.mesh;
-  if (mesh.size(axis) == 1) return {};
-  return priced(plan, volume, axis, AxisCosts(plan.spec.topology, mesh, axis).group(rank), mesh.coordinate(rank, axis));
-}
-
-AxisLoad load_of(const RunPlan& plan, const Volume& volume, Axis axis) {
-  const Mesh& mesh = plan.spec.strategy.mesh;
-  if (mesh.size(axis) == 1) return {};
-  const AxisCosts costs(plan.spec.topology, mesh, axis);
-  std::vector<TrafficCount> sent(static_cast<std::size_t>(mesh.world()));
+  const AxisCosts costs(plan.spec.topology, mesh, axes);
   for (int rank = 0; rank < mesh.world(); ++rank) {
-    if (mesh.coordinate(rank, axis) != 0) continue;
+    if (mesh.coordinate(rank, axes) != 0) continue;
     const GroupCosts group = costs.group(rank);
     int member = 0;
-    for (const int r : mesh.members(rank, axis))
-      sent[static_cast<std::size_t>(r)] = priced(plan, volume, axis, group, member++);
+    for (const int r : mesh.members(rank, axes))
+      add(sent[static_cast<std::size_t>(r)], priced(plan, volume, group, member++), 0);
   }
-  return axis_load(sent, plan.spec.topology.ranks_per_node);
 }
 
 }  // namespace
 
-StepTraffic step_traffic(const RunPlan& plan, int rank) {
-  const Volume volume = volume_of(plan);
-  return {sent_by(plan, volume, Axis::shard, rank), sent_by(plan, volume, Axis::replicate, rank)};
+std::vector<TrafficCount> step_traffic(const RunPlan& plan, int rank) {
+  const std::vector<Volume> volumes = volumes_of(plan);
+  const Mesh& mesh = plan.spec.strategy.mesh;
+  std::vector<TrafficCount> sent;
+  for (std::size_t g = 0; g < volumes.size(); ++g) {
+    const AxisSet axes = plan.groups.all[g];
+    sent.push_back(
+        priced(plan, volumes[g], AxisCosts(plan.spec.topology, mesh, axes).group(rank), mesh.coordinate(rank, axes)));
+  }
+  return sent;
 }
 
 NetworkLoad network_load(const RunPlan& plan) {
-  const Volume volume = volume_of(plan);
-  return {load_of(plan, volume, Axis::shard), load_of(plan, volume, Axis::replicate)};
+  const std::vector<Volume> volumes = volumes_of(plan);
+  const auto world = static_cast<std::size_t>(plan.spec.strategy.mesh.world());
+  std::vector<TrafficCount> shard(world), replicate(world);
+  for (std::size_t g = 0; g < volumes.size(); ++g)
+    add_all(plan, volumes[g], plan.groups.all[g], plan.shards_over(static_cast<int>(g)) ? shard : replicate);
+  const int width = plan.spec.topology.ranks_per_node;
+  return {axis_load(shard, width), axis_load(replicate, width)};
 }
 
 }  // namespace tessera::plan

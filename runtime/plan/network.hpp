@@ -5,14 +5,12 @@
 
 namespace tessera::plan {
 
-struct StepTraffic {
-  TrafficCount shard_axis, replicate_axis;
-};
+/// What `rank` sends in one pass through plan.main(), a training step or a pass of inference, by group
+/// (RunPlan::groups).
+[[nodiscard]] std::vector<TrafficCount> step_traffic(const RunPlan& plan, int rank);
 
-/// What `rank` sends in one pass through plan.main(): a training step, or a pass of inference.
-[[nodiscard]] StepTraffic step_traffic(const RunPlan& plan, int rank);
-
-/// The same as loads of the network (see AxisLoad), over all ranks of the mesh.
+/// The same as loads of the network (see AxisLoad), over all ranks of the mesh: along the axes over which units are
+/// sharded, and along the others.
 struct NetworkLoad {
   AxisLoad shard_axis, replicate_axis;
 };

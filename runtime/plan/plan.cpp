@@ -87,10 +87,6 @@ void check(const RunSpec& spec) {
                 "reproducible, reduce_gradients", "Drop --reduce_gradients last, or --reproducible");
 }
 
-DType smallest_dtype(const shard::ShardPolicy& policy) {
-  return size_of(policy.reduce_dtype) < size_of(policy.param_dtype) ? policy.reduce_dtype : policy.param_dtype;
-}
-
 void price(RunPlan& plan) {
   Costs& costs = plan.costs;
   const RunSpec& spec = plan.spec;
@@ -98,9 +94,13 @@ void price(RunPlan& plan) {
   std::ranges::copy(memory.by_category, costs.memory);
   std::ranges::copy(memory.by_memory, costs.in);
   costs.total = memory.total();
-  const StepTraffic sent = step_traffic(plan, spec.rank);
-  costs.shard_axis = sent.shard_axis;
-  costs.replicate_axis = sent.replicate_axis;
+  costs.traffic = step_traffic(plan, spec.rank);
+  for (std::size_t g = 0; g < costs.traffic.size(); ++g) {
+    TrafficCount& sum = plan.shards_over(static_cast<int>(g)) ? costs.shard_axis : costs.replicate_axis;
+    sum.within_node += costs.traffic[g].within_node;
+    sum.across_nodes += costs.traffic[g].across_nodes;
+    sum.collectives += costs.traffic[g].collectives;
+  }
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
@@ -147,9 +147,9 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   check(spec);
   RunPlan plan;
   plan.spec = spec;
-  plan.units = make_units(*spec.model, spec.strategy.policy.experts);
+  plan.units = make_units(*spec.model, spec.strategy.policy);
   const Mesh& mesh = spec.strategy.mesh;
-  plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh, smallest_dtype(spec.strategy.policy));
+  plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
 
   shard::ScheduleInput input;
   for (int u = 0; u < plan.layout.num_units(); ++u) {
@@ -157,12 +157,13 @@ RunPlan build(const RunSpec& spec, Proof proof) {
     input.units.push_back({.name = plan.layout.unit_name(u),
                            .numel = plan.layout.padded_numel(u),
                            .trainable = trains && plan.layout.trainable(u),
-                           .storage_dtype = trains ? plan.layout.storage_dtype(u) : spec.strategy.policy.param_dtype});
+                           .storage_dtype = trains ? plan.layout.storage_dtype(u) : spec.strategy.policy.param_dtype,
+                           .policy = plan.layout.policy(u),
+                           .params_in_place = spec.topology.in_place(mesh, plan.layout.policy(u).shard_axes)});
   }
   input.mesh = mesh;
   input.policy = spec.strategy.policy;
   input.num_micro = spec.batch.accumulation;
-  input.params_in_place = mesh.size(Axis::shard) > 1 && spec.topology.in_place(mesh, Axis::shard);
   build_schedules(plan, input);
   if (proof == Proof::full) {
     check_sums(plan);
@@ -170,7 +171,9 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   }
 
   const bool trains = spec.purpose == Purpose::train;
-  plan.slots = shard::shard_slots({&plan.layout, plan.schedules(), mesh, spec.topology, spec.rank, trains ? 2 : 0});
+  plan.groups = shard::groups_of(plan.main().units, mesh);
+  plan.slots =
+      shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, trains ? 2 : 0});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
     plan.slots.push_back(std::move(slot));
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
@@ -189,6 +192,12 @@ RunPlan build(const RunSpec& spec, Proof proof) {
 }
 
 }  // namespace
+
+bool RunPlan::shards_over(int group) const {
+  return std::ranges::any_of(main().units, [&](const shard::ScheduledUnit& unit) {
+    return unit.shard_axes == groups.all[static_cast<std::size_t>(group)];
+  });
+}
 
 std::vector<const shard::Schedule*> RunPlan::schedules() const {
   std::vector<const shard::Schedule*> all{&main()};

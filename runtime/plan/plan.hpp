@@ -10,6 +10,7 @@
 #include "runtime/base/device.hpp"
 #include "runtime/comm/topology.hpp"
 #include "runtime/plan/batch.hpp"
+#include "runtime/shard/groups.hpp"
 #include "runtime/shard/layout.hpp"
 #include "runtime/shard/policy.hpp"
 #include "runtime/shard/schedule.hpp"
@@ -47,8 +48,11 @@ inline constexpr const char* index_name = "index";        // of documents in pac
 struct Costs {
   std::size_t memory[num_categories] = {};  // bytes of this rank, by category (planned_memory)
   std::size_t total = 0;
-  std::size_t in[num_memories] = {};        // the same, by memory
-  TrafficCount shard_axis, replicate_axis;  // bytes this rank sends per training step (inference: per pass), by axis
+  std::size_t in[num_memories] = {};  // the same, by memory
+  // Bytes that this rank sends per training step (inference: per pass): by group, and added up over the groups along
+  // which a unit is sharded, and over the others.
+  std::vector<TrafficCount> traffic;
+  TrafficCount shard_axis, replicate_axis;
   double flops_per_step = 0;  // of the global batch, model FLOPs (6·N_matmul + 12·L·H·T per token; inference: a third)
   double recompute_flops_per_step = 0;  // added by recompute
 };
@@ -59,6 +63,7 @@ struct RunPlan {
   shard::ShardLayout layout;
   shard::Schedule train, eval, logits;  // verified; empty if the purpose does not need it
   shard::Schedule load;                 // gathers resident units that are not trainable, once, before the others
+  shard::Groups groups;
   std::vector<ArenaSlot> slots;
   Costs costs;
 
@@ -66,6 +71,8 @@ struct RunPlan {
   [[nodiscard]] const shard::Schedule& main() const {
     return spec.purpose == Purpose::train ? train : spec.purpose == Purpose::evaluate ? eval : logits;
   }
+  /// True if a unit is sharded over groups.all[group].
+  [[nodiscard]] bool shards_over(int group) const;
   /// All schedules that are not empty, main() first.
   [[nodiscard]] std::vector<const shard::Schedule*> schedules() const;
 };

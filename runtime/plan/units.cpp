@@ -17,8 +17,8 @@ shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string
 
 }  // namespace
 
-std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts) {
-  const bool by_group = experts == shard::ExpertUnits::block;
+std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::ShardPolicy& policy) {
+  const bool by_group = policy.experts == shard::ExpertUnits::block;
   std::vector<shard::UnitSpec> units;
   std::vector<bool> taken(model.params.size(), false);
   for (const auto& module : model.modules) {
@@ -29,6 +29,7 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::Exper
       unit_for(units, name, model.params[static_cast<std::size_t>(param)]).params.push_back(param);
     }
   }
+  for (shard::UnitSpec& unit : units) unit.policy = policy;
   // Where a module has both, the name is that of its trainable part.
   for (auto unit = units.begin(); unit != units.end(); ++unit)
     if (const auto next = std::next(unit); next != units.end() && next->name == unit->name)

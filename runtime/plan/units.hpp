@@ -13,7 +13,7 @@ namespace tessera::plan {
 /// One unit per module that has parameters which no earlier module reads; a tied parameter belongs to its first reader.
 /// With ExpertUnits::block, a layer and its experts are one unit. Where only some of these parameters are trainable,
 /// the frozen ones are a second unit, "h.3.frozen".
-[[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, shard::ExpertUnits experts);
+[[nodiscard]] std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::ShardPolicy& policy);
 
 /// Units that each module reads and contributes gradients to, in a phase.
 [[nodiscard]] std::vector<shard::ModuleUse> module_uses(const models::Model& model,

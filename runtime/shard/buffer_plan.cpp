@@ -62,13 +62,7 @@ int add_resident_slot(BufferPlan& plan, Slot::Kind kind, int unit) {
   return static_cast<int>(plan.slots.size()) - 1;
 }
 
-/// The classes in which `demands` share slots, and one of its own for each resident unit; by lowest unit.
-std::vector<SlotClass> classes_of(std::vector<SlotDemand> demands, const std::vector<int>& residents) {
-  std::vector<SlotClass> classes = make_slot_classes(std::move(demands));
-  for (const int u : residents) classes.push_back({{u}, 1});
-  std::ranges::sort(classes, {}, [](const SlotClass& c) { return c.units.front(); });
-  return classes;
-}
+int lowest_unit(const SlotClass& c) { return c.units.front(); }
 
 /// When the units that are not resident need their slot: from when one may be prefetched until it is read. Computed for
 /// one micro-batch: the others are the same, each prefetched during the one before.
@@ -101,10 +95,10 @@ std::vector<SlotDemand> param_demands(const ScheduleInput& in, const BufferPlan&
 }
 
 void plan_params(const ScheduleInput& in, BufferPlan& plan, int num_micro) {
-  std::vector<int> residents;
+  std::vector<SlotClass> classes = make_slot_classes(param_demands(in, plan, num_micro));
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
-    if (plan.units[at(u)].params_resident) residents.push_back(u);
-  const std::vector<SlotClass> classes = classes_of(param_demands(in, plan, num_micro), residents);
+    if (plan.units[at(u)].params_resident) classes.push_back({{u}, 1});
+  std::ranges::sort(classes, {}, lowest_unit);
   std::vector<std::vector<int>> slots;
   plan.resident_slot.assign(plan.units.size(), -1);
   for (const SlotClass& c : classes) {
@@ -124,7 +118,7 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
   const bool sums_fit = policy.reduce_dtype == DType::f32;  // sums are fp32, so they can replace only fp32 gradients
   const bool added_in_slot = in.num_micro > 1 && reduces_once(in);
   unit.grads_resident =
-      unit.sharded ? !policy.shard_grads || added_in_slot : (sums_fit ? reduces_once(in) : added_in_slot);
+      unit.sharded() ? !policy.shard_grads || added_in_slot : (sums_fit ? reduces_once(in) : added_in_slot);
   unit.num_accumulators = 1;
   if (unit.grads_resident && reduces_once(in) && sums_fit) unit.num_accumulators = 0;
   else if (in.policy.reproducible)
@@ -132,7 +126,7 @@ void plan_unit_gradient(const ScheduleInput& in, const UnitPolicy& policy, Sched
 }
 
 /// A gradient needs its slot from its first contribution to its last, and during the next module, which overlaps the
-/// reduce.
+/// reduce. Only units that are reduced over the same groups share slots: their peers may read them in place.
 void plan_grads(const ScheduleInput& in, BufferPlan& plan) {
   const int n = static_cast<int>(in.modules.size());
   for (int i = 0; i < n; ++i)  // backward ends with the first module
@@ -140,21 +134,29 @@ void plan_grads(const ScheduleInput& in, BufferPlan& plan) {
       if (plan.last_contributor[at(u)] < 0) plan.last_contributor[at(u)] = i;
       plan.first_contributor[at(u)] = i;
     }
-  std::vector<int> residents;
-  std::vector<SlotDemand> demands;
+  std::vector<SlotClass> classes;
+  std::vector<std::vector<SlotDemand>> demands;  // of units with the same groups
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     if (plan.last_contributor[at(u)] < 0) continue;
     ScheduledUnit& unit = plan.units[at(u)];
     plan_unit_gradient(in, in.units[at(u)].policy.value_or(in.policy), unit);
     if (unit.grads_resident) {
-      residents.push_back(u);
+      classes.push_back({{u}, 1});
       continue;
     }
-    demands.push_back({u, unit.numel * static_cast<std::int64_t>(size_of(unit.reduce_dtype)), {}});
+    auto same = std::ranges::find_if(demands, [&](const std::vector<SlotDemand>& others) {
+      const ScheduledUnit& other = plan.units[at(others.front().unit)];
+      return other.shard_axes == unit.shard_axes && other.replicate_axes == unit.replicate_axes;
+    });
+    if (same == demands.end()) same = demands.insert(demands.end(), std::vector<SlotDemand>{});
+    same->push_back({u, unit.numel * static_cast<std::int64_t>(size_of(unit.reduce_dtype)), {}});
     for (int t = n - 1 - plan.first_contributor[at(u)]; t <= n - plan.last_contributor[at(u)]; ++t)
-      demands.back().times.push_back(t);
+      same->back().times.push_back(t);
   }
-  for (const SlotClass& c : classes_of(std::move(demands), residents)) {
+  for (std::vector<SlotDemand>& group : demands)
+    for (SlotClass& c : make_slot_classes(std::move(group))) classes.push_back(std::move(c));
+  std::ranges::sort(classes, {}, lowest_unit);
+  for (const SlotClass& c : classes) {
     const int first = c.units.front();
     const std::vector<int> slots = plan.units[at(first)].grads_resident
                                        ? std::vector{add_resident_slot(plan, Slot::Kind::grad, first)}
@@ -174,11 +176,13 @@ std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) 
 
 ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit) {
   const UnitPolicy policy = unit.policy.value_or(input.policy);
-  const bool sharded = input.mesh.size(Axis::shard) > 1, in_place = sharded && input.params_in_place;
+  const AxisSet shard_axes = input.mesh.used(policy.shard_axes);
+  const bool sharded = !shard_axes.empty(), in_place = sharded && unit.params_in_place.value_or(input.params_in_place);
   return {.name = unit.name,
           .numel = unit.numel,
           .trainable = unit.trainable,
-          .sharded = sharded,
+          .shard_axes = shard_axes,
+          .replicate_axes = input.mesh.used(policy.replicate_axes),
           .params_resident = !sharded || !policy.shard_params || !policy.reshard_after_forward || in_place,
           .params_in_place = in_place,
           .master_dtype = unit.storage_dtype,

@@ -292,7 +292,7 @@ Schedule build_load(const ScheduleInput& input) {
     const int u = static_cast<int>(schedule.units.size());
     schedule.units.push_back(scheduled_unit(input, unit));
     const ScheduledUnit& scheduled = schedule.units.back();
-    if (!scheduled.sharded || scheduled.gathered_in_runs()) continue;
+    if (!scheduled.sharded() || scheduled.gathered_in_runs()) continue;
     const int slot = static_cast<int>(schedule.slots.size());
     schedule.slots.push_back({Slot::Kind::param, true, {u}});
     list.add({.op = Op::gather, .stream = StreamId::gather, .unit = u, .slot = slot}, {});

@@ -17,7 +17,9 @@ struct UnitInput {
   std::int64_t numel = 0;            // padded
   bool trainable = true;             // false: frozen. In inference every unit is
   DType storage_dtype = DType::f32;  // of this rank's shard
-  std::optional<UnitPolicy> policy;  // absent: that of the run
+  // Absent: as in the run.
+  std::optional<UnitPolicy> policy;
+  std::optional<bool> params_in_place;
 };
 
 struct ScheduleInput {
@@ -26,10 +28,10 @@ struct ScheduleInput {
   Mesh mesh{1, 1};
   ShardPolicy policy;
   int num_micro = 1;             // accumulation steps
-  bool params_in_place = false;  // the shard axis shares memory: units are resident, and a gather is a barrier
+  bool params_in_place = false;  // shard groups share memory: units are resident, and a gather is a barrier
 };
 
-/// A training step (docs/strategies.md shows one for each strategy). S: size of the shard axis.
+/// A training step (docs/strategies.md shows one for each strategy). S: size of a unit's shard group.
 /// - S == 1: parameters are resident; no gather, no release. World 1: reduce and norm stay, as local work.
 /// - gather, with shard_params: once per use. The unit is released after forward (reshard_after_forward) and after the
 ///   backward of the micro-batch. A release is left out with the next gather of the same unit if its slot is not used

@@ -29,8 +29,7 @@ void ShardManager::bind_norm() {
 
 void ShardManager::run_on(StreamView stream) {
   stream_ = stream;
-  for (Communicator* axis : {parts_.shard_axis, parts_.replicate_axis})
-    if (axis != nullptr) axis->run_on(stream);
+  for (const auto& communicator : parts_.communicators) communicator->run_on(stream);
 }
 
 void ShardManager::widen(const SourceBuffer& terms, float* out, std::size_t count) const {
@@ -59,9 +58,7 @@ void ShardManager::issue_norm(const StepSums& sums, Counts counts, kernels::Step
   const std::span all(device_counters_, counters_.size());
   const auto extra = static_cast<std::size_t>(parts_.num_extra);
   kernels::carry_sums({.words = device_counters_, .sums = 2}, stream_);  // norm and loss
-  if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  if (parts_.replicate_axis)
-    parts_.replicate_axis->all_reduce({"norm"}, all.subspan(sum_words, sum_words + num_step_counters + extra));
+  for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
   if (step != nullptr)
     kernels::clip_and_skip({.norm2 = device_counters_,
                             .loss = device_counters_ + sum_words,

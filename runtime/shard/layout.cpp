@@ -15,13 +15,18 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + u
 
 }  // namespace
 
-ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh,
-                         DType smallest)
+std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
+  const std::size_t smallest =
+      std::min({size_of(unit.storage_dtype), size_of(unit.policy.param_dtype), size_of(unit.policy.reduce_dtype)});
+  return 512 / static_cast<std::int64_t>(smallest);
+}
+
+ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
     : units_(units.begin(), units.end()),
       unit_of_(params.size(), -1),
       offset_of_(params.size(), 0),
       param_numel_(params.size(), 0),
-      shards_(mesh.size(Axis::shard)) {
+      mesh_(mesh) {
   for (int u = 0; u < num_units(); ++u) {
     std::int64_t end = 0, numel = 0;
     for (const int p : units_[at(u)].params) {
@@ -41,7 +46,9 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
       numel += spec.numel();
     }
     numel_.push_back(numel);
-    padded_.push_back(round_up(end, mesh.world() * quantum(smallest)));
+    const UnitSpec& unit = units_[at(u)];
+    const int replicas = unit.trainable ? num_replicas(u) : 1;
+    padded_.push_back(round_up(end, quantum(unit) * num_shards(u) * replicas));
   }
   for (std::size_t p = 0; p < params.size(); ++p) {
     if (unit_of_[p] < 0) throw std::logic_error(params[p].name + " is in no unit");
@@ -61,7 +68,7 @@ std::vector<Segment> ShardLayout::segments_between(int unit, std::int64_t first,
 }
 
 std::vector<Segment> ShardLayout::segments(int unit, int shard) const {
-  TESSERA_ASSERT(shard >= 0 && shard < shards_, "shard %d of %d", shard, shards_);
+  TESSERA_ASSERT(shard >= 0 && shard < num_shards(unit), "shard %d of %d", shard, num_shards(unit));
   return segments_between(unit, shard * shard_numel(unit), (shard + 1) * shard_numel(unit));
 }
 

@@ -3,9 +3,10 @@
 // computes offsets.
 //
 // A unit is one flat buffer: its parameters one after another, each aligned to param_alignment elements, padded at the
-// end to a multiple of world·quantum elements, and split into S equal shards (S: size of the shard axis). The padding
-// depends on the world and not on the mesh, so that all strategies of one world have the same flat buffers. Offsets are
-// in elements: master weights, gathered parameters and gradients of a unit have the same layout, whatever their types.
+// end, and split into S equal shards (S: size of the unit's shard group). The padding makes a shard a multiple of
+// quantum elements, and of a trainable unit, whose shards are summed over R replicas, of R·quantum. So all strategies
+// of one world pad trainable units alike. Offsets are in elements: master weights, gathered parameters and gradients of
+// a unit have the same layout, whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/param.hpp"
 #include "runtime/comm/mesh.hpp"
+#include "runtime/shard/policy.hpp"
 
 namespace tessera::shard {
 
@@ -24,6 +26,7 @@ struct UnitSpec {
   std::vector<int> params;
   bool trainable = true;             // false: frozen, without gradients and optimizer states
   DType storage_dtype = DType::f32;  // of the shards; fp32 if trainable: they are the master weights
+  UnitPolicy policy = {};            // its axes are those of the mesh that the layout is made for
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -39,29 +42,31 @@ class ShardLayout {
  public:
   static constexpr std::int64_t param_alignment = 64;  // elements: 256 bytes of fp32
   /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest dtype of the unit's buffers.
-  [[nodiscard]] static constexpr std::int64_t quantum(DType smallest = DType::f32) {
-    return 512 / static_cast<std::int64_t>(size_of(smallest));
-  }
+  [[nodiscard]] static std::int64_t quantum(const UnitSpec& unit);
 
   ShardLayout() = default;
   /// Throws std::logic_error if a parameter is in no unit or in two, or if a unit has both trainable and frozen ones.
-  ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh,
-              DType smallest = DType::f32);
+  ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh);
 
   [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }
   [[nodiscard]] const std::string& unit_name(int unit) const { return units_[static_cast<std::size_t>(unit)].name; }
   [[nodiscard]] bool trainable(int unit) const { return units_[static_cast<std::size_t>(unit)].trainable; }
+  [[nodiscard]] const UnitPolicy& policy(int unit) const { return units_[static_cast<std::size_t>(unit)].policy; }
   [[nodiscard]] DType storage_dtype(int unit) const { return units_[static_cast<std::size_t>(unit)].storage_dtype; }
   [[nodiscard]] const std::vector<int>& unit_params(int unit) const {
     return units_[static_cast<std::size_t>(unit)].params;
   }
-  /// Elements of the flat buffer, padding included; a multiple of world·quantum.
+  /// Elements of the flat buffer, padding included.
   [[nodiscard]] std::int64_t padded_numel(int unit) const { return padded_[static_cast<std::size_t>(unit)]; }
   /// Elements of one shard: padded_numel / S.
-  [[nodiscard]] std::int64_t shard_numel(int unit) const { return padded_numel(unit) / shards_; }
+  [[nodiscard]] std::int64_t shard_numel(int unit) const { return padded_numel(unit) / num_shards(unit); }
   /// Elements without padding.
   [[nodiscard]] std::int64_t numel(int unit) const { return numel_[static_cast<std::size_t>(unit)]; }
-  [[nodiscard]] int num_shards() const { return shards_; }
+  [[nodiscard]] int num_shards(int unit) const { return mesh_.size(policy(unit).shard_axes); }
+  [[nodiscard]] int num_replicas(int unit) const { return mesh_.size(policy(unit).replicate_axes); }
+  /// The shard of the unit that `rank` holds, and its number among the ranks that hold the same shard.
+  [[nodiscard]] int shard_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).shard_axes); }
+  [[nodiscard]] int replica_of(int unit, int rank) const { return mesh_.coordinate(rank, policy(unit).replicate_axes); }
 
   [[nodiscard]] int unit_of(int param) const { return unit_of_[static_cast<std::size_t>(param)]; }
   /// First element of the parameter in its unit's flat buffer.
@@ -79,7 +84,7 @@ class ShardLayout {
   std::vector<std::int64_t> padded_, numel_;
   std::vector<int> unit_of_;
   std::vector<std::int64_t> offset_of_, param_numel_;
-  int shards_ = 1;
+  Mesh mesh_{1, 1};
 };
 
 }  // namespace tessera::shard

@@ -15,18 +15,15 @@ namespace tessera::shard {
 ShardManager::ShardManager(const Parts& parts)
     : parts_(parts), units_(static_cast<std::size_t>(parts.layout->num_units())) {
   const auto& slots = parts_.arena->slots();
-  const auto find = [&](const char* name) {
+  const auto find = [&](const std::string& name) {
     return std::find_if(slots.begin(), slots.end(), [&](const ArenaSlot& s) { return s.name == name; });
   };
-  const auto stage = [&](Communicator* communicator, const char* name) {
-    if (const auto slot = find(name); communicator && slot != slots.end())
-      communicator->set_staging({parts_.arena->data(name), slot->bytes});
-  };
-  stage(parts_.shard_axis, shard_staging_name);
-  stage(parts_.replicate_axis, replicate_staging_name);
+  for (std::size_t g = 0; g < parts_.groups->all.size(); ++g)
+    if (const auto slot = find(staging_name(parts_.groups->all[g])); slot != slots.end())
+      parts_.communicators[g]->set_staging({parts_.arena->data(slot->name), slot->bytes});
   if (find(reduced_name) != slots.end()) scratch_ = reinterpret_cast<float*>(parts_.arena->data(reduced_name));
   for (int u = 0; u < parts_.layout->num_units(); ++u) bind_unit(u);
-  counters_.resize(num_norm_counters(Axis::shard, parts_.layout->num_units(), parts_.num_extra));
+  counters_.resize(num_norm_counters(parts_.layout->num_units(), parts_.num_extra));
   if (parts_.device != host_device) bind_norm();
 }
 
@@ -42,12 +39,21 @@ TensorView ShardManager::shard(int unit) const {
           Shape{parts_.layout->shard_numel(unit)}, parts_.device};
 }
 
+Communicator* ShardManager::communicator(AxisSet axes) const {
+  const int group = parts_.groups->index_of(axes);
+  return group < 0 ? nullptr : parts_.communicators[static_cast<std::size_t>(group)].get();
+}
+
 void ShardManager::bind_unit(int u) {
   const ShardLayout& layout = *parts_.layout;
   const ScheduledUnit& record = scheduled(u);
   const auto floats = [&](const std::string& name) { return reinterpret_cast<float*>(parts_.arena->data(name)); };
   Unit& unit = units_[static_cast<std::size_t>(u)];
-  const std::int64_t offset = parts_.shard * layout.shard_numel(u);
+  unit.shard = layout.shard_of(u, parts_.rank);
+  unit.first_replica = layout.replica_of(u, parts_.rank) == 0;
+  unit.shards = communicator(record.shard_axes);
+  unit.replicas = communicator(record.replicate_axes);
+  const std::int64_t offset = unit.shard * layout.shard_numel(u);
 
   std::byte* const interval = record.params_resident
                                   ? parts_.arena->data(resident_param_name(layout, u)) +
@@ -56,7 +62,7 @@ void ShardManager::bind_unit(int u) {
   const bool separate = record.has_separate_masters();
   unit.master = interval != nullptr && !separate ? interval : parts_.arena->data(master_name(layout, u));
   unit.low_precision = separate ? interval : nullptr;
-  for (const Segment& segment : layout.segments(u, parts_.shard))
+  for (const Segment& segment : layout.segments(u, unit.shard))
     unit.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
   for (int s = 0; layout.trainable(u) && s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
@@ -86,20 +92,20 @@ void ShardManager::cast_masters() {
 }
 
 void ShardManager::gather(const Instruction& instruction, std::byte* full) {
-  if (!parts_.shard_axis) return;
-  const int unit = instruction.unit;
-  const DType dtype = scheduled(unit).param_dtype;
-  const std::int64_t numel = parts_.layout->shard_numel(unit);
+  const int u = instruction.unit;
+  const Unit& unit = units_[static_cast<std::size_t>(u)];
+  if (unit.shards == nullptr) return;
+  const DType dtype = scheduled(u).param_dtype;
+  const std::int64_t numel = parts_.layout->shard_numel(u);
   const auto chunk = static_cast<std::size_t>(numel) * size_of(dtype);
-  const std::byte* mine = units_[static_cast<std::size_t>(unit)].master;
-  if (scheduled(unit).has_separate_masters()) {
-    std::byte* const own = full + static_cast<std::size_t>(parts_.shard) * chunk;
-    if (units_[static_cast<std::size_t>(unit)].low_precision == nullptr)  // the slot is shared with other units
-      kernels::convert_serial({.from = shard(unit), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
+  const std::byte* mine = unit.master;
+  if (scheduled(u).has_separate_masters()) {
+    std::byte* const own = full + static_cast<std::size_t>(unit.shard) * chunk;
+    if (unit.low_precision == nullptr)  // the slot is shared with other units
+      kernels::convert_serial({.from = shard(u), .to = {own, dtype, Shape{numel}, parts_.device}}, stream_);
     mine = own;
   }
-  parts_.shard_axis->all_gather({"gather", parts_.layout->unit_name(unit).c_str(), instruction.micro}, mine, full,
-                                chunk);
+  unit.shards->all_gather({"gather", parts_.layout->unit_name(u).c_str(), instruction.micro}, mine, full, chunk);
 }
 
 void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
@@ -111,14 +117,14 @@ void ShardManager::reduce(const Instruction& instruction, std::byte* full) {
                       ? unit.reduced
                       : unit.accumulators[static_cast<std::size_t>(instruction.accumulation.target)];
   float* x = instruction.accumulation.inputs.empty() ? target : scratch_;
-  const SourceBuffer terms(full, scheduled(instruction.unit).reduce_dtype);
-  if (parts_.shard_axis) {
-    parts_.shard_axis->reduce_scatter(label, terms, x, chunk);
-    if (parts_.replicate_axis) parts_.replicate_axis->all_reduce(label, x, chunk);
-  } else if (parts_.replicate_axis) {
-    parts_.replicate_axis->all_reduce(label, terms, x, chunk);
+  const SourceBuffer gradient(full, scheduled(instruction.unit).reduce_dtype);
+  if (unit.shards != nullptr) {
+    unit.shards->reduce_scatter(label, gradient, x, chunk);
+    if (unit.replicas != nullptr) unit.replicas->all_reduce(label, x, chunk);
+  } else if (unit.replicas != nullptr) {
+    unit.replicas->all_reduce(label, gradient, x, chunk);
   } else {
-    widen(terms, x, chunk);
+    widen(gradient, x, chunk);
   }
 
   accumulate(instruction, unit, x, target);
@@ -143,6 +149,7 @@ void ShardManager::accumulate(const Instruction& instruction, Unit& unit, float*
 
 void ShardManager::add_norm(int u) {
   const Unit& unit = units_[static_cast<std::size_t>(u)];
+  if (!unit.first_replica) return;  // replicas have the same gradient
   const auto count = static_cast<std::size_t>(parts_.layout->shard_numel(u));
   const std::size_t flag = 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(parts_.num_extra + u);
   ExactSum norm2;
@@ -167,9 +174,7 @@ int ShardManager::norm(StepSums& sums) {
   over_world[n + 4] = sums.flags.saved;
   std::ranges::copy(sums.extra, over_world.subspan(n + num_step_counters).begin());
   kernels::carry_sums({.words = all.data(), .sums = 2}, host_stream);  // norm and loss
-  if (parts_.shard_axis) parts_.shard_axis->all_reduce({"norm"}, all);
-  // Replicas hold the same gradients: only loss and counters are summed over them.
-  if (parts_.replicate_axis) parts_.replicate_axis->all_reduce({"norm"}, over_world);
+  for (const AxisSet axes : parts_.groups->norm) communicator(axes)->all_reduce({"norm"}, all);
   const int unit = unpack(counters_, sums);
   std::ranges::fill(counters_, 0);
   return unit;

@@ -2,6 +2,7 @@
 // ShardManager: sharded parameters, gradients and optimizer states, and the operations of a schedule on them, unit by
 // unit. The schedule says when, the model what the parameters mean, the optimizer how they are updated.
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "runtime/base/exact_sum.hpp"
 #include "runtime/base/tensor.hpp"
 #include "runtime/comm/communicator.hpp"
+#include "runtime/shard/groups.hpp"
 #include "runtime/shard/layout.hpp"
 #include "runtime/shard/schedule.hpp"
 
@@ -55,11 +57,11 @@ class ShardManager {
   static constexpr std::size_t num_step_counters = 2 + ControlFlags::count;  // tokens, correct, flags
   struct Parts {
     const ShardLayout* layout = nullptr;
-    const Schedule* train = nullptr;         // in inference, its main schedule
-    Communicator* shard_axis = nullptr;      // null: the axis has one rank
-    Communicator* replicate_axis = nullptr;  // likewise
+    const Schedule* train = nullptr;  // in inference, its main schedule
+    const Groups* groups = nullptr;
+    std::span<const std::unique_ptr<Communicator>> communicators;  // of Groups::all
     Arena* arena = nullptr;
-    int shard = 0;       // this rank's coordinate on the shard axis
+    int rank = 0;
     int num_states = 2;  // inference: 0
     int num_extra = 0;   // size of StepSums::extra
     Device device;       // of the arena's slots
@@ -84,7 +86,7 @@ class ShardManager {
   /// Casts this rank's master weights to their low-precision copies, after others have written the masters.
   void cast_masters();
 
-  // The operations of a schedule. None allocates. gather, reduce and norm are collectives along the unit's axes, called
+  // The operations of a schedule. None allocates. gather, reduce and norm are collectives of the unit's groups, called
   // in schedule order.
   /// All-gathers the unit into `full`: padded_numel elements of ScheduledUnit::param_dtype. Casts separate masters
   /// first, unless the slot is resident (then the update has written the copy).
@@ -110,10 +112,9 @@ class ShardManager {
   /// Reads what issue_norm copied, once the stream has passed it. Returns as norm does.
   [[nodiscard]] int read_norm(StepSums& sums) const;
 
-  /// Number of int64 counters that norm sums over an axis.
-  [[nodiscard]] static constexpr std::size_t num_norm_counters(Axis axis, int num_units, int num_extra) {
-    return ExactSum::num_words + num_step_counters + static_cast<std::size_t>(num_extra) +
-           (axis == Axis::shard ? ExactSum::num_words + static_cast<std::size_t>(num_units) : 0);
+  /// Number of int64 counters that norm sums.
+  [[nodiscard]] static constexpr std::size_t num_norm_counters(int num_units, int num_extra) {
+    return 2 * ExactSum::num_words + num_step_counters + static_cast<std::size_t>(num_extra + num_units);
   }
   /// Of a unit with a gradient, which is complete after the unit's last reduce. The view stays the same for the run.
   [[nodiscard]] const UpdateView& update_view(int unit) const { return units_[static_cast<std::size_t>(unit)].view; }
@@ -124,6 +125,9 @@ class ShardManager {
 
  private:
   struct Unit {
+    int shard = 0;                                        // this rank's shard
+    bool first_replica = true;                            // which adds the unit to the norm
+    Communicator *shards = nullptr, *replicas = nullptr;  // null: groups of one rank
     std::vector<UpdateView::ParamRange> ranges;
     std::byte* master = nullptr;
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
@@ -137,6 +141,7 @@ class ShardManager {
     return parts_.train->units[static_cast<std::size_t>(unit)];
   }
   void bind_norm();
+  [[nodiscard]] Communicator* communicator(AxisSet axes) const;
   void accumulate(const Instruction& instruction, Unit& unit, float* x, float* target);
   void widen(const SourceBuffer& terms, float* out, std::size_t count) const;
   void add_norm(int unit);

@@ -14,6 +14,14 @@ void add_or_grow(std::vector<ArenaSlot>& slots, const ArenaSlot& slot) {
   else same->bytes = std::max(same->bytes, slot.bytes);
 }
 
+/// Makes a slot one that the ranks of a group share.
+void share(const MemoryInput& in, AxisSet axes, Placement placement, ArenaSlot& slot) {
+  slot.placement = placement;
+  slot.sharers = in.mesh.size(axes);
+  slot.index = in.mesh.coordinate(in.rank, axes);
+  slot.group = in.groups.index_of(axes);
+}
+
 /// Gathered parameters, and master weights unless these are intervals of resident slots.
 void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
@@ -31,11 +39,10 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
       const auto full = static_cast<std::size_t>(schedule->slot_bytes(index));
       ArenaSlot gathered{param_slot_name(*schedule, layout, index),
                          slot.resident ? Category::params : Category::buffers, Placement::own, full};
-      if (schedule->units[static_cast<std::size_t>(slot.units.front())].params_in_place) {
-        gathered.placement = Placement::node;
-        gathered.bytes = full / static_cast<std::size_t>(layout.num_shards());
-        gathered.sharers = layout.num_shards();
-        gathered.index = in.mesh.coordinate(in.rank, Axis::shard);
+      const ScheduledUnit& unit = schedule->units[static_cast<std::size_t>(slot.units.front())];
+      if (unit.params_in_place) {
+        share(in, unit.shard_axes, Placement::node, gathered);
+        gathered.bytes = full / static_cast<std::size_t>(gathered.sharers);
       }
       add_or_grow(slots, gathered);
     }
@@ -44,17 +51,16 @@ void add_param_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
 void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   const ShardLayout& layout = *in.layout;
   const Schedule& train = *in.schedules.front();
-  const Axis axis = layout.num_shards() > 1 ? Axis::shard : Axis::replicate;
-  const bool peers_read = in.mesh.size(axis) > 1 && in.topology.in_place(in.mesh, axis);
   for (std::size_t s = 0; s < train.slots.size(); ++s) {
-    if (train.slots[s].kind != Slot::Kind::grad) continue;
+    if (train.slots[s].kind != Slot::Kind::grad || train.slots[s].units.empty()) continue;
     const int slot = static_cast<int>(s);
-    slots.push_back({.name = grad_slot_name(train, layout, slot),
-                     .category = Category::grads,
-                     .placement = peers_read ? Placement::peers_read : Placement::own,
-                     .bytes = static_cast<std::size_t>(train.slot_bytes(slot)),
-                     .sharers = peers_read ? in.mesh.size(axis) : 1,
-                     .index = peers_read ? in.mesh.coordinate(in.rank, axis) : 0});
+    ArenaSlot gradient{.name = grad_slot_name(train, layout, slot),
+                       .category = Category::grads,
+                       .bytes = static_cast<std::size_t>(train.slot_bytes(slot))};
+    const ScheduledUnit& unit = train.units[static_cast<std::size_t>(train.slots[s].units.front())];
+    const AxisSet axes = unit.sharded() ? unit.shard_axes : unit.replicate_axes;  // of the first sum
+    if (!axes.empty() && in.topology.in_place(in.mesh, axes)) share(in, axes, Placement::peers_read, gradient);
+    slots.push_back(gradient);
   }
   for (int u = 0; u < layout.num_units(); ++u)
     for (int p = 0; p < train.units[static_cast<std::size_t>(u)].num_accumulators; ++p)
@@ -66,32 +72,33 @@ void add_grad_slots(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
   if (largest > 0) slots.push_back({reduced_name, Category::buffers, Placement::own, fp32_bytes(largest)});
 }
 
-void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+/// Bytes of the largest collective of a group that needs staging: sums do; with device memory, gathers do too.
+std::uint64_t largest_staged(const MemoryInput& in, AxisSet axes) {
   const Schedule& main = *in.schedules.front();
-  const bool sums = !main.grad_slots.empty();
-  // The largest unit that is summed; with device memory, the largest of all.
-  std::int64_t padded = 0;
-  DType gradients = DType::f32;
+  std::size_t largest = 0;
   for (int u = 0; u < in.layout->num_units(); ++u) {
     const ScheduledUnit& unit = main.units[static_cast<std::size_t>(u)];
-    if (in.topology.staged || unit.trainable) padded = std::max(padded, in.layout->padded_numel(u));
-    if (unit.trainable) gradients = unit.reduce_dtype;
+    const bool sums = !main.grad_slots.empty() && unit.trainable;
+    if (!sums && !in.topology.staged) continue;
+    const DType dtype = sums ? unit.reduce_dtype : unit.param_dtype;
+    if (unit.shard_axes == axes) largest = std::max(largest, bytes_of(unit.numel, dtype));
+    // Replicas sum what the shard group, if there is one, has reduced to fp32.
+    if (unit.replicate_axes == axes)
+      largest = std::max(largest, bytes_of(in.layout->shard_numel(u), unit.sharded() ? DType::f32 : dtype));
   }
-  const auto add = [&](const char* name, Axis axis, std::int64_t numel, DType dtype) {
-    if (in.mesh.size(axis) == 1) return;
-    // Staging buffers are for sums; with device memory, for all collectives.
-    const bool staged = in.topology.staged || sums;
-    const std::size_t bytes = staged ? staging_bytes(in.topology, in.mesh, axis, in.rank, bytes_of(numel, dtype)) : 0;
-    if (bytes > 0) slots.push_back({name, Category::comm, Placement::own, bytes});
-    const std::size_t inside = transport_bytes(in.topology, in.mesh, axis, in.rank);
+  return largest;
+}
+
+void add_staging(const MemoryInput& in, std::vector<ArenaSlot>& slots) {
+  for (const AxisSet axes : in.groups.all) {
+    const std::uint64_t largest = largest_staged(in, axes);
+    const std::size_t bytes = largest > 0 ? staging_bytes(in.topology, in.mesh, axes, in.rank, largest) : 0;
+    if (bytes > 0) slots.push_back({staging_name(axes), Category::comm, Placement::own, bytes});
+    const std::size_t inside = transport_bytes(in.topology, in.mesh, axes, in.rank);
     if (inside > 0)
-      slots.push_back({std::string("transport.") + name_of(axis), Category::comm, Placement::transport, inside,
+      slots.push_back({"transport." + axes.str(), Category::comm, Placement::transport, inside,
                        in.topology.transport == Transport::nccl ? Memory::device : Memory::host});
-  };
-  // Replicas sum what the shard axis, if there is one, has reduced to fp32.
-  add(shard_staging_name, Axis::shard, padded, gradients);
-  add(replicate_staging_name, Axis::replicate, padded / in.layout->num_shards(),
-      in.layout->num_shards() > 1 ? DType::f32 : gradients);
+  }
 }
 }  // namespace
 
@@ -104,6 +111,9 @@ std::string grad_slot_name(const Schedule& schedule, const ShardLayout& layout, 
   const Slot& s = schedule.slots[static_cast<std::size_t>(slot)];
   return s.resident ? resident_grad_name(layout, s.units.front()) : "grad.s" + std::to_string(slot);
 }
+
+std::string staging_name(AxisSet axes) { return "staging." + axes.str(); }
+bool is_staging(const ArenaSlot& slot) { return slot.name.starts_with("staging."); }
 
 std::string resident_param_name(const ShardLayout& layout, int unit) { return "param." + layout.unit_name(unit); }
 std::string resident_grad_name(const ShardLayout& layout, int unit) { return "grad." + layout.unit_name(unit); }

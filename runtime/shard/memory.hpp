@@ -9,6 +9,7 @@
 #include "kernels/step.hpp"
 #include "runtime/base/arena.hpp"
 #include "runtime/comm/topology.hpp"
+#include "runtime/shard/groups.hpp"
 #include "runtime/shard/layout.hpp"
 #include "runtime/shard/schedule.hpp"
 
@@ -28,19 +29,22 @@ inline constexpr const char* norm_name = "norm";
 /// On a device: learning rate, clip factor and so on of a step (kernels::StepScalars); workspace of GEMMs.
 inline constexpr std::size_t step_bytes = sizeof(kernels::StepScalars),
                              gemm_workspace_bytes = kernels::gemm_device_workspace;
-inline constexpr const char* shard_staging_name = "staging.shard";
-inline constexpr const char* replicate_staging_name = "staging.replicate";
+/// "staging.shard": the staging buffer of the communicator of a group.
+[[nodiscard]] std::string staging_name(AxisSet axes);
+[[nodiscard]] bool is_staging(const ArenaSlot& slot);
 
 struct MemoryInput {
   const ShardLayout* layout = nullptr;
   std::vector<const Schedule*> schedules;  // the training schedule first, if there is one
   Mesh mesh{1, 1};
+  Groups groups;
   Topology topology;
   int rank = 0;
   int num_states = 2;  // optimizer states per element (AdamW: 2; inference: 0)
 };
 
 /// This rank's slots of parameters, gradients, optimizer states, gather and reduce buffers, and staging.
+/// ArenaSlot::group: index into Groups::all.
 [[nodiscard]] std::vector<ArenaSlot> shard_slots(const MemoryInput& input);
 
 }  // namespace tessera::shard

@@ -21,6 +21,8 @@ struct UnitPolicy {
   bool reshard_after_forward = true;  // with shard_params: release between forward and backward
   DType param_dtype = DType::f32;     // of gathered parameters and of activations; master weights are fp32
   DType reduce_dtype = DType::f32;    // of gradients until they are reduced (fp32 or param_dtype); their sums are fp32
+  AxisSet shard_axes = Axis::shard;   // the ranks along these hold the shards of the unit …
+  AxisSet replicate_axes = Axis::replicate;  // … and those along these the same shard; together all data axes
   friend bool operator==(const UnitPolicy&, const UnitPolicy&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/dtype.hpp"
+#include "runtime/comm/mesh.hpp"
 
 namespace tessera::shard {
 
@@ -65,20 +66,21 @@ struct ScheduledUnit {
   /// False: its parameters are the same in every run, since they are frozen, or since the run only infers. If they are
   /// resident, the schedule of build_load gathers them, once.
   bool trainable = true;
-  bool sharded = false;             // its shard group has more than one rank
-  bool params_resident = false;     // has its own parameter slot, which stays gathered
-  bool params_in_place = false;     // this rank's interval of the parameter slot is the master shard, or its
-                                    // low-precision copy; peers read it there
-  bool grads_resident = false;      // has its own gradient slot
-  int num_accumulators = 0;         // gradient accumulators; 0: none, reduced in place in the resident gradient slot
-  DType master_dtype = DType::f32;  // of this rank's shard; fp32 if trainable
-  DType param_dtype = DType::f32;   // of parameter slots
-  DType reduce_dtype = DType::f32;  // of gradient slots; accumulators are fp32
+  AxisSet shard_axes, replicate_axes;  // of its groups, without axes of one rank
+  bool params_resident = false;        // has its own parameter slot, which stays gathered
+  bool params_in_place = false;        // this rank's interval of the parameter slot is the master shard, or its
+                                       // low-precision copy; peers read it there
+  bool grads_resident = false;         // has its own gradient slot
+  int num_accumulators = 0;            // gradient accumulators; 0: none, reduced in place in the resident gradient slot
+  DType master_dtype = DType::f32;     // of this rank's shard; fp32 if trainable
+  DType param_dtype = DType::f32;      // of parameter slots
+  DType reduce_dtype = DType::f32;     // of gradient slots; accumulators are fp32
   /// True if master weights are separate buffers of another type, and the parameter slots hold low-precision copies.
   /// Where slots are resident, the update writes master and copy together.
   [[nodiscard]] bool has_separate_masters() const { return master_dtype != param_dtype; }
+  [[nodiscard]] bool sharded() const { return !shard_axes.empty(); }
   /// True if a schedule that is run again and again gathers the unit; false: unsharded, or gathered once before.
-  [[nodiscard]] bool gathered_in_runs() const { return sharded && (trainable || !params_resident); }
+  [[nodiscard]] bool gathered_in_runs() const { return sharded() && (trainable || !params_resident); }
 };
 
 /// A buffer that units share at different times. A resident slot belongs to one unit for the whole run.

@@ -134,18 +134,18 @@ class Replay {
   [[nodiscard]] const char* unit_name(int unit) const { return unit < 0 ? "nothing" : s_.units[at(unit)].name.c_str(); }
 
   void ordered_after(int event, Peer peer, const char* buffer) {
-    if (event < 0 || (event == event_ && peer == Peer::self) || hb_.before(event, peer, event_)) return;
-    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == Peer::self ? "" : " of a peer",
+    if (event < 0 || (event == event_ && peer == self) || hb_.before(event, peer, event_)) return;
+    fail(strfmt("is not ordered after %s%s, which uses %s", name(event).c_str(), peer == self ? "" : " of a peer",
                 buffer));
   }
   void read(Uses& buffer, const char* what) {
-    ordered_after(buffer.writer, Peer::self, what);
+    ordered_after(buffer.writer, self, what);
     buffer.readers[static_cast<std::size_t>(s_.list[at(now_)].stream)] = event_;
   }
   void write(Uses& buffer, const char* what) {
-    ordered_after(buffer.writer, Peer::self, what);
+    ordered_after(buffer.writer, self, what);
     for (int& reader : buffer.readers) {
-      ordered_after(reader, Peer::self, what);
+      ordered_after(reader, self, what);
       reader = -1;
     }
     buffer.writer = event_;
@@ -192,12 +192,14 @@ class Replay {
       if (slot.unit != unit)
         fail(strfmt("reads unit %s in slot %d, where %s is", unit_name(unit), index, unit_name(slot.unit)));
       const ScheduledUnit& scheduled = s_.units[at(unit)];
-      if (scheduled.sharded && !scheduled.gathered_in_runs() && !slot.loaded)
+      if (scheduled.sharded() && !scheduled.gathered_in_runs() && !slot.loaded)
         fail(strfmt("reads unit %s, which has not been gathered before the first run", unit_name(unit)));
       if (scheduled.gathered_in_runs() && slot.gathered != step_)
         fail(strfmt("reads unit %s, which has not been gathered since its update", unit_name(unit)));
       read(slot, "a unit it reads");
-      if (scheduled.params_in_place) ordered_after(units_[at(unit)].master.writer, Peer::shard, "a unit it reads");
+      if (scheduled.params_in_place)
+        for (const Peer peer : hb_.peers(scheduled.shard_axes))
+          ordered_after(units_[at(unit)].master.writer, peer, "a unit it reads");
     }
     if (distinct(given) != distinct(wanted) || given.size() != distinct(given).size())
       fail("is not given the units it reads");
@@ -285,7 +287,7 @@ class Replay {
 
   void norm() {
     if (norm_ >= 0) fail("comes twice");
-    ordered_after(last_module_, Peer::self, "the loss");
+    ordered_after(last_module_, self, "the loss");
     for (std::size_t u = 0; u < units_.size() && !s_.grad_slots.empty(); ++u) {
       if (units_[u].contributors == 0) continue;
       if (!units_[u].complete) {
@@ -302,7 +304,7 @@ class Replay {
     if (!scheduled.trainable) fail("changes parameters that are not trainable");
     UnitState& unit = units_[at(in.unit)];
     if (norm_ < 0) fail("comes before norm");
-    ordered_after(norm_, Peer::self, "the clip factor");
+    ordered_after(norm_, self, "the clip factor");
     if (!unit.complete) return fail("has no complete gradient");
     read(gradient(unit), "its gradient");
     for (std::size_t k = 0; scheduled.params_resident && k < s_.slots.size(); ++k) {
@@ -325,7 +327,8 @@ class Replay {
   /// The master shard is this rank's interval of the unit's own slot; in place, peers read it there.
   void overwrite_interval(const ScheduledUnit& unit, ParamSlot& slot) {
     if (unit.params_in_place) {
-      for (const int reader : slot.readers) ordered_after(reader, Peer::shard, "its interval");
+      for (const Peer peer : hb_.peers(unit.shard_axes))
+        for (const int reader : slot.readers) ordered_after(reader, peer, "its interval");
     }
     write(slot, "its slot");
     slot.gathered = -1;
@@ -364,9 +367,11 @@ class Replay {
 std::vector<Violation> verify(const Schedule& schedule, const Mesh& mesh, const Schedule* load) {
   std::vector<Violation> form = verify_form(schedule);
   for (const ScheduledUnit& unit : schedule.units)
-    if (unit.sharded != (mesh.size(Axis::shard) > 1))
-      form.push_back({-1, strfmt("unit %s is %s, on the mesh %s", unit.name.c_str(),
-                                 unit.sharded ? "sharded" : "not sharded", mesh.str().c_str())});
+    if (mesh.used(unit.shard_axes | unit.replicate_axes) != mesh.used(Axis::replicate | Axis::shard) ||
+        mesh.size(unit.shard_axes) * mesh.size(unit.replicate_axes) != mesh.size(Axis::replicate | Axis::shard))
+      form.push_back(
+          {-1, strfmt("unit %s is sharded over %s and replicated over %s, on the mesh %s", unit.name.c_str(),
+                      unit.shard_axes.str().c_str(), unit.replicate_axes.str().c_str(), mesh.str().c_str())});
   if (!form.empty() || schedule.list.empty()) return form;
   return Replay(schedule, mesh, load).run();
 }

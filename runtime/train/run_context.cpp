@@ -26,12 +26,17 @@ RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::stri
                        const RunTestHooks& test_hooks)
     : world(world_),
       plan(make_plan(spec, agreed, test_hooks)),
-      shard_axis(communicator(Axis::shard, test_hooks.delay)),
-      replicate_axis(communicator(Axis::replicate, test_hooks.delay)),
+      communicators(make_communicators(test_hooks.delay)),
       arena(make_arena()),
-      manager({&plan.layout, &plan.main(), shard_axis.get(), replicate_axis.get(), arena.get(),
-               plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard),
-               spec.purpose == plan::Purpose::train ? 2 : 0, spec.model->router.num_losses(), plan.spec.device}) {}
+      manager({.layout = &plan.layout,
+               .train = &plan.main(),
+               .groups = &plan.groups,
+               .communicators = communicators,
+               .arena = arena.get(),
+               .rank = world.rank(),
+               .num_states = spec.purpose == plan::Purpose::train ? 2 : 0,
+               .num_extra = spec.model->router.num_losses(),
+               .device = plan.spec.device}) {}
 
 plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks) {
   spec.rank = world.rank();
@@ -44,12 +49,14 @@ plan::RunPlan RunContext::make_plan(plan::RunSpec spec, const std::string& agree
   return result;
 }
 
-std::unique_ptr<Communicator> RunContext::communicator(Axis axis, const Delay& d) {
-  if (plan.spec.strategy.mesh.size(axis) == 1) return nullptr;
-  std::unique_ptr<Communicator> inner;
-  abort_on_error(0, [&] { inner = world.communicator(plan.spec.strategy.mesh, axis); });
+std::vector<std::unique_ptr<Communicator>> RunContext::make_communicators(const Delay& d) {
+  std::vector<std::unique_ptr<Communicator>> made;
   const bool slow = d.gather_s > 0 || d.reduce_s > 0 || d.norm_s > 0 || d.per_byte_s > 0 || d.disturb;
-  return slow ? delayed(std::move(inner), d) : std::move(inner);
+  for (const AxisSet axes : plan.groups.all) {
+    abort_on_error(0, [&] { made.push_back(world.communicator(plan.spec.strategy.mesh, axes)); });
+    if (slow) made.back() = delayed(std::move(made.back()), d);
+  }
+  return made;
 }
 
 /// The allocation may fail on one rank or on one node alone. Ranks that may share a device allocate one after another,
@@ -71,11 +78,12 @@ std::unique_ptr<Arena> RunContext::make_arena() {
 }
 
 std::byte* RunContext::share(const ArenaSlot& slot, std::size_t bytes) {
-  Communicator& axis = shard_axis ? *shard_axis : *replicate_axis;
-  const SharedRegion region = axis.share(bytes);
+  Communicator& group = *communicators[static_cast<std::size_t>(slot.group)];
+  const SharedRegion region = group.share(bytes);
   TESSERA_ASSERT(region, "no shared memory for %s", slot.name.c_str());
-  return slot.placement == Placement::node ? region.base
-                                           : region.base + static_cast<std::size_t>(axis.rank() - region.first) * bytes;
+  return slot.placement == Placement::node
+             ? region.base
+             : region.base + static_cast<std::size_t>(group.rank() - region.first) * bytes;
 }
 
 /// Row-major over the mesh axes.
@@ -87,18 +95,19 @@ int RunContext::data_rank() const {
 
 void RunContext::initialize(std::uint64_t seed) {
   const auto& layout = plan.layout;
-  const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
-  for (int u = 0; u < layout.num_units(); ++u)
+  for (int u = 0; u < layout.num_units(); ++u) {
+    const int shard = layout.shard_of(u, world.rank());
     for (const auto& segment : layout.segments(u, shard))
       kernels::initialize(plan.spec.model->params[static_cast<std::size_t>(segment.param)], seed, segment.param_offset,
                           segment.length, manager.master(u) + (segment.unit_offset - shard * layout.shard_numel(u)),
                           manager.stream());
+  }
 }
 
 std::vector<io::ShardView> RunContext::shards() {
   std::vector<io::ShardView> views;
-  const int shard = plan.spec.strategy.mesh.coordinate(world.rank(), Axis::shard);
-  for (int u = 0; u < plan.layout.num_units(); ++u) views.push_back({u, shard, manager.shard(u)});
+  for (int u = 0; u < plan.layout.num_units(); ++u)
+    views.push_back({u, plan.layout.shard_of(u, world.rank()), manager.shard(u)});
   return views;
 }
 
@@ -111,14 +120,13 @@ std::span<std::byte> RunContext::slot_memory(const char* slot) {
 MemoryTable RunContext::measure_memory() const {
   MemoryTable table = arena->measure();
   const Memory memory = plan.spec.topology.transport == Transport::nccl ? Memory::device : Memory::host;
-  for (const auto* axis : {&shard_axis, &replicate_axis})
-    if (*axis) table.add(memory, Category::comm, (*axis)->own_memory());
+  for (const auto& group : communicators) table.add(memory, Category::comm, group->own_memory());
   return table;
 }
 
-TrafficCount RunContext::traffic(Axis axis) const {
-  const auto& communicator = axis == Axis::shard ? shard_axis : replicate_axis;
-  return communicator ? communicator->traffic() : TrafficCount{};
+TrafficCount RunContext::traffic(AxisSet axes) const {
+  const int group = plan.groups.index_of(axes);
+  return group < 0 ? TrafficCount{} : communicators[static_cast<std::size_t>(group)]->traffic();
 }
 
 }  // namespace tessera::train

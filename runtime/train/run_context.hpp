@@ -30,7 +30,7 @@ class RunContext {
 
   World& world;
   plan::RunPlan plan;
-  std::unique_ptr<Communicator> shard_axis, replicate_axis;  // null: the axis has one rank
+  std::vector<std::unique_ptr<Communicator>> communicators;  // of RunPlan::groups
   std::unique_ptr<Arena> arena;
   shard::ShardManager manager;
 
@@ -40,7 +40,8 @@ class RunContext {
   void initialize(std::uint64_t seed);
   /// This rank's master shards, one per unit.
   [[nodiscard]] std::vector<io::ShardView> shards();
-  [[nodiscard]] TrafficCount traffic(Axis axis) const;
+  /// Of a group; nothing if the run has no such group.
+  [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure).
   [[nodiscard]] MemoryTable measure_memory() const;
   /// Memory of a slot; empty if the plan has none of that name.
@@ -61,7 +62,7 @@ class RunContext {
 
  private:
   [[nodiscard]] plan::RunPlan make_plan(plan::RunSpec spec, const std::string& agreed, const RunTestHooks& test_hooks);
-  [[nodiscard]] std::unique_ptr<Communicator> communicator(Axis axis, const Delay& delay);
+  [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_communicators(const Delay& delay);
   [[nodiscard]] std::unique_ptr<Arena> make_arena();
   [[nodiscard]] std::byte* share(const ArenaSlot& slot, std::size_t bytes);
 };

@@ -245,7 +245,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
 
 MemoryTable Trainer::measured_memory() const { return parts_->measure_memory(); }
 
-TrafficCount Trainer::traffic(Axis axis) const { return parts_->traffic(axis); }
+TrafficCount Trainer::traffic(AxisSet axes) const { return parts_->traffic(axes); }
 
 void Trainer::start_trace(int steps) { parts_->executor.start_trace(steps); }
 std::vector<TraceSpan> Trainer::take_trace() { return parts_->executor.take_trace(); }

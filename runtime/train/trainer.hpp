@@ -125,8 +125,8 @@ class Trainer {
   /// Memory of the arena and of the communicators, as the system reports it (Arena::measure). plan::compare_memory
   /// compares it with the plan.
   [[nodiscard]] MemoryTable measured_memory() const;
-  /// Collectives and bytes sent since the start, on an axis.
-  [[nodiscard]] TrafficCount traffic(Axis axis) const;
+  /// Collectives and bytes sent since the start, of a group (given by its axes).
+  [[nodiscard]] TrafficCount traffic(AxisSet axes) const;
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
   [[nodiscard]] std::vector<TraceSpan> take_trace();

@@ -179,12 +179,12 @@ TEST(Inference, MemoryIsPlannedAndHoldsParametersOnly) {
             std::int64_t padded = 0;
             for (int u = 0; u < inference.plan().layout.num_units(); ++u)
               padded += inference.plan().layout.padded_numel(u);
-            const bool cut = inference.plan().layout.num_shards() > 1 &&
+            const bool cut = inference.plan().layout.num_shards(0) > 1 &&
                              (!inference.plan().main().units.front().params_resident || !where.copies);
             std::size_t params = 0;
             for (const ArenaSlot& slot : inference.plan().slots)
               params += slot.category == Category::params ? slot.bytes : 0;
-            EXPECT_EQ(params, static_cast<std::size_t>(4 * padded / (cut ? inference.plan().layout.num_shards() : 1)))
+            EXPECT_EQ(params, static_cast<std::size_t>(4 * padded / (cut ? inference.plan().layout.num_shards(0) : 1)))
                 << where.str();
             EXPECT_EQ(inference.arena().broken_canary(), "");
             for (const auto& slot : inference.plan().slots) {

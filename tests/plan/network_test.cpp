@@ -27,11 +27,11 @@ plan::RunPlan plan_of(const char* strategy, const Topology& topology, int world)
 struct Bytes {
   std::uint64_t gathered = 0, reduced = 0, counters = 0;  // whole buffers, fp32; one rank's counters of the norm
 };
-Bytes bytes_of(const plan::RunPlan& plan, Axis axis) {
+Bytes bytes_of(const plan::RunPlan& plan) {
   Bytes sum;
   for (const auto& instruction : plan.train.list) {
     if (instruction.op == shard::Op::norm)
-      sum.counters += 8 * shard::ShardManager::num_norm_counters(axis, plan.layout.num_units(), 0);
+      sum.counters += 8 * shard::ShardManager::num_norm_counters(plan.layout.num_units(), 0);
     if (instruction.op != shard::Op::gather && instruction.op != shard::Op::reduce) continue;
     auto& to = instruction.op == shard::Op::gather ? sum.gathered : sum.reduced;
     to += 4 * static_cast<std::uint64_t>(plan.layout.padded_numel(instruction.unit));
@@ -41,7 +41,7 @@ Bytes bytes_of(const plan::RunPlan& plan, Axis axis) {
 
 TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheFullBuffer) {
   const plan::RunPlan ring = plan_of("3", {Transport::nccl, 8}, 64), levels = plan_of("3", {Transport::node, 8}, 64);
-  const Bytes b = bytes_of(ring, Axis::shard);
+  const Bytes b = bytes_of(ring);
   ASSERT_GT(b.gathered, 0u);
   ASSERT_GT(b.reduced, 0u);
   const AxisLoad on_ring = plan::network_load(ring).shard_axis, on_levels = plan::network_load(levels).shard_axis;
@@ -56,12 +56,12 @@ TEST(PlanNetwork, ZeRO3LoadsEveryUplinkWithAlmostTheFullBuffer) {
 TEST(PlanNetwork, HybridShardSendsItsReplicatedShardsAlone) {
   for (const Transport transport : {Transport::nccl, Transport::node}) {
     const plan::RunPlan plan = plan_of("hybridshard", {transport, 8}, 64);
-    const Bytes shard = bytes_of(plan, Axis::shard), replicate = bytes_of(plan, Axis::replicate);
+    const Bytes sent = bytes_of(plan);
     const plan::NetworkLoad load = plan::network_load(plan);
     EXPECT_EQ(load.shard_axis.node_uplink, 0u);
     // 8 groups of 8: each sends 7/8 of its eighth of the buffer, twice. Counters: 7 messages each, or one on the ring.
-    const std::uint64_t counters = (transport == Transport::nccl ? 8 : 56) * replicate.counters;
-    EXPECT_EQ(load.replicate_axis.node_uplink, 2 * shard.reduced / 8 * 7 + counters);
+    const std::uint64_t counters = (transport == Transport::nccl ? 8 : 56) * sent.counters;
+    EXPECT_EQ(load.replicate_axis.node_uplink, 2 * sent.reduced / 8 * 7 + counters);
     EXPECT_EQ(load.replicate_axis.busiest_rank * 8, load.replicate_axis.node_uplink);
   }
 }

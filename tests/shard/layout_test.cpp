@@ -54,7 +54,7 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
     owners[static_cast<int>(p)].assign(static_cast<std::size_t>(model.params[p].numel()), 0);
   for (int u = 0; u < layout.num_units(); ++u) {
     std::vector<Segment> segments;
-    for (int s = 0; s < layout.num_shards(); ++s) {
+    for (int s = 0; s < layout.num_shards(u); ++s) {
       for (const Segment& segment : layout.segments(u, s)) {
         EXPECT_EQ(layout.unit_of(segment.param), u);
         EXPECT_GT(segment.length, 0);
@@ -74,8 +74,8 @@ void expect_partition(const ShardLayout& layout, const Model& model) {
 
 void expect_aligned_and_covered(const ShardLayout& layout, const Model& model) {
   for (int u = 0; u < layout.num_units(); ++u) {
-    EXPECT_EQ(layout.shard_numel(u) % ShardLayout::quantum(), 0);
-    EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(), layout.padded_numel(u));
+    EXPECT_EQ(layout.shard_numel(u) % ShardLayout::quantum({}), 0);
+    EXPECT_EQ(layout.shard_numel(u) * layout.num_shards(u), layout.padded_numel(u));
     std::int64_t covered = 0, numel = 0;
     for (const auto& [offset, length] : layout.gaps(u)) covered += length;
     for (const Segment& segment : layout.all_segments(u)) {
@@ -100,7 +100,7 @@ TEST(Layout, EveryElementIsInOneShard) {
       expect_aligned_and_covered(layout, model);
       for (int u = 0; u < layout.num_units(); ++u) {  // the flat buffer does not depend on the number of shards
         EXPECT_EQ(layout.padded_numel(u), first.padded_numel(u));
-        EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum()), 0);
+        EXPECT_EQ(layout.padded_numel(u) % (world * ShardLayout::quantum({})), 0);
         EXPECT_EQ(layout.all_segments(u), first.all_segments(u));
       }
     }

@@ -44,7 +44,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
 }
 
 const char* where_parameters_are(const plan::RunPlan& plan) {
-  if (plan.layout.num_shards() == 1) return "unsharded";
+  if (plan.layout.num_shards(0) == 1) return "unsharded";
   if (plan.main().units.front().params_in_place) return "read in place";
   return plan.main().units.front().params_resident ? "gathered once" : "gathered for every pass";
 }
