@@ -45,10 +45,6 @@ void check(const RunSpec& spec) {
     if (const std::string experts = models::partly_frozen_experts(spec.model->params); !experts.empty())
       throw Error(ExitCode::usage, "only some of " + experts + " are frozen, which is not supported on a GPU",
                   "freeze_parameters", "Freeze or train these weights of all experts of the layer");
-  for (const ParamSpec& param : spec.model->params)
-    if (trains && !param.trainable)
-      throw Error(ExitCode::usage, param.name + " is frozen, and frozen parameters are not built yet", "model",
-                  "Make every parameter trainable");
   if (trains && std::ranges::none_of(spec.model->params, &ParamSpec::trainable))
     throw Error(ExitCode::usage, "every parameter is frozen: there is nothing to train", "freeze_parameters",
                 "Leave a parameter trainable");

@@ -144,7 +144,8 @@ TEST(Verify, RequireSafeNamesMeshAndInstruction) {
 TEST(Verify, AScheduleIsProvedForItsMesh) {
   const Schedule s = build_train(schedule_input({}, make_strategy("3", 1, 0, 1), 1));
   EXPECT_EQ(first_violation(s, Mesh(1, 1)), "safe");
-  EXPECT_EQ(first_violation(s, Mesh(1, 2)), "unit embed is sharded over {} and replicated over {}, on the mesh {replicate 1, shard 2}");
+  EXPECT_EQ(first_violation(s, Mesh(1, 2)),
+            "unit embed is sharded over {} and replicated over {}, on the mesh {replicate 1, shard 2}");
 }
 
 }  // namespace

@@ -134,8 +134,8 @@ TEST(Failure, UnplannableRunsAreRefused) {
   spec.batch = plan::solve_batch(std::nullopt, 1, 1 << 30, 2);
   EXPECT_THROW((void)plan::make_plan(spec), Error);  // 2^32 instructions
   spec.batch = plan::solve_batch(4, 1, std::nullopt, 2);
-  model.params.back().trainable = false;
-  EXPECT_THROW((void)plan::make_plan(spec), Error);
+  for (ParamSpec& param : model.params) param.trainable = false;
+  EXPECT_THROW((void)plan::make_plan(spec), Error);  // nothing to train
 }
 
 }  // namespace
