@@ -1,23 +1,31 @@
-// Block: memory and order of its two branches.
+// Block: memory and order of its branches.
 #include "models/block.hpp"
 
 namespace tessera::models {
 
+Block::Block(BlockParts parts) : parts_(std::move(parts)) {
+  TESSERA_ASSERT(parts_.residuals.size() == 1 || parts_.residuals.size() == 2);
+}
+
 Block::Saved Block::saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
   Saved s;
-  s.middle = allocator.take(dtype, {shape.batch * shape.tokens, parts_.channels});
+  if (parts_.residuals.size() > 1) s.middle = allocator.take(dtype, {shape.batch * shape.tokens, parts_.channels});
   const std::size_t start = allocator.mark();
-  s.attention = allocator.take_bytes(parts_.attention.saved_bytes(shape, dtype));
-  const std::size_t behind = allocator.mark();
-  if (phase != Phase::train) allocator.rewind(start);
-  s.mlp = allocator.take_bytes(parts_.mlp.saved_bytes(shape, dtype));
-  allocator.rewind(std::max(behind, allocator.mark()));
+  std::size_t end = start;
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i) {
+    if (phase != Phase::train) allocator.rewind(start);
+    s.residuals[i] = allocator.take_bytes(parts_.residuals[i].saved_bytes(shape, dtype));
+    end = std::max(end, allocator.mark());
+  }
+  allocator.rewind(end);
   return s;
 }
 
 TensorView Block::scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const {
-  return allocator.take_bytes(std::max(parts_.attention.workspace_bytes(shape, parts_.channels, dtype, phase),
-                                       parts_.mlp.workspace_bytes(shape, parts_.channels, dtype, phase)));
+  std::size_t bytes = 0;
+  for (const Residual& residual : parts_.residuals)
+    bytes = std::max(bytes, residual.workspace_bytes(shape, parts_.channels, dtype, phase));
+  return allocator.take_bytes(bytes);
 }
 
 std::size_t Block::saved_bytes(BatchShape shape, DType dtype) const {
@@ -32,66 +40,54 @@ std::size_t Block::workspace_bytes(BatchShape shape, DType dtype, Phase phase) c
 }
 
 void Block::forward(const ForwardArgs& args) const {
-  const DType dtype = args.x.dtype;
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
-  ScratchAllocator allocator(args.workspace);
-  Saved s;
-  if (args.phase == Phase::train) {
-    ScratchAllocator saved_allocator(args.saved);
-    s = saved(saved_allocator, args.shape, dtype, args.phase);
-  } else {
-    s = saved(allocator, args.shape, dtype, args.phase);
+  ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
+  const Saved s = saved(args.phase == Phase::train ? saved_allocator : allocator, args.shape, args.x.dtype, args.phase);
+  ForwardArgs inner = args;
+  inner.x = args.x.reshape(rows);
+  inner.workspace = scratch(allocator, args.shape, args.x.dtype, args.phase);
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i) {
+    inner.y = i + 1 < parts_.residuals.size() ? s.middle : args.y.reshape(rows);
+    inner.saved = s.residuals[i];
+    parts_.residuals[i].forward(inner);
+    inner.x = inner.y;
   }
-  const TensorView workspace = scratch(allocator, args.shape, dtype, args.phase);
-
-  ForwardArgs attention = args;
-  attention.x = args.x.reshape(rows);
-  attention.y = s.middle;
-  attention.saved = s.attention;
-  attention.workspace = workspace;
-  parts_.attention.forward(attention);
-  ForwardArgs mlp = args;
-  mlp.x = s.middle;
-  mlp.y = args.y.reshape(rows);
-  mlp.saved = s.mlp;
-  mlp.workspace = workspace;
-  parts_.mlp.forward(mlp);
 }
 
 void Block::backward(const BackwardArgs& args) const {
   const Shape rows{args.shape.batch * args.shape.tokens, parts_.channels};
   ScratchAllocator saved_allocator(args.saved), allocator(args.workspace);
   const Saved s = saved(saved_allocator, args.shape, args.x.dtype, Phase::train);
-  const TensorView workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
-  const TensorView dy = args.dy.reshape(rows), dx = reshaped(args.dx, rows);
-  // The gradient between the two lies in dx, or, if only attention's parameters need it, in dy.
-  const bool through_mlp = dx || parts_.attention.has_wanted(args.wanted());
-  const TensorView dmiddle = dx ? dx : through_mlp ? dy : TensorView{};
-
-  BackwardArgs mlp = args;
-  mlp.x = s.middle;
-  mlp.dy = dy;
-  mlp.dx = dmiddle;
-  mlp.saved = s.mlp;
-  mlp.workspace = workspace;
-  parts_.mlp.backward(mlp);
-  if (!through_mlp) return;
-  BackwardArgs attention = args;
-  attention.x = args.x.reshape(rows);
-  attention.dy = dmiddle;
-  attention.dx = dx;
-  attention.saved = s.attention;
-  attention.workspace = workspace;
-  parts_.attention.backward(attention);
+  const Wanted wanted = args.wanted();
+  const TensorView dx = reshaped(args.dx, rows);
+  BackwardArgs inner = args;
+  inner.dy = args.dy.reshape(rows);
+  inner.workspace = scratch(allocator, args.shape, args.x.dtype, Phase::train);
+  for (std::size_t i = parts_.residuals.size(); i-- > 0 && inner.dy;) {
+    inner.x = i > 0 ? s.middle : args.x.reshape(rows);
+    // The gradient between the two lies in dx, or, if only the first one's parameters need it, in dy.
+    inner.dx = !dx && computes_dx(i, wanted) ? inner.dy : dx;
+    inner.saved = s.residuals[i];
+    parts_.residuals[i].backward(inner);
+    inner.dy = inner.dx;
+  }
 }
 
 double Block::forward_flops(BatchShape shape) const {
-  return parts_.attention.forward_flops(shape) + parts_.mlp.forward_flops(shape);
+  double flops = 0;
+  for (const Residual& residual : parts_.residuals) flops += residual.forward_flops(shape);
+  return flops;
 }
 
 double Block::backward_flops(BatchShape shape, const Wanted& wanted) const {
-  const bool through_mlp = wanted.dx() || parts_.attention.has_wanted(wanted);
-  return parts_.mlp.backward_flops(shape, wanted.with_dx(through_mlp)) + parts_.attention.backward_flops(shape, wanted);
+  double flops = 0;
+  for (std::size_t i = 0; i < parts_.residuals.size(); ++i)
+    flops += parts_.residuals[i].backward_flops(shape, wanted.with_dx(computes_dx(i, wanted)));
+  return flops;
+}
+
+bool Block::computes_dx(std::size_t i, const Wanted& wanted) const {
+  return wanted.dx() || (i > 0 && parts_.residuals.front().has_wanted(wanted));
 }
 
 }  // namespace tessera::models

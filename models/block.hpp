@@ -1,5 +1,6 @@
 #pragma once
-// Block: a transformer block: attention and MLP, each in a residual branch.
+// Block: residual branches in a row. A transformer block has two, attention and MLP. A layer whose parts are separate
+// shard units is two blocks of one branch each: attention, and a mixture of experts.
 
 #include "models/residual.hpp"
 
@@ -7,37 +8,41 @@ namespace tessera::models {
 
 /// The parts of a block, in the order of its parameters.
 struct BlockParts {
-  std::string name;  // "h.3"
+  std::string name;   // "h.3", "layers.3.experts"
+  std::string group;  // see Module::group
   std::int64_t channels = 0;
-  std::vector<int> params;  // indices into Model::params
-  Residual attention, mlp;
+  std::vector<int> params = {};          // indices into Model::params
+  std::vector<Residual> residuals = {};  // one or two; only the first may have a cache
 };
 
 class Block final : public Module {
  public:
-  explicit Block(BlockParts parts) : parts_(std::move(parts)) {}
+  explicit Block(BlockParts parts);
 
   [[nodiscard]] std::string name() const override { return parts_.name; }
+  [[nodiscard]] std::string group() const override { return parts_.group; }
   [[nodiscard]] std::span<const int> params() const override { return parts_.params; }
   void forward(const ForwardArgs& args) const override;
   void backward(const BackwardArgs& args) const override;
   [[nodiscard]] std::size_t saved_bytes(BatchShape shape, DType dtype) const override;
   [[nodiscard]] std::size_t workspace_bytes(BatchShape shape, DType dtype, Phase phase) const override;
   [[nodiscard]] std::size_t cache_bytes(BatchShape capacity, DType dtype) const override {
-    return parts_.attention.cache_bytes(capacity, dtype);
+    return parts_.residuals.front().cache_bytes(capacity, dtype);
   }
   [[nodiscard]] double forward_flops(BatchShape shape) const override;
   [[nodiscard]] double backward_flops(BatchShape shape, const Wanted& wanted) const override;
 
  private:
   struct Saved {
-    TensorView attention, mlp;  // bytes
-    TensorView middle;          // (B·T, C): between the two
+    TensorView residuals[2];  // bytes
+    TensorView middle;        // (B·T, C): between the two
   };
-  /// In Phase::train all of it lasts until backward; else the two branches use the same bytes in turn.
+  /// In Phase::train all of it lasts until backward; else the branches use the same bytes in turn.
   [[nodiscard]] Saved saved(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
-  /// Scratch that the two branches use in turn.
+  /// Scratch that the branches use in turn.
   [[nodiscard]] TensorView scratch(ScratchAllocator& allocator, BatchShape shape, DType dtype, Phase phase) const;
+  /// Whether branch i computes the gradient of its input, for the block's dx or for the parameters before it.
+  [[nodiscard]] bool computes_dx(std::size_t i, const Wanted& wanted) const;
 
   BlockParts parts_;
 };

@@ -5,7 +5,6 @@
 
 #include "models/attention.hpp"
 #include "models/block.hpp"
-#include "models/branch.hpp"
 #include "models/embedding.hpp"
 #include "models/family.hpp"
 #include "models/head.hpp"
@@ -44,42 +43,41 @@ std::unique_ptr<Sublayer> make_mlp(const DecoderConfig& c, const std::string& pr
                                      params);
 }
 
+BlockParts attention_block(const DecoderConfig& c, const std::string& name, const Rotations& rope, ParamList& params) {
+  BlockParts block{.name = name, .group = name, .channels = c.hidden};
+  const Norm norm = make_norm(c, "model." + name + ".input_layernorm", params);
+  block.residuals.emplace_back(norm, make_attention(c, "model." + name + ".self_attn.", rope, params));
+  return block;
+}
+
+void add_block(BlockParts block, const ParamList& params, Model& m) {
+  block.params = params.indices();
+  m.modules.push_back(std::make_unique<Block>(std::move(block)));
+}
+
 void add_dense_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
   const std::string prefix = "model." + name + ".";
   ParamList params(m.params);
-  const Norm norm_1 = make_norm(c, prefix + "input_layernorm", params);
-  auto attention = make_attention(c, prefix + "self_attn.", rope, params);
-  const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", params);
-  auto mlp = make_mlp(c, prefix + "mlp.", params);
-  m.modules.push_back(std::make_unique<Block>(BlockParts{.name = name,
-                                                         .channels = c.hidden,
-                                                         .params = params.indices(),
-                                                         .attention = Residual(norm_1, std::move(attention)),
-                                                         .mlp = Residual(norm_2, std::move(mlp))}));
+  BlockParts block = attention_block(c, name, rope, params);
+  const Norm norm = make_norm(c, prefix + "post_attention_layernorm", params);
+  block.residuals.emplace_back(norm, make_mlp(c, prefix + "mlp.", params));
+  add_block(std::move(block), params, m);
 }
 
 /// Two modules, so that the experts can be a shard unit of their own.
 void add_sparse_layer(const DecoderConfig& c, const std::string& name, const Rotations& rope, Model& m) {
   const std::string prefix = "model." + name + ".";
   ParamList first(m.params);
-  const Norm norm_1 = make_norm(c, prefix + "input_layernorm", first);
-  auto attention = make_attention(c, prefix + "self_attn.", rope, first);
-  m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name,
-                                                           .group = name,
-                                                           .channels = c.hidden,
-                                                           .params = first.indices(),
-                                                           .branch = Residual(norm_1, std::move(attention))}));
+  add_block(attention_block(c, name, rope, first), first, m);
+
   ParamList second(m.params);
-  const Norm norm_2 = make_norm(c, prefix + "post_attention_layernorm", second);
+  BlockParts block{.name = name + ".experts", .group = name, .channels = c.hidden};
+  const Norm norm = make_norm(c, prefix + "post_attention_layernorm", second);
   const ExpertsLayerSpec layer{
       .prefix = prefix, .hidden = c.hidden, .std = c.initializer_range, .layer = m.router.layers++};
-  auto experts = make_experts(c.experts, layer, second);
+  block.residuals.emplace_back(norm, make_experts(c.experts, layer, second));
   add_fused_names(c.experts, layer, m.aliases);
-  m.modules.push_back(std::make_unique<Branch>(BranchParts{.name = name + ".experts",
-                                                           .group = name,
-                                                           .channels = c.hidden,
-                                                           .params = second.indices(),
-                                                           .branch = Residual(norm_2, std::move(experts))}));
+  add_block(std::move(block), second, m);
 }
 
 void add_layers(const DecoderConfig& c, Model& m) {

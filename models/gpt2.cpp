@@ -21,22 +21,22 @@ std::unique_ptr<Module> make_block(const Gpt2Config& c, std::int64_t layer, std:
   constexpr WeightOrder order = WeightOrder::in_out;         // Conv1D
   ParamList params(model);
 
-  Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
+  BlockParts block{.name = name, .group = name, .channels = c.hidden};
+  const Norm norm_1({.prefix = name + ".ln_1", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto attention = std::make_unique<Attention>(
       AttentionSpec{.heads = {.heads = c.heads, .kv_heads = c.heads, .head_dim = c.hidden / c.heads},
                     .qkv = {{name + ".attn.c_attn", c.hidden, 3 * c.hidden, order, /*bias=*/true, std}},
                     .out = {name + ".attn.c_proj", c.hidden, c.hidden, order, /*bias=*/true, std_out}},
       params);
-  Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
+  block.residuals.emplace_back(norm_1, std::move(attention));
+  const Norm norm_2({.prefix = name + ".ln_2", .channels = c.hidden, .eps = c.norm_eps}, params);
   auto mlp = std::make_unique<GeluMlp>(
       GeluMlpSpec{.up = {name + ".mlp.c_fc", c.hidden, c.intermediate, order, /*bias=*/true, std},
                   .down = {name + ".mlp.c_proj", c.intermediate, c.hidden, order, /*bias=*/true, std_out}},
       params);
-  return std::make_unique<Block>(BlockParts{.name = name,
-                                            .channels = c.hidden,
-                                            .params = params.indices(),
-                                            .attention = Residual(norm_1, std::move(attention)),
-                                            .mlp = Residual(norm_2, std::move(mlp))});
+  block.residuals.emplace_back(norm_2, std::move(mlp));
+  block.params = params.indices();
+  return std::make_unique<Block>(std::move(block));
 }
 
 }  // namespace
