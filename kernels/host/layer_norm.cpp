@@ -1,13 +1,9 @@
 // LayerNorm over this rank's threads.
 #include "kernels/layer_norm.hpp"
 
-#include <algorithm>
-
-#include "kernels/host/fp32_accumulator.hpp"
 #include "kernels/host/layer_norm.hpp"
+#include "kernels/host/norm_partials.hpp"
 #include "kernels/host/ops.hpp"
-#include "kernels/host/parallel.hpp"
-#include "kernels/norm_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -46,35 +42,16 @@ void by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
 
 template <class T>
 void backward(const LayerNormBackwardArgs& args) {
-  const std::int64_t rows = args.x.shape[0], channels = args.x.shape[1];
-  const auto& table = layer_norm<T>();
-  const std::int64_t height = norm_block_rows(rows);
-  const std::int64_t blocks = (rows + height - 1) / height, stride = 2 * channels;
-  const bool sums_wanted = args.dweight || args.dbias;
-  auto* const partial = sums_wanted ? static_cast<Acc<T>*>(args.workspace.data) : nullptr;
+  const std::int64_t channels = args.x.shape[1];
   T* const dx = args.dx ? args.dx.as<T>() : nullptr;
-  parallel_parts(blocks, [&](std::int64_t block) {
-    const std::int64_t row = block * height, first = row * channels;
-    Acc<T>* const dweight = sums_wanted ? partial + block * stride : nullptr;
-    if (sums_wanted) std::fill_n(dweight, stride, Acc<T>(0));
-    table.backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(), args.mean.as<Acc<T>>() + row,
-                    args.rstd.as<Acc<T>>() + row, dx ? dx + first : nullptr, dweight,
-                    sums_wanted ? dweight + channels : nullptr, std::min(height, rows - row), channels,
-                    args.add_to_dx});
-  });
-  const auto sum_partials = [&](const TensorView& out, const Acc<T>* parts) {
-    if (!out) return;
-    dispatch_gradient_dtype<T>(out.dtype, [&]<class G>(G) {
-      if (blocks == 0 && !args.accumulate) std::fill_n(out.as<G>(), channels, G(0));
-      if (blocks == 0) return;
-      with_fp32_accumulator(out.as<G>(), channels, args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
-                            [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                              table.sum_partials(parts + begin, blocks, stride, end - begin, sums, args.accumulate);
-                            });
-    });
-  };
-  sum_partials(args.dweight, partial);
-  if (sums_wanted) sum_partials(args.dbias, partial + channels);
+  sum_row_blocks<T>(
+      args.x.shape[0], channels, {args.dweight, args.dbias}, args.accumulate, args.workspace,
+      [&](std::int64_t row, std::int64_t rows, Acc<T>* sums) {
+        const std::int64_t first = row * channels;
+        layer_norm<T>().backward({args.dy.as<T>() + first, args.x.as<T>() + first, args.weight.as<T>(),
+                                  args.mean.as<Acc<T>>() + row, args.rstd.as<Acc<T>>() + row, dx ? dx + first : nullptr,
+                                  sums, sums ? sums + channels : nullptr, rows, channels, args.add_to_dx});
+      });
 }
 
 }  // namespace

@@ -31,9 +31,6 @@ struct LayerNorm {
   void (*forward)(const LayerNormRows<T>&);
   void (*apply)(const LayerNormRows<T>&);
   void (*backward)(const LayerNormGradRows<T>&);
-  /// out[c] (+)= parts[0·stride + c] + parts[1·stride + c] + …, in order; `from_out`: starting from out.
-  void (*sum_partials)(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
-                       bool from_out);
 };
 TESSERA_TABLE(LayerNorm, layer_norm)
 

@@ -1,14 +1,9 @@
 // RMSNorm over this rank's threads.
 #include "kernels/rms_norm.hpp"
 
-#include <algorithm>
-
-#include "kernels/host/bias.hpp"
-#include "kernels/host/fp32_accumulator.hpp"
+#include "kernels/host/norm_partials.hpp"
 #include "kernels/host/ops.hpp"
-#include "kernels/host/parallel.hpp"
 #include "kernels/host/rms_norm.hpp"
-#include "kernels/norm_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -52,31 +47,16 @@ void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
 template <class T>
 void backward(const RmsNormBackwardArgs& args) {
   const Extent e(args.x, args.weight);
-  const auto& table = rms_norm<T>();
-  const std::int64_t height = norm_block_rows(e.rows);
-  const std::int64_t blocks = (e.rows + height - 1) / height;
   const std::int64_t stride_dy = row_stride(args.dy, args.stride_dy), stride_x = row_stride(args.x, args.stride_x),
                      stride_dx = args.dx ? row_stride(args.dx, args.stride_dx) : 0;
-  auto* const partial = args.dweight ? static_cast<Acc<T>*>(args.workspace.data) : nullptr;
   T* const dx = args.dx ? args.dx.as<T>() : nullptr;
-  parallel_parts(blocks, [&](std::int64_t block) {
-    const std::int64_t row = block * height;
-    Acc<T>* const dweight = partial ? partial + block * e.channels : nullptr;
-    if (dweight) std::fill_n(dweight, e.channels, Acc<T>(0));
-    table.backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
-                    args.rstd.as<Acc<T>>() + row * e.groups, dx ? dx + row * stride_dx : nullptr, dweight,
-                    std::min(height, e.rows - row), e.groups, e.channels, stride_dy, stride_x, stride_dx,
-                    args.add_to_dx});
-  });
-  if (!args.dweight) return;
-  dispatch_gradient_dtype<T>(args.dweight.dtype, [&](auto zero_gradient) {
-    with_fp32_accumulator(args.dweight.as<decltype(zero_gradient)>(), e.channels,
-                          args.accumulate ? PreviousValues::keep : PreviousValues::ignore,
-                          [&](std::int64_t begin, std::int64_t end, auto* sums) {
-                            bias<Acc<T>>().column_sums(partial + begin, blocks, e.channels, end - begin, sums,
-                                                       args.accumulate);
-                          });
-  });
+  sum_row_blocks<T>(
+      e.rows, e.channels, {args.dweight}, args.accumulate, args.workspace,
+      [&](std::int64_t row, std::int64_t rows, Acc<T>* dweight) {
+        rms_norm<T>().backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
+                                args.rstd.as<Acc<T>>() + row * e.groups, dx ? dx + row * stride_dx : nullptr, dweight,
+                                rows, e.groups, e.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
+      });
 }
 
 }  // namespace

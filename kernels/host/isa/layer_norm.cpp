@@ -91,19 +91,8 @@ void backward(const LayerNormGradRows<T>& args) {
   }
 }
 
-template <class T>
-void sum_partials(const Acc<T>* parts, std::int64_t count, std::int64_t stride, std::int64_t channels, Acc<T>* out,
-                  bool from_out) {
-  for (std::int64_t part = 0; part < count; ++part) {
-    const Acc<T>* p = parts + part * stride;
-    const bool start = part == 0 && !from_out;
-#pragma omp simd
-    for (std::int64_t i = 0; i < channels; ++i) out[i] = start ? p[i] : out[i] + p[i];
-  }
-}
-
 }  // namespace
 
-TESSERA_TABLE_DEFINE(LayerNorm, layer_norm, forward<T>, apply<T>, backward<T>, sum_partials<T>)
+TESSERA_TABLE_DEFINE(LayerNorm, layer_norm, forward<T>, apply<T>, backward<T>)
 
 }  // namespace tessera::kernels::host::TESSERA_ISA
