@@ -261,6 +261,14 @@ struct Walk {
 
 constexpr std::size_t most_objects = 4'000'000;
 
+/// Appends to a std::vector<std::string>, for the library's iterations; stops beyond most_objects.
+template <class Info>
+herr_t append_name(hid_t, const char* name, const Info*, void* names) {
+  auto& list = *static_cast<std::vector<std::string>*>(names);
+  list.emplace_back(name);
+  return list.size() > most_objects ? 1 : 0;
+}
+
 std::string text_attribute(hid_t attribute, hid_t type) {
   std::string text(H5Tget_size(type), '\0');
   if (H5Tis_variable_str(type) > 0 || H5Aread(attribute, type, text.data()) < 0) return {};
@@ -358,14 +366,7 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
   }
   std::vector<std::string> names;
   hsize_t at = 0;
-  check(H5Literate(
-            group, H5_INDEX_NAME, H5_ITER_INC, &at,
-            [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-              auto& list = *static_cast<std::vector<std::string>*>(out);
-              list.emplace_back(name);
-              return list.size() > most_objects ? 1 : 0;
-            },
-            &names),
+  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, append_name<H5L_info_t>, &names),
         "the links of " + quote_name(prefix.empty() ? "/" : prefix));
   for (const std::string& name : names) {
     if (!walk.refused.empty()) return;
@@ -376,14 +377,7 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
 void read_attributes(hid_t file, Walk& walk) {
   hsize_t at = 0;
   std::vector<std::string> names;
-  check(H5Aiterate2(
-            file, H5_INDEX_NAME, H5_ITER_INC, &at,
-            [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-              static_cast<std::vector<std::string>*>(out)->emplace_back(name);
-              return 0;
-            },
-            &names),
-        "the attributes");
+  check(H5Aiterate2(file, H5_INDEX_NAME, H5_ITER_INC, &at, append_name<H5A_info_t>, &names), "the attributes");
   for (const std::string& name : names) {
     const Handle attribute(H5Aopen(file, name.c_str(), H5P_DEFAULT), H5Aclose, "the attribute " + quote_name(name));
     const Handle type(H5Aget_type(attribute), H5Tclose, "a type");

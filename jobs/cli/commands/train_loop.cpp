@@ -17,12 +17,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double seconds_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
-}
 }  // namespace
 
-double TrainRun::elapsed() const { return seconds_since(loop_started_); }
+double TrainRun::elapsed() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - loop_started_).count();
+}
 
 bool TrainRun::loop() {
   loop_started_ = std::chrono::steady_clock::now();
