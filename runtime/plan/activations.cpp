@@ -83,16 +83,17 @@ std::vector<ArenaSlot> activation_slots(const RunSpec& spec, const shard::Schedu
     if (same == slots.end()) slots.push_back({name, Category::activations, Placement::own, bytes});
     else same->bytes = std::max(same->bytes, bytes);
   }
-  slots.push_back({gradient_name, Category::activations, Placement::own, boundary(train.batch)});
+  if (first < last)  // else no module gives a gradient to one before it
+    slots.push_back({gradient_name, Category::activations, Placement::own, boundary(train.batch)});
 
   std::size_t workspace = 0;
-  for (int i = 0; i < first; ++i)  // their forward saves nothing
-    workspace = std::max(workspace, model.modules[static_cast<std::size_t>(i)]->workspace_bytes(train, model.dtype,
-                                                                                                models::Phase::eval));
-  for (const auto& module : model.modules)
-    workspace = std::max({workspace, module->workspace_bytes(train, model.dtype, models::Phase::train),
-                          module->workspace_bytes(eval, model.dtype, models::Phase::eval),
-                          module->workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
+  for (int i = 0; i <= last; ++i) {
+    const models::Module& module = *model.modules[static_cast<std::size_t>(i)];
+    const models::Phase in_training = i < first ? models::Phase::eval : models::Phase::train;  // without a backward
+    workspace = std::max({workspace, module.workspace_bytes(train, model.dtype, in_training),
+                          module.workspace_bytes(eval, model.dtype, models::Phase::eval),
+                          module.workspace_bytes({1, spec.tokens, spec.device}, model.dtype, models::Phase::logits)});
+  }
   const auto token_bytes = static_cast<std::size_t>(rows * spec.tokens) * sizeof(std::int32_t);
   slots.push_back({workspace_name, Category::buffers, Placement::own, workspace});
   slots.push_back({ids_name, Category::buffers, Placement::own, token_bytes});

@@ -100,12 +100,10 @@ void price(RunPlan& plan) {
   const auto tokens = static_cast<double>(spec.batch.global_batch) * static_cast<double>(spec.tokens);
   costs.flops_per_step =
       spec.model->train_flops_per_token(spec.tokens) * tokens / (spec.purpose == Purpose::train ? 1 : 3);
-  if (plan.train.recompute)
-    for (const auto& use : plan.train.modules)
-      if (use.recomputable)
-        costs.recompute_flops_per_step +=
-            spec.model->modules[static_cast<std::size_t>(&use - plan.train.modules.data())]->forward_flops(
-                {spec.batch.global_batch, spec.tokens});
+  const auto first_backward = static_cast<std::size_t>(plan.train.first_backward());  // nothing before is recomputed
+  for (std::size_t m = first_backward; plan.train.recompute && m < plan.train.modules.size(); ++m)
+    if (plan.train.modules[m].recomputable)
+      costs.recompute_flops_per_step += spec.model->modules[m]->forward_flops({spec.batch.global_batch, spec.tokens});
 }
 
 /// Refuses a run whose exact sums could overflow.

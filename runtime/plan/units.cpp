@@ -15,6 +15,20 @@ shard::UnitSpec& unit_for(std::vector<shard::UnitSpec>& units, const std::string
       shard::UnitSpec{.name = name, .params = {}, .trainable = param.trainable, .storage_dtype = param.storage_dtype});
 }
 
+/// Where a module has several units, its name is that of the trainable one; the others are "h.3.frozen", or with their
+/// storage types, "h.3.frozen.bf16".
+void name_apart(std::vector<shard::UnitSpec>& units) {
+  for (auto first = units.begin(), end = first; first != units.end(); first = end) {
+    end = std::find_if(first, units.end(), [&](const shard::UnitSpec& unit) { return unit.name != first->name; });
+    const auto frozen = std::count_if(first, end, [](const shard::UnitSpec& unit) { return !unit.trainable; });
+    if (end - first == 1) continue;
+    const std::string name = first->name;
+    for (auto unit = first; unit != end; ++unit)
+      if (!unit->trainable)
+        unit->name = name + ".frozen" + (frozen > 1 ? std::string(".") + name_of(unit->storage_dtype) : "");
+  }
+}
+
 }  // namespace
 
 std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::ShardPolicy& policy) {
@@ -30,10 +44,7 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
     }
   }
   for (shard::UnitSpec& unit : units) unit.policy = policy;
-  // Where a module has both, the name is that of its trainable part.
-  for (auto unit = units.begin(); unit != units.end(); ++unit)
-    if (const auto next = std::next(unit); next != units.end() && next->name == unit->name)
-      (unit->trainable ? *next : *unit).name += ".frozen";
+  name_apart(units);
   return units;
 }
 
