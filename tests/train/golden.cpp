@@ -1,10 +1,11 @@
 #include "tests/train/golden.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <sstream>
 
 #include "io/file/text_file.hpp"
-#include "runtime/base/transfer.hpp"
 
 namespace tessera::test {
 
@@ -16,6 +17,16 @@ Golden load_golden(const std::string& shape) {
   g.expected = json::parse(io::read_text(g.directory + "/golden.json"));
   g.model = models::make(io::read_text(g.directory + "/config.json"), shape);
   g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()});
+  return g;
+}
+
+Golden load_golden(const FrozenGolden& frozen) {
+  Golden g = load_golden(std::string(frozen.shape));
+  g.expected = json::parse(io::read_text(g.directory + "/frozen.json"))["runs"].at(frozen.run);
+  const auto prefixes = g.expected["frozen"].get<std::vector<std::string>>();
+  freeze(g.model, [&](const std::string& name) {
+    return std::ranges::any_of(prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
+  });
   return g;
 }
 
@@ -126,9 +137,13 @@ class Comparison {
   }
   void norms(const char* what, const std::vector<double>& of_params, const json& golden, double relative) {
     for (std::size_t i = 0; i < of_params.size(); ++i) {
-      const std::string& name = g_.model.params[i].name;
-      near(what, of_params[i], golden[name], relative, name);
+      const ParamSpec& param = g_.model.params[i];
+      if (param.trainable) near(what, of_params[i], golden.at(param.name), relative, param.name);
     }
+  }
+  void frozen(const std::string& unit, const std::vector<float>& before, const std::vector<float>& after) {
+    if (before.empty() || std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) != 0)
+      run_.wrong.push_back(strfmt("%s: unit %s is frozen, and has changed", v_.str().c_str(), unit.c_str()));
   }
   [[nodiscard]] GoldenRun take() { return std::move(run_); }
 
@@ -150,6 +165,8 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   io::read_model(world, g.directory, g.model.params, layout, shards,
                  [&](const std::string& name) { return models::tensor_use(g.model, name); });
   trainer.parameters_changed();
+  std::vector<std::vector<float>> before;
+  for (const auto& shard : shards) before.push_back(as_floats(shard.data));
   const io::Sampler in_file_order(io::count_samples(g.data.tokens->size(), v.tokens).samples, false, 0);
   for (std::size_t s = 0; s < e["steps"].get<std::size_t>(); ++s) {
     comparison.step(
@@ -157,14 +174,15 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
         trainer.layer_aux_losses());
     if (s > 0 || !trainer.writes_shards()) continue;
     for (const auto& shard : shards)
-      gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
+      if (layout.trainable(shard.unit))
+        gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
   }
-  if (trainer.writes_shards())
-    for (const auto& shard : shards) {
-      std::vector<float> data(static_cast<std::size_t>(layout.shard_numel(shard.unit)));
-      copy_now(shard.data.device, data.data(), shard.data.data, data.size() * sizeof(float));
-      weights.add(layout, shard.unit, shard.shard, data);
-    }
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const int unit = shards[i].unit;
+    const std::vector<float> data = as_floats(shards[i].data);
+    if (!layout.trainable(unit)) comparison.frozen(layout.unit_name(unit), before[i], data);
+    if (trainer.writes_shards()) weights.add(layout, unit, shards[i].shard, data);
+  }
   comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
   comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);
   return comparison.take();

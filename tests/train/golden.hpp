@@ -17,6 +17,16 @@ struct Golden {
 };
 [[nodiscard]] Golden load_golden(const std::string& shape);
 
+/// A run of a directory's frozen.json, whose parameters are frozen in the model.
+struct FrozenGolden {
+  const char *shape, *run;
+};
+inline constexpr FrozenGolden frozen_goldens[] = {
+    {"tiny", "embedding"},      {"tiny", "block 1"},      {"text", "block 1"},   {"llama", "embedding"},
+    {"llama", "block 1"},       {"qwen2", "embedding"},   {"qwen2", "block 1"},  {"qwen3-untied", "embedding"},
+    {"qwen3-moe", "embedding"}, {"qwen3-moe", "block 1"}, {"mixtral", "block 1"}};
+[[nodiscard]] Golden load_golden(const FrozenGolden& frozen);
+
 /// The golden run at a ZeRO stage, with micro-batch sizes that leave short and empty micro-batches.
 [[nodiscard]] Variant golden_stage(const Golden& golden, int world, const char* stage);
 /// The golden run of a family at ZeRO-3, with its micro-batches: load-balancing losses are per micro-batch.
@@ -28,7 +38,7 @@ struct GoldenRun {
   std::vector<double> curve;  // loss and norm of each step
 };
 /// Collective. Loss and norm of each step within 2e-5 of PyTorch's, gradients of the first step within 5e-5 and final
-/// weights within 1e-4, by parameter.
+/// weights within 1e-4, by parameter. Frozen parameters keep their bits.
 [[nodiscard]] GoldenRun run_golden(World& world, const Golden& golden, const Variant& variant);
 
 }  // namespace tessera::test

@@ -73,6 +73,26 @@ TEST(Memory, MeasuredEqualsPlannedForTheOtherFamilies) {
   }
 }
 
+TEST(Memory, MeasuredEqualsPlannedWithFrozenParameters) {
+  for (const std::string& text : {config_json({.layers = 3}), std::string(qwen3_config), std::string(experts_config)})
+    for (const FrozenSet& set : frozen_sets)
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        SCOPED_TRACE(set.name);
+        models::Model model = models::make(text, "test", dtype);
+        freeze(model, set.frozen);
+        for (const char* strategy : strategies)
+          for (const bool recompute : {false, true})
+            expect_measured_is_planned(model, {.world = 4,
+                                               .strategy = strategy,
+                                               .group = strategy[0] == 'H' ? 2 : 0,
+                                               .global_batch = 16,
+                                               .micro_batch = 2,
+                                               .recompute = recompute,
+                                               .copies = recompute,
+                                               .dtype = dtype});
+      }
+}
+
 TEST(Memory, MeasuredEqualsPlannedInBf16) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const models::Model model = models::make(config_json({}), "test", dtype);

@@ -1,10 +1,13 @@
 #include "tests/train/run.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
+#include "kernels/convert.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/base/transfer.hpp"
 
 namespace tessera::test {
 
@@ -25,6 +28,31 @@ std::string config_json(const ModelShape& s) {
       "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})",
       s.layers, s.hidden, s.heads, s.vocab, s.positions, s.positions);
 }
+
+void freeze(models::Model& model, const std::function<bool(const std::string& name)>& frozen) {
+  for (ParamSpec& param : model.params) param.trainable = !frozen(param.name);
+}
+
+/// The layer of "h.1.…" or "model.layers.1.…"; -1: of no layer.
+static int layer_of(const std::string& name) {
+  for (const std::string prefix : {"h.", "model.layers."})
+    if (name.starts_with(prefix)) return std::atoi(name.c_str() + prefix.size());
+  return -1;
+}
+
+const FrozenSet frozen_sets[5] = {
+    {"embedding", [](const std::string& name) { return name == "wte.weight" || name == "model.embed_tokens.weight"; }},
+    {"all but layer 1", [](const std::string& name) { return layer_of(name) != 1; }},
+    {"every second layer", [](const std::string& name) { return layer_of(name) % 2 == 0; }},
+    {"all but norms",
+     [](const std::string& name) {
+       return name.find("norm") == std::string::npos && name.find("ln_") == std::string::npos;
+     }},
+    {"all but the head",
+     [](const std::string& name) {
+       return !name.starts_with("ln_f.") && name != "model.norm.weight" && name != "lm_head.weight";
+     }},
+};
 
 std::string Variant::str() const {
   return strfmt(
@@ -63,6 +91,18 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   options.comm_streams = v.streams;
   options.test_hooks.delay = v.delay;
   return options;
+}
+
+std::vector<float> as_floats(const TensorView& tensor) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype));
+  copy_now(tensor.device, bytes.data(), tensor.data, bytes.size());
+  std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+  (void)kernels::convert_bytes({.from = bytes.data(),
+                                .source = tensor.dtype,
+                                .to = reinterpret_cast<std::byte*>(values.data()),
+                                .target = DType::f32,
+                                .count = tensor.numel()});
+  return values;
 }
 
 namespace {
@@ -114,10 +154,11 @@ Outcome run(const RunInput& input, const Variant& variant) {
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
         if (trainer.writes_shards())
           for (const auto& view : trainer.shards()) {
-            collect(trainer.plan().layout, view.unit, view.shard, view.data.as<float>(), outcome.param_offsets,
+            collect(trainer.plan().layout, view.unit, view.shard, as_floats(view.data).data(), outcome.param_offsets,
                     outcome.params);
-            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
-                    outcome.param_offsets, outcome.grads);
+            if (trainer.plan().layout.trainable(view.unit))
+              collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
+                      outcome.param_offsets, outcome.grads);
           }
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);

@@ -35,6 +35,16 @@ inline constexpr const char* experts_config =
   "moe_intermediate_size": 10, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": true, "mlp_only_layers": [1],
   "output_router_logits": true, "router_aux_loss_coef": 0.1})";
 
+/// Freezes the parameters whose names `frozen` is true of.
+void freeze(models::Model& model, const std::function<bool(const std::string& name)>& frozen);
+struct FrozenSet {
+  const char* name;
+  bool (*frozen)(const std::string& name);
+};
+/// Of the models above: the embedding (and the head that is tied to it), all but layer 1, every second layer, all but
+/// norms, all but the head.
+extern const FrozenSet frozen_sets[5];
+
 /// What may vary in a run.
 struct Variant {
   int world = 1;
@@ -58,7 +68,8 @@ struct Variant {
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::int64_t> tokens;
-  std::vector<float> params, grads;         // unsharded, in canonical order: after the last step; of the last step
+  // Unsharded, in canonical order: after the last step; of the last step (of frozen parameters 0).
+  std::vector<float> params, grads;
   std::vector<std::int64_t> param_offsets;  // where each parameter starts in the two
   std::vector<std::int32_t> generated;
   double eval_loss = 0;
@@ -75,6 +86,9 @@ struct RunInput {
 
 [[nodiscard]] train::TrainerOptions options_of(const models::Model& model, const Variant& variant, int steps);
 [[nodiscard]] Outcome run(const RunInput& input, const Variant& variant);
+
+/// The elements of a tensor of any memory: fp32, or bf16 or fp16, widened.
+[[nodiscard]] std::vector<float> as_floats(const TensorView& tensor);
 
 /// "" if both are equal bit for bit, else the first difference.
 [[nodiscard]] std::string difference(const Outcome& a, const Outcome& b);

@@ -53,6 +53,12 @@ int golden_curves(World& world, Truth truth) {
     if (truth == Truth::exact && golden.model.router.layers > 0)
       wrong += compare_with_host(world, golden, golden_family(golden, world.size()), curve);
   }
+  for (const FrozenGolden& frozen : frozen_goldens) {
+    const Golden golden = load_golden(frozen);
+    std::vector<double> curve;
+    wrong += check(world, golden, golden_family(golden, world.size()), curve);
+    if (truth == Truth::exact) wrong += compare_with_host(world, golden, golden_family(golden, world.size()), curve);
+  }
   return wrong;
 }
 
