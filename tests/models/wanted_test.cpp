@@ -38,7 +38,7 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 }
 
 struct Case {
-  const char* config;
+  const char *name, *config;
   DType dtype;
 };
 
@@ -166,11 +166,14 @@ TEST_P(WantedGradients, OfEveryModuleTakeTheGemmsThatFlopsCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, WantedGradients,
-                         testing::Values(Case{gpt2, DType::f64}, Case{gpt2, DType::f32}, Case{gpt2, DType::bf16},
-                                         Case{llama, DType::f64}, Case{llama, DType::f32}, Case{llama, DType::bf16},
-                                         Case{qwen3, DType::f64}, Case{qwen3, DType::f32}, Case{qwen3, DType::f16},
-                                         Case{experts, DType::f64}, Case{experts, DType::f32},
-                                         Case{experts, DType::bf16}));
+                         testing::Values(Case{"gpt2_f64", gpt2, DType::f64}, Case{"gpt2_f32", gpt2, DType::f32},
+                                         Case{"gpt2_bf16", gpt2, DType::bf16}, Case{"llama_f64", llama, DType::f64},
+                                         Case{"llama_f32", llama, DType::f32}, Case{"llama_bf16", llama, DType::bf16},
+                                         Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
+                                         Case{"qwen3_f16", qwen3, DType::f16}, Case{"experts_f64", experts, DType::f64},
+                                         Case{"experts_f32", experts, DType::f32},
+                                         Case{"experts_bf16", experts, DType::bf16}),
+                         [](const auto& of) { return of.param.name; });
 
 /// Freezes the parameters for which frozen(name) holds.
 template <class F>
