@@ -48,7 +48,8 @@ TEST(Binary, PrintsOneErrorLineAndExitsWithTheCode) {
   expect_error("plan --shape small --mixed_precision fp8", 2, "mixed_precision");
   expect_error("plan --shape small --reduce_dtype bf16", 2, "computes in fp32");
   expect_error("plan --shape small --mixed_precision bf16 --reduce_dtype fp16", 2, "computes in bf16");
-  expect_error("plan --shape small --bf16 --fp16", 2, "Keep one of the two");
+  expect_error("plan --shape small --bf16 --fp16", 2,
+               "--fp16 asks for fp16, but --bf16 for bf16 [command line]. Keep one of the two");
   expect_error("plan --shape small --bf16 --mixed_precision no", 2, "Keep one of the two");
   expect_error("plan /nowhere/conf.yaml", 3, "conf.yaml");
   expect_error("completion tcsh", 2, "bash");

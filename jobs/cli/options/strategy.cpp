@@ -101,7 +101,7 @@ void Options::resolve_strategy() {
     if (!compatible(strategy, request.strategy, joined)) {
       throw Error(ExitCode::usage,
                   winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
-                  winner->source.text + "; " + request.source.text, "Keep one of the two");
+                  both_sources(winner->source, request.source), "Keep one of the two");
     }
     strategy = joined;
   }
@@ -118,7 +118,7 @@ void Options::resolve_backend() {
   if (asked.precedence < backend.source.precedence) return;
   const bool cpu = flag("use_cpu"), same_source = asked.precedence == backend.source.precedence;
   if (same_source && cpu && text("backend") == "cuda")
-    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", asked.text + "; " + backend.source.text,
+    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", both_sources(asked, backend.source),
                 "Keep one of the two");
   if (cpu || !same_source) backend = {{cpu ? "cpu" : "auto"}, {asked.precedence, asked.text + " --use_cpu"}};
 }
