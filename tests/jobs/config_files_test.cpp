@@ -192,6 +192,8 @@ TEST(Strategies, EveryNameAndContradictions) {
             "--zero_stage asks for zero2, but --fsdp for zero3 [conf.yaml:1; conf.yaml:2]. Keep one of the two");
   EXPECT_THAT(error_line({"train", "--deepspeed", "zero3_offload"}), HasSubstr("offload"));
   EXPECT_THAT(error_line({"train", "--fsdp", "half_shard"}), HasSubstr("expected zero0"));
+  EXPECT_THAT(error_line({"train", "--deepspeed", "zero5"}),
+              HasSubstr("FSDP's name for one, or a DeepSpeed FILE.json"));
   EXPECT_THAT(error_line({"train", "--zero_stage", "4"}),
               HasSubstr("--zero_stage 4: expected 0, 1, 2 or 3 [command line]"));
 }

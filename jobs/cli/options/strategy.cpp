@@ -51,7 +51,8 @@ void Options::request_strategy(const std::string& option, const std::string& nam
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
     throw Error(ExitCode::usage,
                 option + " " + name +
-                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one",
+                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one" +
+                    (option == "--deepspeed" ? ", or a DeepSpeed FILE.json" : ""),
                 source.text, suggestion(name, names));
   }
   strategy_requests_.push_back({std::move(strategy), option, source});
