@@ -181,7 +181,8 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
   }
   findings.json["total"] = {{"tensors", count}, {"elements", elements}, {"bytes", bytes}};
   if (!request.json)
-    log::info(strfmt("total      %ld tensors | %ld elements | %s", count, elements, human_bytes(bytes).c_str()));
+    log::info(strfmt("total      %ld tensor%s | %ld element%s | %s", count, count == 1 ? "" : "s", elements,
+                     elements == 1 ? "" : "s", human_bytes(bytes).c_str()));
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
