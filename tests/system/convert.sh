@@ -55,7 +55,7 @@ for dtype in bf16 fp16; do
 done
 grep -q '"torch_dtype": "bfloat16"' bf16/config.json && grep -q my_own_key bf16/config.json || fail "config.json of bf16: $(cat bf16/config.json)"
 run 2 checkpoint diff native1 native-bf16
-[ $code = 3 ] && grep -q 'elements differ, by at most' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
+[ $code = 3 ] && grep -q 'elements differ, by at most' log && grep -q '^differs   auxiliary file config.json: differs' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
 good 1 train --model native-bf16 --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 1 --output_dir from-native --quiet
 
 # The output of inspect.

@@ -101,7 +101,7 @@ io::ConvertOptions stream_options(const Options& options) {
   return stream;
 }
 
-/// Attachments with config.json saying what is written.
+/// The auxiliary files, with config.json saying what is written.
 void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
   world.run_and_agree([&] {
     for (io::AuxiliaryFile& a : target.auxiliary_files)
