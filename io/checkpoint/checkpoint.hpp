@@ -19,7 +19,6 @@ struct SaveRequest {
   std::span<const ParamSpec> params;
   const shard::ShardLayout* layout = nullptr;
   std::vector<StateView> shards;  // this rank's; without moments (null), the model alone is saved
-  int replica = 0, replicas = 1;  // this rank's index among those that hold the same shards
   /// Refuse to save if replicas differ. Reads the whole state once more. The same on every rank.
   bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;

@@ -19,35 +19,55 @@ std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::s
   if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
   std::vector<float> window(std::min(count, host_staging_bytes / sizeof(float)));
   for (std::size_t done = 0; done < count; done += window.size()) {
-    const std::span slice(window.data(), std::min(window.size(), count - done));
-    copy_now(device, slice.data(), data + done, slice.size_bytes());
-    crc = crc32c(crc, std::as_bytes(slice));
+    const std::span piece(window.data(), std::min(window.size(), count - done));
+    copy_now(device, piece.data(), data + done, piece.size_bytes());
+    crc = crc32c(crc, std::as_bytes(piece));
   }
   return crc;
 }
 
-/// Throws if replicas hold different bits, which a memory or computation error has caused. Gathers one CRC per rank.
-void compare_replicas(World& world, const SaveRequest& request) {
+/// A CRC over this rank's shards of the units that are sharded along the same axes.
+struct ShardsCrc {
+  AxisSet axes;
+  int shard = 0;
   std::uint32_t crc = 0;
+};
+
+/// Only of units with replicas.
+std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
+  const shard::ShardLayout& layout = *request.layout;
+  std::vector<ShardsCrc> crcs;
   for (const StateView& view : request.shards) {
-    const std::int64_t begin = view.shard * request.layout->shard_numel(view.unit);
-    for (const auto& s : request.layout->segments(view.unit, view.shard))
+    if (layout.num_replicas(view.unit) == 1) continue;
+    const AxisSet axes = layout.policy(view.unit).shard_axes;
+    auto of = std::ranges::find(crcs, axes, &ShardsCrc::axes);
+    if (of == crcs.end()) of = crcs.insert(of, {axes, view.shard});
+    const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
+    for (const auto& s : layout.segments(view.unit, view.shard))
       for (const float* data : view.data)
         if (data != nullptr)
-          crc = crc_of(crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
+          of->crc = crc_of(of->crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
   }
-  const std::vector<std::string> all = world.gather(strfmt("%d %08x", request.shards.front().shard, crc));
-  world.run_and_agree([&] {
-    std::unordered_map<std::string, std::size_t> first;  // of a shard's replicas
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      const std::size_t q = first.try_emplace(all[r].substr(0, all[r].find(' ')), r).first->second;
-      if (all[q] != all[r])
-        throw Error(ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r),
-                    strfmt("step %ld", request.step),
-                    "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the "
-                    "checkpoint before");
-    }
-  });
+  return crcs;
+}
+
+/// Throws if replicas hold different bits, which a memory or computation error has caused. Gathers one CRC per rank and
+/// set of shard axes.
+void compare_replicas(World& world, const SaveRequest& request) {
+  for (const ShardsCrc& mine : crcs_of(request)) {
+    const std::vector<std::string> all = world.gather(strfmt("%d %08x", mine.shard, mine.crc));
+    world.run_and_agree([&] {
+      std::unordered_map<std::string, std::size_t> first;  // of a shard's replicas
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        const std::size_t q = first.try_emplace(all[r].substr(0, all[r].find(' ')), r).first->second;
+        if (all[q] != all[r])
+          throw Error(ExitCode::internal, strfmt("ranks %zu and %zu hold the same shard and their bits differ", q, r),
+                      strfmt("step %ld", request.step),
+                      "A computation or a memory has failed: nothing was saved; check the nodes, and resume from the "
+                      "checkpoint before");
+      }
+    });
+  }
 }
 
 }  // namespace
@@ -65,11 +85,11 @@ struct CheckpointSave::Parts {
                              .auxiliary_files = request.auxiliary_files}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
-    const auto ranges = state_ranges(request.params, *request.layout, request.shards, transaction.files(),
-                                     request.replica, request.replicas);
+    const auto extents =
+        state_ranges(request.params, *request.layout, request.shards, transaction.files(), world.rank());
     const auto last = [this] { transaction.sync_layout(); };
     world.run_and_agree([&] {
-      writer = std::make_unique<BlockWriter>(transaction.paths(), ranges, request.snapshot, request.threads, last);
+      writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last);
     });
   }
   World& world;
@@ -81,7 +101,7 @@ struct CheckpointSave::Parts {
 };
 
 CheckpointSave::CheckpointSave(World& world, const SaveRequest& request) {
-  if (request.replicas > 1 && request.compare_replicas) compare_replicas(world, request);
+  if (request.compare_replicas) compare_replicas(world, request);
   parts_ = std::make_unique<Parts>(world, request);
 }
 

@@ -93,14 +93,15 @@ class Locations {
 
 std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                      std::span<const StateView> shards, const std::vector<StateFile>& files,
-                                     int replica, int replicas) {
+                                     std::optional<int> saver) {
   const bool moments = !shards.empty() && shards.front().data[1] != nullptr;
   const int kinds = moments ? num_state_kinds : 1;
   const Locations locations(params, files, kinds);
   std::vector<StateRange> ranges;
   for (const StateView& view : shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
-    for (const auto& s : shard::replica_segments(layout, view.unit, view.shard, replica, replicas))
+    for (const auto& s :
+         saver ? shard::replica_segments(layout, view.unit, *saver) : layout.segments(view.unit, view.shard))
       for (int k = 0; k < kinds; ++k) {
         const Location& location = locations.at(k, s.param);
         ranges.push_back(

@@ -2,6 +2,7 @@
 // The tensors of a training state: which file holds each of them, and which bytes of them a rank holds. No I/O.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,11 +40,11 @@ struct StateRange {
   int unit = 0;
   Device device;
 };
-/// The ranges of these shards, in order of (file, offset); of several replicas, only the share of this one
-/// (shard::replica_segments). Throws Error (data) listing data sets that are missing, unexpected, or of another shape
-/// or type.
+/// The ranges of these shards, in order of (file, offset); with `saver`, its world rank, only the share
+/// of the replica that it is (shard::replica_segments). Throws Error (data) listing data sets that are missing,
+/// unexpected, or of another shape or type.
 [[nodiscard]] std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                                    std::span<const StateView> shards,
-                                                   const std::vector<StateFile>& files, int replica, int replicas);
+                                                   const std::vector<StateFile>& files, std::optional<int> saver);
 
 }  // namespace tessera::io

@@ -43,10 +43,10 @@ struct WriteModelOptions {
 
 /// Collective. Writes the weights, in whatever type they are kept, as fp32 (model.safetensors, or several files and
 /// their index), config.json (`config`, byte for byte) and auxiliary files into `directory`, which may hold other
-/// files; afterwards it has all of the model, or no config.json (ModelDirectory). `write_here`: false on replicas,
-/// whose bytes another rank writes. Throws Error (data) on every rank alike.
+/// files; afterwards it has all of the model, or no config.json (ModelDirectory). Of the replicas of a shard
+/// one writes it. Throws Error (data) on every rank alike.
 void write_model(World& world, const std::string& directory, const std::string& config,
                  std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
-                 bool write_here, const WriteModelOptions& options = {});
+                 const WriteModelOptions& options = {});
 
 }  // namespace tessera::io

@@ -35,10 +35,11 @@ void write_elements(const File& file, std::uint64_t offset, const TensorView& el
 
 /// The slices of this rank's shards, durably. Returns the bytes written.
 std::uint64_t write_shards(const ModelFiles& model, const std::vector<std::string>& paths,
-                           const shard::ShardLayout& layout, std::span<const ShardView> shards) {
+                           const shard::ShardLayout& layout, std::span<const ShardView> shards, int rank) {
   std::vector<File> files(paths.size());  // those that this rank writes to
   std::uint64_t written = 0;
   for (const auto& view : shards) {
+    if (layout.replica_of(view.unit, rank) != 0) continue;
     const std::int64_t first = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard)) {
       const ModelFiles::TensorLocation& location = model.locations[static_cast<std::size_t>(s.param)];
@@ -70,7 +71,7 @@ void write_headers(const ModelFiles& model, const std::vector<std::string>& path
 
 void write_model(World& world, const std::string& directory, const std::string& config,
                  std::span<const ParamSpec> params, const shard::ShardLayout& layout, std::span<const ShardView> shards,
-                 bool write_here, const WriteModelOptions& options) {
+                 const WriteModelOptions& options) {
   std::vector<SafetensorsTensor> tensors;
   for (const auto& p : params) tensors.push_back({.name = p.name, .dtype = DType::f32, .shape = p.shape});
   const ModelFiles model = plan_model_files(tensors, options.max_shard_bytes);
@@ -85,7 +86,7 @@ void write_model(World& world, const std::string& directory, const std::string& 
       if (!options.auxiliary_source.empty()) auxiliary_files = read_auxiliary_files(options.auxiliary_source);
       auxiliary_files.push_back({"config.json", config});
     }
-    if (write_here) written = write_shards(model, target.paths(), layout, shards);
+    written = write_shards(model, target.paths(), layout, shards, world.rank());
   });
   const auto all = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(written)));
   TESSERA_ASSERT(all == expected, "%lu bytes written of %lu", all, expected);

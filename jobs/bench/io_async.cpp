@@ -77,9 +77,7 @@ class Turns {
             .step = 0,
             .params = model_.params,
             .layout = &trainer_.plan().layout,
-            .shards = trainer_.state(),
-            .replica = trainer_.replica(),
-            .replicas = trainer_.num_replicas()};
+            .shards = trainer_.state()};
   }
   void begin_save() {
     io::SaveRequest r = request();

@@ -141,7 +141,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   check(spec);
   RunPlan plan;
   plan.spec = spec;
-  plan.units = make_units(*spec.model, spec.strategy.policy);
+  plan.units = make_units(*spec.model, spec.strategy);
   const Mesh& mesh = spec.strategy.mesh;
   plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
 
@@ -173,9 +173,7 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // In host memory, whatever the device.
   if (spec.snapshot_vectors > 0) {
-    const std::int64_t numel =
-        shard::replica_numel(plan.layout, mesh.coordinate(spec.rank, Axis::shard),
-                             mesh.coordinate(spec.rank, Axis::replicate), mesh.size(Axis::replicate));
+    const std::int64_t numel = shard::replica_numel(plan.layout, spec.rank);
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
                           static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
                           spec.device != host_device ? Memory::pinned : Memory::host});

@@ -1,6 +1,10 @@
 #include "runtime/plan/units.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
+
+#include "runtime/base/error.hpp"
 
 namespace tessera::plan {
 
@@ -29,10 +33,23 @@ void name_apart(std::vector<shard::UnitSpec>& units) {
   }
 }
 
+void check_unit_strategies(const shard::Strategy& strategy, const std::vector<shard::UnitSpec>& units) {
+  for (const shard::UnitStrategy& rule : strategy.unit_strategies) {
+    const auto matches = [&](const shard::UnitSpec& unit) {
+      return ::fnmatch(rule.units.c_str(), unit.name.c_str(), FNM_NOESCAPE) == 0;
+    };
+    if (std::ranges::any_of(units, matches)) continue;
+    std::string names;
+    for (const shard::UnitSpec& unit : units) names += (names.empty() ? "" : ", ") + unit.name;
+    throw Error(ExitCode::usage, "no unit of the model matches '" + rule.units + "'", "unit_strategy",
+                "The units are " + names);
+  }
+}
+
 }  // namespace
 
-std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::ShardPolicy& policy) {
-  const bool by_group = policy.experts == shard::ExpertUnits::block;
+std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard::Strategy& strategy) {
+  const bool by_group = strategy.policy.experts == shard::ExpertUnits::block;
   std::vector<shard::UnitSpec> units;
   std::vector<bool> taken(model.params.size(), false);
   for (const auto& module : model.modules) {
@@ -43,8 +60,9 @@ std::vector<shard::UnitSpec> make_units(const models::Model& model, const shard:
       unit_for(units, name, model.params[static_cast<std::size_t>(param)]).params.push_back(param);
     }
   }
-  for (shard::UnitSpec& unit : units) unit.policy = policy;
   name_apart(units);
+  check_unit_strategies(strategy, units);
+  for (shard::UnitSpec& unit : units) unit.policy = strategy.unit_policy(unit.name);
   return units;
 }
 

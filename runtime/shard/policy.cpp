@@ -2,6 +2,9 @@
 
 #include "runtime/shard/policy.hpp"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <vector>
@@ -52,11 +55,13 @@ std::string divisors(int world) {
   return out;
 }
 
-ShardPolicy policy_of(int stage) {
-  ShardPolicy policy;
+/// Sets what is sharded, and over which axes. `hybrid`: over the inner axis alone.
+void set_strategy(UnitPolicy& policy, int stage, bool hybrid) {
+  const AxisSet all = Axis::replicate | Axis::shard;
   policy.shard_grads = stage >= 2;
   policy.shard_params = stage >= 3;
-  return policy;
+  policy.shard_axes = stage == 0 ? AxisSet() : hybrid ? AxisSet(Axis::shard) : all;
+  policy.replicate_axes = stage == 0 ? all : hybrid ? AxisSet(Axis::replicate) : AxisSet();
 }
 
 std::string canonical(int stage, bool hybrid) {
@@ -75,25 +80,43 @@ void check_group(const std::string& word, int stage, int world, int group) {
   }
 }
 
+const Row& row_of(const std::string& word) {
+  const auto found = std::ranges::find_if(rows, [key = folded(word)](const Row& row) { return key == row.word; });
+  if (found == rows.end())
+    throw Error(ExitCode::usage, "no sharding strategy is called '" + word + "'", {},
+                "Choose 0, 1, 2, 3, NO_SHARD, SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2.");
+  return *found;
+}
+
 }  // namespace
 
-Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node) {
+UnitPolicy Strategy::unit_policy(const std::string& unit) const {
+  UnitPolicy result = policy;
+  for (const UnitStrategy& rule : unit_strategies) {
+    if (::fnmatch(rule.units.c_str(), unit.c_str(), FNM_NOESCAPE) != 0) continue;
+    const Row& row = row_of(rule.strategy);
+    set_strategy(result, row.stage, row.groups);
+  }
+  return result;
+}
+
+Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node,
+                       std::vector<UnitStrategy> unit_strategies) {
   if (world < 1)
     throw Error(ExitCode::usage, strfmt("a world of %d ranks", world), "strategy " + word, "It takes at least 1.");
-  const std::string key = folded(word);
-  for (const Row& row : rows) {
-    if (key != row.word) continue;
-    if (group != 0) check_group(word, row.stage, world, group);
-    if (group == 0) {
-      group = row.groups ? ranks_per_node : world;
-      if (row.groups) check_group(word, row.stage, world, group);
-    }
-    if (row.stage == 0) return {canonical(0, false), Mesh(world, 1), policy_of(0)};
-    const bool hybrid = row.groups || group < world;
-    return {canonical(row.stage, hybrid), Mesh(world / group, group), policy_of(row.stage)};
+  const Row& row = row_of(word);
+  const bool grouped_units =
+      std::ranges::any_of(unit_strategies, [](const UnitStrategy& unit) { return row_of(unit.strategy).groups; });
+  if (group != 0) check_group(word, grouped_units ? 3 : row.stage, world, group);
+  if (group == 0) {
+    group = row.groups || grouped_units ? ranks_per_node : world;
+    if (row.groups || grouped_units) check_group(word, 3, world, group);
   }
-  throw Error(ExitCode::usage, "no sharding strategy is called '" + word + "'", {},
-              "Choose 0, 1, 2, 3, NO_SHARD, SHARD_GRAD_OP, FULL_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2.");
+  const bool hybrid = row.stage > 0 && (row.groups || (group < world && !grouped_units));
+  const Mesh mesh = row.stage == 0 && !grouped_units ? Mesh(world, 1) : Mesh(world / group, group);
+  Strategy strategy{canonical(row.stage, hybrid), mesh, {}, std::move(unit_strategies)};
+  set_strategy(strategy.policy, row.stage, hybrid);
+  return strategy;
 }
 
 std::vector<Strategy> all_strategies(int world, int ranks_per_node) {

@@ -2,6 +2,7 @@
 // ShardPolicy: a sharding strategy as data. Only the layout and the schedule builder read it.
 
 #include <string>
+#include <vector>
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/comm/mesh.hpp"
@@ -37,11 +38,20 @@ struct ShardPolicy : UnitPolicy {
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 
+/// The strategy of the units whose name a glob matches: {"layers.*", "FULL_SHARD"}.
+struct UnitStrategy {
+  std::string units, strategy;
+};
+
 /// A strategy as users name it: a mesh of the world's ranks, and a policy.
 struct Strategy {
   std::string name;  // canonical: "ZeRO-3", "HYBRID_SHARD", …
   Mesh mesh{1, 1};
   ShardPolicy policy;
+  std::vector<UnitStrategy> unit_strategies;  // the last that matches a unit decides
+
+  /// The policy of a unit: that of the run, with what is sharded, and over which axes, from unit_strategies.
+  [[nodiscard]] UnitPolicy unit_policy(const std::string& unit) const;
 };
 
 /// The table of strategies (docs/strategies.md):
@@ -49,8 +59,12 @@ struct Strategy {
 ///         "HYBRID_SHARD_ZERO2", in any case.
 ///   group: ranks of a shard group, for HYBRID strategies and, if 0 < group < world, for a hybrid ZeRO-1, 2 or 3.
 ///          0: the default, which is the node for HYBRID strategies and the world for the others.
+///   unit_strategies: words as above. NO_SHARD replicates over all data axes of the mesh, ZeRO-1, 2 and 3 shard over
+///          all, HYBRID strategies shard over the inner one: where one of them is HYBRID and `word` is not, the mesh is
+///          that of HYBRID.
 /// Throws Error (usage): unknown word; a group that does not divide the world (the message names those that do).
-[[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node);
+[[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node,
+                                     std::vector<UnitStrategy> unit_strategies = {});
 
 /// Every strategy for this world, which `tessera plan` compares.
 [[nodiscard]] std::vector<Strategy> all_strategies(int world, int ranks_per_node);

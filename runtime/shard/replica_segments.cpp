@@ -4,13 +4,15 @@
 
 namespace tessera::shard {
 
-std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int shard, int replica, int replicas) {
+std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int rank) {
+  const std::int64_t shard = layout.shard_of(unit, rank), replica = layout.replica_of(unit, rank),
+                     replicas = layout.num_replicas(unit);
   constexpr std::int64_t grain = 1024;
   const std::int64_t length = layout.shard_numel(unit), begin = shard * length, grains = (length + grain - 1) / grain;
   const std::int64_t first = begin + std::min(length, grains * replica / replicas * grain);
   const std::int64_t last = begin + std::min(length, grains * (replica + 1) / replicas * grain);
   std::vector<Segment> segments;
-  for (Segment s : layout.segments(unit, shard)) {
+  for (Segment s : layout.segments(unit, static_cast<int>(shard))) {
     const std::int64_t from = std::max(first, s.unit_offset), to = std::min(last, s.unit_offset + s.length);
     if (from >= to) continue;
     s.param_offset += from - s.unit_offset;
@@ -21,10 +23,10 @@ std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int s
   return segments;
 }
 
-std::int64_t replica_numel(const ShardLayout& layout, int shard, int replica, int replicas) {
+std::int64_t replica_numel(const ShardLayout& layout, int rank) {
   std::int64_t numel = 0;
   for (int u = 0; u < layout.num_units(); ++u)
-    for (const Segment& s : replica_segments(layout, u, shard, replica, replicas)) numel += s.length;
+    for (const Segment& s : replica_segments(layout, u, rank)) numel += s.length;
   return numel;
 }
 

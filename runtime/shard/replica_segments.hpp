@@ -9,11 +9,10 @@
 
 namespace tessera::shard {
 
-/// The segments of `shard` of `unit` that `replica` of `replicas` saves: an equal part of the shard, with boundaries at
-/// multiples of 1024 elements (4 KiB of fp32); unit_offset as in ShardLayout::segments.
-[[nodiscard]] std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int shard, int replica,
-                                                    int replicas);
-/// Elements of all units that this replica saves.
-[[nodiscard]] std::int64_t replica_numel(const ShardLayout& layout, int shard, int replica, int replicas);
+/// The segments of its shard of `unit` that `rank` saves: of R replicas each an equal part of the shard, with
+/// boundaries at multiples of 1024 elements (4 KiB of fp32); unit_offset as in ShardLayout::segments.
+[[nodiscard]] std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int rank);
+/// Elements of all units that `rank` saves.
+[[nodiscard]] std::int64_t replica_numel(const ShardLayout& layout, int rank);
 
 }  // namespace tessera::shard

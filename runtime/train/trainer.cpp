@@ -109,11 +109,6 @@ std::vector<io::StateView> Trainer::state() {
   return views;
 }
 
-int Trainer::replica() const {
-  return parts_->plan.spec.strategy.mesh.coordinate(parts_->world.rank(), Axis::replicate);
-}
-int Trainer::num_replicas() const { return parts_->plan.spec.strategy.mesh.size(Axis::replicate); }
-
 std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 
 void Trainer::resume_at(std::int64_t steps_done, std::int64_t skipped) {
@@ -141,8 +136,6 @@ void Trainer::parameters_changed() {
   StepBlock block;
   parts_->run(*parts_->load, parts_->batches, block);
 }
-
-bool Trainer::writes_shards() const { return replica() == 0; }
 
 void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   if (!report.skipped) return p.loss_scale->passed();

@@ -81,14 +81,8 @@ class Trainer {
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();
-  /// False if another replica saves the same shards.
-  [[nodiscard]] bool writes_shards() const;
-
   /// This rank's master shards and Adam moments. After loading into them: parameters_changed(), resume_at().
   [[nodiscard]] std::vector<io::StateView> state();
-  /// Number of this rank among the replicas that have the same shards.
-  [[nodiscard]] int replica() const;
-  [[nodiscard]] int num_replicas() const;
   /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save), plan::index_name (packed
   /// samples). Empty if there is none.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);

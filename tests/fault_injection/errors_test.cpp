@@ -194,7 +194,7 @@ std::vector<std::string> try_to_export(const TestTensors& tensors, const std::st
     TestState state(tensors, Mesh(1, 2), world.rank());
     state.fill(step);
     try {
-      io::write_model(world, directory, std::to_string(step), tensors.params, state.layout(), model_views(state), true,
+      io::write_model(world, directory, std::to_string(step), tensors.params, state.layout(), model_views(state),
                       {.max_shard_bytes = 2000});
     } catch (const Error& error) { said[static_cast<std::size_t>(world.rank())] = error.line(); }
   });

@@ -120,8 +120,8 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
     spec.optimizer = true;
     spec.files = io::plan_state_files(tensors.params, true, io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
-    const auto ranges = io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(),
-                                         state.replica(), state.replicas());
+    const auto ranges =
+        io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(), world.rank());
     io::BlockWriter writer(transaction.paths(), ranges, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();

@@ -52,11 +52,7 @@ float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t 
 }
 
 TestState::TestState(const TestTensors& tensors, const Mesh& mesh, int rank)
-    : tensors_(tensors),
-      layout_(tensors.params, tensors.units, mesh),
-      shard_(mesh.coordinate(rank, Axis::shard)),
-      replica_(mesh.coordinate(rank, Axis::replicate)),
-      replicas_(mesh.size(Axis::replicate)) {
+    : tensors_(tensors), layout_(tensors.params, tensors.units, mesh), shard_(mesh.coordinate(rank, Axis::shard)) {
   for (int unit = 0; unit < layout_.num_units(); ++unit)
     for (int kind = 0; kind < io::num_state_kinds; ++kind)
       values_.emplace_back(static_cast<std::size_t>(layout_.shard_numel(unit)));
@@ -117,8 +113,6 @@ io::SaveRequest save_request(TestState& state, const std::string& directory, std
   request.params = state.tensors().params;
   request.layout = &state.layout();
   request.shards = state.views();
-  request.replica = state.replica();
-  request.replicas = state.replicas();
   request.auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\", \"note\": \"made by a test\"}\n"}};
   request.training = strfmt("{\"step\": %lld, \"tokens\": 12345}", static_cast<long long>(step));
   request.run_metadata = "{\"run\": \"a test\"}";

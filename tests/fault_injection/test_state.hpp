@@ -38,13 +38,11 @@ class TestState {
   [[nodiscard]] const TestTensors& tensors() const { return tensors_; }
   [[nodiscard]] const shard::ShardLayout& layout() const { return layout_; }
   [[nodiscard]] std::vector<io::StateView> views();
-  [[nodiscard]] int replica() const { return replica_; }
-  [[nodiscard]] int replicas() const { return replicas_; }
 
  private:
   const TestTensors& tensors_;
   shard::ShardLayout layout_;
-  int shard_, replica_, replicas_;
+  int shard_;
   std::vector<std::vector<float>> values_;  // [unit · 3 + kind], shard_numel each
 };
 

@@ -28,8 +28,7 @@ float value(int kind, int param, std::int64_t element) {
 
 /// The state of one rank; its padding is NaN, which must not reach a file.
 struct Rank {
-  Rank(const Mesh& mesh_, int rank)
-      : mesh(mesh_), layout(params, units, mesh_), replica(mesh_.coordinate(rank, Axis::replicate)) {
+  Rank(const Mesh& mesh_, int rank) : mesh(mesh_), layout(params, units, mesh_) {
     const int s = mesh.coordinate(rank, Axis::shard);
     for (int u = 0; u < layout.num_units(); ++u) {
       StateView view{.unit = u, .shard = s};
@@ -61,15 +60,12 @@ struct Rank {
             .params = params,
             .layout = &layout,
             .shards = views,
-            .replica = replica,
-            .replicas = mesh.size(Axis::replicate),
             .auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
             .training = R"({"samples": 12})",
             .run_metadata = strfmt(R"({"world": %d})", mesh.world())};
   }
   Mesh mesh;
   shard::ShardLayout layout;
-  int replica;
   std::vector<std::unique_ptr<std::vector<float>>> memory;
   std::vector<StateView> views;
 };
@@ -134,8 +130,7 @@ TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
     Rank rank({1, 2}, world.rank());
     rank.fill();
     SaveRequest request = rank.request(folder / "checkpoint-2");
-    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::replica_numel(rank.layout, world.rank(), 0, 1)) *
-                                    12);
+    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::replica_numel(rank.layout, world.rank())) * 12);
     request.snapshot = snapshot;
     CheckpointSave save(world, request);
     for (const StateView& view : rank.views) {

@@ -66,8 +66,7 @@ void write(const std::string& directory, MeshShape shape) {
   const Mesh mesh(shape.replicate, shape.shard);
   run_local(mesh.world(), [&](World& world) {
     const Rank rank(mesh, world.rank());
-    io::write_model(world, directory, config, params, rank.layout, rank.views,
-                    mesh.coordinate(world.rank(), Axis::replicate) == 0);
+    io::write_model(world, directory, config, params, rank.layout, rank.views);
   });
 }
 
@@ -145,8 +144,7 @@ TEST(ModelFile, UnitsOfOtherTypes) {
       for (const auto& half : halves)
         for (const bf16& element : half)
           if (element.bits == bf16(-1.0F).bits) throw std::runtime_error("not filled");
-      io::write_model(world, directory, config, params, rank.layout, rank.views,
-                      mesh.coordinate(world.rank(), Axis::replicate) == 0);
+      io::write_model(world, directory, config, params, rank.layout, rank.views);
     });
     const io::SafetensorsFile file(directory + "/model.safetensors");
     for (std::size_t p = 0; p < params.size(); ++p) {
@@ -195,7 +193,6 @@ TEST(ModelFile, ShardsAreWrittenAndReadByAnyWorldAndReplaceOneFile) {
     run_local(mesh.world(), [&](World& world) {
       const Rank rank(mesh, world.rank());
       io::write_model(world, folder.path(), config, params, rank.layout, rank.views,
-                      mesh.coordinate(world.rank(), Axis::replicate) == 0,
                       {.max_shard_bytes = 2600, .auxiliary_source = folder / "in"});
     });
     EXPECT_EQ(folder.names(),
@@ -353,7 +350,7 @@ int failing_write(const std::string& directory, int broken) {
     Rank rank(Mesh(1, 3), world.rank());
     if (world.rank() == broken) rank.views[1].data.data = nothing;
     try {
-      io::write_model(world, directory, config, params, rank.layout, rank.views, true);
+      io::write_model(world, directory, config, params, rank.layout, rank.views);
     } catch (const Error& error) {
       if (error.code() == ExitCode::data) ++errors;
     }

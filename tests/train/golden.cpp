@@ -172,16 +172,16 @@ GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
     comparison.step(
         s, trainer.step(*g.data.tokens, in_file_order, static_cast<std::int64_t>(s) * v.global_batch, v.global_batch),
         trainer.layer_aux_losses());
-    if (s > 0 || !trainer.writes_shards()) continue;
+    if (s > 0) continue;
     for (const auto& shard : shards)
-      if (layout.trainable(shard.unit))
+      if (layout.trainable(shard.unit) && layout.replica_of(shard.unit, world.rank()) == 0)
         gradients.add(layout, shard.unit, shard.shard, trainer.reduced_gradient(shard.unit));
   }
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const int unit = shards[i].unit;
     const std::vector<float> data = as_floats(shards[i].data);
     if (!layout.trainable(unit)) comparison.frozen(layout.unit_name(unit), before[i], data);
-    if (trainer.writes_shards()) weights.add(layout, unit, shards[i].shard, data);
+    if (layout.replica_of(unit, world.rank()) == 0) weights.add(layout, unit, shards[i].shard, data);
   }
   comparison.norms("gradient norm", gradients.norms(world), e["gradient_norms_step_1"], 5e-5);
   comparison.norms("weight norm", weights.norms(world), e["weight_norms_final"], 1e-4);

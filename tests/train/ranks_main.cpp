@@ -21,22 +21,23 @@ std::string one_rank(World& world, const models::Model& model, const RandomToken
   trainer.initialize();
   const io::Sampler sampler(40, true, 11);
   // Frozen units may have been gathered, which is not part of a step.
-  const std::pair<Axis, TrafficCount> loaded[] = {{Axis::shard, trainer.traffic(Axis::shard)},
-                                                  {Axis::replicate, trainer.traffic(Axis::replicate)}};
+  std::vector<TrafficCount> loaded;  // by group
+  for (const AxisSet axes : trainer.plan().groups.all) loaded.push_back(trainer.traffic(axes));
   std::string text;
   for (int s = 0; s < 3; ++s) {
     const auto report = trainer.step(tokens, sampler, s * v.global_batch, v.global_batch);
     text += strfmt("%a %a ", report.loss, report.grad_norm);
   }
   if (check_traffic)
-    for (const auto& [axis, before] : loaded) {
-      TrafficCount counted = trainer.traffic(axis);
-      counted.within_node -= before.within_node;
-      counted.across_nodes -= before.across_nodes;
-      const auto& planned = axis == Axis::shard ? trainer.plan().costs.shard_axis : trainer.plan().costs.replicate_axis;
+    for (std::size_t g = 0; g < loaded.size(); ++g) {
+      const AxisSet axes = trainer.plan().groups.all[g];
+      TrafficCount counted = trainer.traffic(axes);
+      counted.within_node -= loaded[g].within_node;
+      counted.across_nodes -= loaded[g].across_nodes;
+      const TrafficCount& planned = trainer.plan().costs.traffic[g];
       if (counted.within_node != 3 * planned.within_node || counted.across_nodes != 3 * planned.across_nodes)
         world.abort(Error(ExitCode::internal,
-                          strfmt("%s axis: counted %llu + %llu bytes, planned %llu + %llu", name_of(axis),
+                          strfmt("group along %s: counted %llu + %llu bytes, planned %llu + %llu", axes.str().c_str(),
                                  static_cast<unsigned long long>(counted.within_node),
                                  static_cast<unsigned long long>(counted.across_nodes),
                                  static_cast<unsigned long long>(3 * planned.within_node),
@@ -66,6 +67,16 @@ std::vector<Case> cases(int world) {
     if (world % group == 0)
       for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"})
         all.push_back({{.world = world, .strategy = strategy, .group = group, .global_batch = 2 * world - 1}});
+  all.push_back({{.world = world,
+                  .strategy = "3",
+                  .unit_strategies = {{"embed", "NO_SHARD"}, {"head", "SHARD_GRAD_OP"}},
+                  .global_batch = 2 * world - 1}});
+  if (world % 2 == 0)
+    all.push_back({{.world = world,
+                    .strategy = "HYBRID_SHARD",
+                    .group = 2,
+                    .unit_strategies = {{"embed", "0"}, {"h.0", "3"}, {"head", "HYBRID_SHARD_ZERO2"}},
+                    .global_batch = 2 * world - 1}});
   for (const char* strategy : {"0", "2", "3"})
     for (const DType reduce_dtype : {DType::f32, DType::bf16})
       all.push_back({{.world = world,

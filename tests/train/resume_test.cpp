@@ -70,8 +70,6 @@ io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory
   request.params = model().params;
   request.layout = &trainer.plan().layout;
   request.shards = trainer.state();
-  request.replica = trainer.replica();
-  request.replicas = trainer.num_replicas();
   return request;
 }
 
@@ -160,7 +158,11 @@ TEST(Resume, AtEqualWorldContinuesBitForBit) {
   const std::string there = folder / "checkpoint-3";
   for (const Variant& v : {Variant{.world = 3, .strategy = "0"}, Variant{.world = 3, .strategy = "1"},
                            Variant{.world = 2, .strategy = "2"}, Variant{.world = 3, .strategy = "3"},
-                           Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2}}) {
+                           Variant{.world = 4, .strategy = "HYBRID_SHARD", .group = 2},
+                           Variant{.world = 4,
+                           .strategy = "3",
+                           .unit_strategies = {{"embed", "NO_SHARD"}, {"h.0", "HYBRID_SHARD"}},
+                           .ranks_per_node = 2}}) {
     SCOPED_TRACE(v.str());
     const Record uninterrupted = train_part(v, {});
     (void)train_part(v, {.to = there, .last = half});

@@ -67,8 +67,8 @@ std::string Variant::str() const {
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
   train::TrainerOptions options;
   options.run.model = &model;
-  options.run.strategy =
-      shard::make_strategy(v.strategy, v.world, v.group, v.ranks_per_node > 0 ? v.ranks_per_node : v.world);
+  options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group,
+                                              v.ranks_per_node > 0 ? v.ranks_per_node : v.world, v.unit_strategies);
   auto& policy = options.run.strategy.policy;
   policy.reduce = v.reduce;
   policy.experts = v.experts;
@@ -152,14 +152,14 @@ Outcome run(const RunInput& input, const Variant& variant) {
         }
         const auto broken = trainer.broken_canary();
         if (!broken.empty()) throw std::runtime_error("canary of slot " + broken + " is broken");
-        if (trainer.writes_shards())
-          for (const auto& view : trainer.shards()) {
-            collect(trainer.plan().layout, view.unit, view.shard, as_floats(view.data).data(), outcome.param_offsets,
-                    outcome.params);
-            if (trainer.plan().layout.trainable(view.unit))
-              collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
-                      outcome.param_offsets, outcome.grads);
-          }
+        for (const auto& view : trainer.shards()) {
+          if (trainer.plan().layout.replica_of(view.unit, world.rank()) != 0) continue;
+          collect(trainer.plan().layout, view.unit, view.shard, as_floats(view.data).data(), outcome.param_offsets,
+                  outcome.params);
+          if (trainer.plan().layout.trainable(view.unit))
+            collect(trainer.plan().layout, view.unit, view.shard, trainer.reduced_gradient(view.unit).data(),
+                    outcome.param_offsets, outcome.grads);
+        }
         if (input.evaluate) {
           const auto report = trainer.evaluate(*input.tokens, 7);
           const std::vector<std::int32_t> prompt = {1, 2, 3};

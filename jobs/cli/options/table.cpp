@@ -130,6 +130,9 @@ const OptionSpec sharding_options[] = {
     {.name = "deepspeed", .values = "zero0...zero3|FILE.json", .group = "Sharding",
      .help = "sets sharding_strategy, or reads a DeepSpeed configuration file", .equivalents = "ms-swift --deepspeed",
      .commands = for_computing},
+    {.name = "unit_strategy", .type = Type::list, .values = "GLOB=STRATEGY ...", .group = "Sharding",
+     .help = "strategies of single units: 'embed=NO_SHARD' 'layers.*=FULL_SHARD'; the last glob that matches a unit's "
+             "name decides", .commands = for_computing},
     {.name = "shard_group_size", .values = "node|N", .group = "Sharding",
      .help = "ranks that share one sharded copy of the training state [HYBRID_SHARD: those of a node; otherwise all]",
      .equivalents = "DeepSpeed mics_shard_size; torchtitan data_parallel_shard_degree", .commands = for_computing},

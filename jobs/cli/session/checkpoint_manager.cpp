@@ -98,8 +98,6 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.shards = trainer.state();
   if (options.flag("save_only_model"))
     for (io::StateView& view : request.shards) view.data[1] = view.data[2] = nullptr;
-  request.replica = trainer.replica();
-  request.replicas = trainer.num_replicas();
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.auxiliary_files = parts_.auxiliary_files;
   request.training = training_text(progress, parts_.data, options);

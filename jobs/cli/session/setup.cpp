@@ -2,7 +2,6 @@
 #include "jobs/cli/session/setup.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -147,26 +146,6 @@ std::string checkpoint_config(const std::string& directory) {
               "Name a checkpoint that tessera train has written");
 }
 
-/// True if `model` is spelled as the name of a model on the Hugging Face Hub: "gpt2", "Qwen/Qwen3-0.6B".
-bool is_hub_name(const std::string& model) {
-  const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("._-/").find(c) != std::string_view::npos;
-  };
-  return !model.empty() && std::isalnum(static_cast<unsigned char>(model.front())) != 0 && !model.ends_with(".json") &&
-         !model.ends_with("/") && std::ranges::count(model, '/') <= 1 && std::ranges::all_of(model, allowed);
-}
-
-/// Throws Error (data) if --model is the name of a model and no such file or directory exists.
-void check_model_exists(const Options& options) {
-  const std::string model = options.text("model");
-  std::error_code ignored;
-  if (std::filesystem::exists(model, ignored) || !is_hub_name(model)) return;
-  throw Error(ExitCode::data, "--model " + model + ": no such file or directory", options.value("model").source.text,
-              "Tessera downloads nothing. To get a model of the Hugging Face Hub: huggingface-cli download " + model +
-                  " --local-dir " + model);
-}
-
 }  // namespace
 
 ModelConfig read_model_config(const Options& options, World* world) {
@@ -195,7 +174,6 @@ ModelConfig read_model_config(const Options& options, World* world) {
       config.text = checkpoint_config(given.string());
       return;
     }
-    check_model_exists(options);
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();
@@ -235,6 +213,18 @@ void apply_policy(const Options& options, shard::ShardPolicy& policy) {
   policy.reduce_dtype = precision.reduce;
 }
 
+std::vector<shard::UnitStrategy> unit_strategies_of(const Options& options) {
+  std::vector<shard::UnitStrategy> strategies;
+  for (const std::string& item : options.list("unit_strategy")) {
+    const std::size_t equals = item.rfind('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == item.size())
+      throw options.refuse("unit_strategy", "'" + item + "' is not of the form GLOB=STRATEGY",
+                           "Write, for example, --unit_strategy 'embed=NO_SHARD' 'layers.*=FULL_SHARD'");
+    strategies.push_back({item.substr(0, equals), item.substr(equals + 1)});
+  }
+  return strategies;
+}
+
 shard::Strategy strategy_of(const Options& options, int world, int ranks_per_node) {
   const std::string word = options.text("sharding_strategy");
   const std::string group_word = options.text("shard_group_size");
@@ -264,10 +254,11 @@ shard::Strategy strategy_of(const Options& options, int world, int ranks_per_nod
   }
   shard::Strategy strategy;
   try {
-    strategy = shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node);
+    strategy =
+        shard::make_strategy(word, world, word == "zero0" ? 0 : group, ranks_per_node, unit_strategies_of(options));
   } catch (const Error& error) {
     throw Error(error.code(), error.line(),
-                option_sources(options, {"sharding_strategy", "shard_group_size", "ranks_per_node"}));
+                option_sources(options, {"sharding_strategy", "unit_strategy", "shard_group_size", "ranks_per_node"}));
   }
   apply_policy(options, strategy.policy);
   return strategy;

@@ -24,8 +24,6 @@ void save(World& world, train::Trainer& trainer, const models::Model& model, con
   request.params = model.params;
   request.layout = &trainer.plan().layout;
   request.shards = trainer.state();
-  request.replica = trainer.replica();
-  request.replicas = trainer.num_replicas();
   (void)io::CheckpointSave(world, request).commit();
 }
 

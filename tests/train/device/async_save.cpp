@@ -51,8 +51,6 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   request.params = model.params;
   request.layout = &trainer.plan().layout;
   request.shards = trainer.state();
-  request.replica = trainer.replica();
-  request.replicas = trainer.num_replicas();
   (void)io::CheckpointSave(world, request).commit();
   request.directory = base + "/async";
   request.snapshot = trainer.slot_memory(plan::snapshot_name);
