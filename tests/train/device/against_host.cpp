@@ -112,19 +112,45 @@ std::vector<Variant> variants(int world) {
   return all;
 }
 
+/// A run on the device, against the host's; counts it if they differ on this rank.
+Said compare(World& world, Truth truth, const models::Model& model, const Variant& v, int& wrong) {
+  const auto body = [&](World& w) { return one_rank(w, model, v, {}); };
+  const Said device = body(world), host = on_host(world.size(), world.rank(), body);
+  if (agree(device, host, truth, v.dtype)) return device;
+  std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(), device.str().c_str(),
+              host.str().c_str());
+  ++wrong;
+  return device;
+}
+
+/// Runs with frozen parameters, stored in the type of the run, as compare.
+int compare_frozen(World& world, Truth truth) {
+  int wrong = 0;
+  for (const FrozenSet& set : frozen_sets)
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      models::Model model = models::make(config_json({}), "test", dtype);
+      freeze(model, set.frozen);
+      for (ParamSpec& param : model.params)
+        if (!param.trainable) param.storage_dtype = dtype;
+      for (const char* strategy : {"2", "3"})
+        (void)compare(world, truth, model,
+                      {.world = world.size(),
+                       .strategy = strategy,
+                       .global_batch = 2 * world.size() - 1,
+                       .recompute = dtype == DType::f32,
+                       .dtype = dtype},
+                      wrong);
+    }
+  return wrong;
+}
+
 /// Every variant against the host's run; returns how many differ on this rank.
 int compare(World& world, Truth truth, const models::Model& fp32, const models::Model& bf, const models::Model& half) {
   int wrong = 0;
   std::string first_of_stages;
   for (const Variant& v : variants(world.size())) {
     const models::Model& model = v.dtype == DType::f32 ? fp32 : v.dtype == DType::bf16 ? bf : half;
-    const auto body = [&](World& w) { return one_rank(w, model, v, {}); };
-    const Said device = body(world), host = on_host(world.size(), world.rank(), body);
-    const bool well = agree(device, host, truth, v.dtype);
-    if (!well)
-      std::printf("rank %d differs, %s\n  device %s\n  host   %s\n", world.rank(), v.str().c_str(),
-                  device.str().c_str(), host.str().c_str());
-    wrong += well ? 0 : 1;
+    const Said device = compare(world, truth, model, v, wrong);
     // Losses are equal at every ZeRO stage, whatever the order of sums on the device; hashes are of differently sized
     // shards.
     if (v.dtype != DType::f32 || v.reduce != shard::Reduce::each || v.group > 0) continue;
@@ -200,7 +226,7 @@ int against_host(World& world, Truth truth) {
   const models::Model fp32 = models::make(config, "test"), bf = models::make(config, "test", DType::bf16),
                       half = models::make(config, "test", DType::f16);
   const int wrong = compare(world, truth, fp32, bf, half) + choose(world, truth, fp32, half);
-  return wrong + cross(world, truth, models::make(qwen3_config, "test"));
+  return wrong + compare_frozen(world, truth) + cross(world, truth, models::make(qwen3_config, "test"));
 }
 
 }  // namespace tessera::test
