@@ -115,6 +115,7 @@ Strategy make_strategy(const std::string& word, int world, int group, int ranks_
   const bool hybrid = row.stage > 0 && (row.groups || (group < world && !grouped_units));
   const Mesh mesh = row.stage == 0 && !grouped_units ? Mesh(world, 1) : Mesh(world / group, group);
   Strategy strategy{canonical(row.stage, hybrid), mesh, {}, std::move(unit_strategies)};
+  if (!strategy.unit_strategies.empty()) strategy.name += ", mixed";
   set_strategy(strategy.policy, row.stage, hybrid);
   return strategy;
 }

@@ -45,7 +45,7 @@ struct UnitStrategy {
 
 /// A strategy as users name it: a mesh of the world's ranks, and a policy.
 struct Strategy {
-  std::string name;  // canonical: "ZeRO-3", "HYBRID_SHARD", …
+  std::string name;  // canonical: "ZeRO-3", "HYBRID_SHARD", …; with unit_strategies "ZeRO-3, mixed"
   Mesh mesh{1, 1};
   ShardPolicy policy;
   std::vector<UnitStrategy> unit_strategies;  // the last that matches a unit decides
