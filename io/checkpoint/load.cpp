@@ -50,12 +50,12 @@ void check_headers(const std::string& directory, const Manifest& manifest) {
     }
     check(file.bytes);
     // Only after the checksums: libhdf5 is not safe with damaged headers.
-    const Hdf5Contents catalogue = read_hdf5(path);
-    if (catalogue.datasets != file.datasets)
+    const Hdf5Contents catalog = read_hdf5(path);
+    if (catalog.datasets != file.datasets)
       throw Error(ExitCode::data, "E122 " + path + " does not hold the data sets that the manifest says");
     const auto number = [&](const char* name) {
-      const auto found = std::ranges::find(catalogue.attributes, name, &Hdf5Attribute::name);
-      return found == catalogue.attributes.end() ? -1 : found->number;
+      const auto found = std::ranges::find(catalog.attributes, name, &Hdf5Attribute::name);
+      return found == catalog.attributes.end() ? -1 : found->number;
     };
     if (number("step") != manifest.step || number("file") != static_cast<std::int64_t>(f + 1))
       throw Error(ExitCode::data, strfmt("E134 %s is file %ld of step %ld, the manifest is of step %ld", path.c_str(),
@@ -105,7 +105,7 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
       throw Error(
           ExitCode::data, directory_ + " has no optimizer state, only the model", {},
           "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
-    const auto extents = [&] {
+    const auto wanted = [&] {
       try {
         return state_ranges(params, layout, shards, manifest_.files, std::nullopt);
       } catch (const Error& error) { throw Error(error.code(), directory_ + ": " + error.line()); }
@@ -120,8 +120,8 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
             if (from < to)
               clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
           }
-    for (const StateRange& e : extents) bytes += e.bytes;
-    RangesRead read = read_ranges(paths(), manifest_.files, extents, threads);
+    for (const StateRange& e : wanted) bytes += e.bytes;
+    RangesRead read = read_ranges(paths(), manifest_.files, wanted, threads);
     report.bytes_read = read.bytes;
     shared = std::move(read.shared);
   });

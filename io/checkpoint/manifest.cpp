@@ -108,9 +108,9 @@ Hdf5Dataset parse_dataset(const Reader& read, const Json& json) {
   d.dtype = type->dtype;
   std::uint64_t bytes = size_of(d.dtype);
   for (const Json& n : read.list(json, "shape")) {
-    const std::uint64_t extent = read.number(n, "shape");
-    d.shape.push_back(static_cast<std::int64_t>(extent));
-    if (__builtin_mul_overflow(bytes, extent, &bytes))
+    const std::uint64_t dimension = read.number(n, "shape");
+    d.shape.push_back(static_cast<std::int64_t>(dimension));
+    if (__builtin_mul_overflow(bytes, dimension, &bytes))
       read.refuse("E122", "the shape of " + quote_name(d.path) + " overflows 2^63 bytes");
   }
   d.offset = read.member(json, "offset");

@@ -19,9 +19,9 @@ std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::s
   if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
   std::vector<float> window(std::min(count, host_staging_bytes / sizeof(float)));
   for (std::size_t done = 0; done < count; done += window.size()) {
-    const std::span piece(window.data(), std::min(window.size(), count - done));
-    copy_now(device, piece.data(), data + done, piece.size_bytes());
-    crc = crc32c(crc, std::as_bytes(piece));
+    const std::span slice(window.data(), std::min(window.size(), count - done));
+    copy_now(device, slice.data(), data + done, slice.size_bytes());
+    crc = crc32c(crc, std::as_bytes(slice));
   }
   return crc;
 }
@@ -85,11 +85,11 @@ struct CheckpointSave::Parts {
                              .auxiliary_files = request.auxiliary_files}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
-    const auto extents =
+    const auto ranges =
         state_ranges(request.params, *request.layout, request.shards, transaction.files(), world.rank());
     const auto last = [this] { transaction.sync_layout(); };
     world.run_and_agree([&] {
-      writer = std::make_unique<BlockWriter>(transaction.paths(), extents, request.snapshot, request.threads, last);
+      writer = std::make_unique<BlockWriter>(transaction.paths(), ranges, request.snapshot, request.threads, last);
     });
   }
   World& world;

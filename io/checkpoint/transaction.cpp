@@ -19,7 +19,7 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 enum class Durable : unsigned char { now, later };
 
-void write_whole(const std::string& path, const std::string& text, Durable durable) {
+void write_file(const std::string& path, const std::string& text, Durable durable) {
   File file = File::create(path);
   file.write_at(0, bytes_of(text));
   if (durable == Durable::now) file.sync();
@@ -110,7 +110,7 @@ void CheckpointTransaction::lay_out() {
     }
     out.close();
   }
-  for (const auto& a : spec_.auxiliary_files) write_whole(temporary() + "/" + a.name, a.text, Durable::later);
+  for (const auto& a : spec_.auxiliary_files) write_file(temporary() + "/" + a.name, a.text, Durable::later);
 }
 
 void CheckpointTransaction::sync_layout() {
@@ -143,7 +143,7 @@ void CheckpointTransaction::commit(const std::vector<RangeChecksum>& checksums, 
 
 void CheckpointTransaction::publish(const std::string& manifest) {
   const std::string final_name = spec_.directory, manifest_path = temporary() + "/" + manifest_name;
-  write_whole(manifest_path + ".tmp", manifest, Durable::now);
+  write_file(manifest_path + ".tmp", manifest, Durable::now);
   commit_rename(manifest_path + ".tmp", manifest_path);
   // Atomic even if the name exists: a damaged checkpoint of a step that training has reached again.
   publish_directory(temporary(), final_name, spec_.backup);

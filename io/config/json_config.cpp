@@ -88,10 +88,10 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   /// Adds the next value's node. The tree is built from the top, so that open_ points to nodes that do not
   /// move: only the innermost one grows.
   bool put(ConfigNode node) {
-    place(std::move(node));
+    insert(std::move(node));
     return true;
   }
-  ConfigNode* place(ConfigNode node) {
+  ConfigNode* insert(ConfigNode node) {
     if (open_.empty()) {
       if (node.kind != Kind::map) throw refuse(node.line, "the file is not a table of options");
       return &(root_ = std::move(node));
@@ -105,7 +105,7 @@ class TreeEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool open(Kind kind) {
     if (open_.size() > max_config_depth)
       throw refuse(position_.line, strfmt("nested more than %d deep", max_config_depth));
-    open_.push_back(place({.kind = kind, .line = position_.line}));
+    open_.push_back(insert({.kind = kind, .line = position_.line}));
     return true;
   }
   bool close() {

@@ -164,18 +164,18 @@ class IdStream final : public TokenStream {
 
 class Slice final : public TokenStream {
  public:
-  Slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count)
-      : whole_(std::move(whole)), first_(first), count_(count) {
-    check_range(*whole_, first, count);
+  Slice(std::shared_ptr<const TokenStream> source, std::int64_t first, std::int64_t count)
+      : source_(std::move(source)), first_(first), count_(count) {
+    check_range(*source_, first, count);
   }
   [[nodiscard]] std::int64_t size() const override { return count_; }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
     check_range(*this, first, count);
-    whole_->read(first_ + first, count, out);
+    source_->read(first_ + first, count, out);
   }
 
  private:
-  std::shared_ptr<const TokenStream> whole_;
+  std::shared_ptr<const TokenStream> source_;
   std::int64_t first_, count_;
 };
 
@@ -209,8 +209,8 @@ Dataset open_dataset(const std::vector<std::string>& paths) {
   return dataset;
 }
 
-std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first, std::int64_t count) {
-  return std::make_unique<Slice>(std::move(whole), first, count);
+std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first, std::int64_t count) {
+  return std::make_unique<Slice>(std::move(source), first, count);
 }
 
 }  // namespace tessera::io

@@ -45,7 +45,7 @@ struct Dataset {
 [[nodiscard]] Dataset open_dataset(const std::vector<std::string>& paths);
 
 /// A view of part of a stream.
-[[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> whole, std::int64_t first,
+[[nodiscard]] std::unique_ptr<TokenStream> slice(std::shared_ptr<const TokenStream> source, std::int64_t first,
                                                  std::int64_t count);
 
 /// Maps a global sample index to a sample: a function of (seed, epoch, index) alone.

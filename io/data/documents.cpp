@@ -48,12 +48,12 @@ std::vector<std::int64_t> parse_document_file(std::string_view bytes, std::int64
     throw refuse_ends(path, "it does not begin as one does");
   std::int64_t numbers[2] = {};
   std::memcpy(numbers, bytes.data() + ends_magic.size(), sizeof numbers);
-  const std::size_t room = (bytes.size() - ends_header_bytes) / sizeof(std::int64_t);
+  const std::size_t capacity = (bytes.size() - ends_header_bytes) / sizeof(std::int64_t);
   if ((bytes.size() - ends_header_bytes) % sizeof(std::int64_t) != 0 || numbers[1] < 1 ||
-      static_cast<std::uint64_t>(numbers[1]) != room)
+      static_cast<std::uint64_t>(numbers[1]) != capacity)
     throw refuse_ends(path, strfmt("it has %zu bytes, which is not what its count says", bytes.size()));
-  std::vector<std::int64_t> ends(room);
-  std::memcpy(ends.data(), bytes.data() + ends_header_bytes, room * sizeof(std::int64_t));
+  std::vector<std::int64_t> ends(capacity);
+  std::memcpy(ends.data(), bytes.data() + ends_header_bytes, capacity * sizeof(std::int64_t));
   if (numbers[0] != tokens || ends.back() != tokens)
     throw refuse_ends(path, strfmt("it is of a file of %ld tokens, not of %ld", numbers[0], tokens));
   if (ends.front() < 0 || !std::is_sorted(ends.begin(), ends.end()))
@@ -67,19 +67,20 @@ std::vector<std::int64_t> document_ends(const Dataset& data, const std::function
   std::optional<std::int32_t> asked;
   std::int64_t first = 0;
   for (const DatasetFile& file : data.files) {
-    const std::string beside = document_file_name(file.path);
-    if (exists(beside)) {
-      const MappedFile map(beside);
-      for (const std::int64_t end : parse_document_file(map.bytes(), file.tokens, beside)) ends.push_back(first + end);
+    const std::string document_path = document_file_name(file.path);
+    if (exists(document_path)) {
+      const MappedFile map(document_path);
+      for (const std::int64_t end : parse_document_file(map.bytes(), file.tokens, document_path))
+        ends.push_back(first + end);
     } else {
       if (!asked) asked = separator();
       const std::size_t before = ends.size();
       find_ends(*data.tokens, first, file.tokens, *asked, ends);
       if (ends.size() == before)
-        throw Error(
-            ExitCode::data,
-            strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) + beside,
-            {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
+        throw Error(ExitCode::data,
+                    strfmt("%s holds no token %d, which ends documents, and there is no ", file.path.c_str(), *asked) +
+                        document_path,
+                    {}, "Give --eos_token as its tokenizer has it, or run tessera tokenize again");
       if (ends.back() != first + file.tokens)
         ends.push_back(first + file.tokens);  // no separator after the last document
     }

@@ -48,20 +48,20 @@ class PackedStream::Packer {
     for (const TokenRange& range : ranges) {
       const auto found = free.lower_bound({range.tokens, 0});
       std::size_t sample = samples.size();
-      std::int64_t room = stream_.tokens_;
+      std::int64_t free_tokens = stream_.tokens_;
       if (found == free.end()) {
         samples.emplace_back();
       } else {
-        std::tie(room, sample) = *found;
+        std::tie(free_tokens, sample) = *found;
         free.erase(found);
       }
       samples[sample].push_back(range);
-      free.emplace(room - range.tokens, sample);
+      free.emplace(free_tokens - range.tokens, sample);
     }
     if (samples.empty()) return;
-    const auto [room, emptiest] = *free.rbegin();
+    const auto [free_tokens, emptiest] = *free.rbegin();
     open_ = std::move(samples[emptiest]);
-    used_ = stream_.tokens_ - room;
+    used_ = stream_.tokens_ - free_tokens;
     samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(emptiest));
     close_in_order(samples);
   }
@@ -87,9 +87,9 @@ class PackedStream::Packer {
   std::int64_t used_ = 0;         // of its tokens
 };
 
-PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
+PackedStream::PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                            Packing packing)
-    : whole_(std::move(whole)), tokens_(tokens), own_begins_{0} {
+    : source_(std::move(source)), tokens_(tokens), own_begins_{0} {
   TESSERA_ASSERT(tokens >= 1 && tokens <= INT32_MAX, "samples of %ld", tokens);
   Packer packer(*this);
   std::vector<TokenRange> ranges;
@@ -101,7 +101,7 @@ PackedStream::PackedStream(std::shared_ptr<const TokenStream> whole, const Docum
     in_window = 0;
   };
   for (const std::int64_t end : documents.ends) {
-    TESSERA_ASSERT(end >= begin && end <= whole_->size(), "a document ends at %ld", end);
+    TESSERA_ASSERT(end >= begin && end <= source_->size(), "a document ends at %ld", end);
     split(begin, end, ranges);
     begin = end;
     if (++in_window == window) pack();
@@ -152,11 +152,11 @@ void PackedStream::add_counts(std::int64_t sample, PackedCounts& work) const {
   }
 }
 
-void PackedStream::move_index(std::span<std::byte> room) {
-  TESSERA_ASSERT(room.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), room.size());
+void PackedStream::move_index(std::span<std::byte> storage) {
+  TESSERA_ASSERT(storage.size() == index_bytes(), "an index of %zu bytes in %zu", index_bytes(), storage.size());
   static_assert(std::is_trivially_copyable_v<TokenRange> && alignof(TokenRange) == 8 && sizeof(TokenRange) == 16);
-  auto* const ranges = reinterpret_cast<TokenRange*>(room.data());
-  auto* const begins = reinterpret_cast<std::int64_t*>(room.data() + ranges_.size_bytes());
+  auto* const ranges = reinterpret_cast<TokenRange*>(storage.data());
+  auto* const begins = reinterpret_cast<std::int64_t*>(storage.data() + ranges_.size_bytes());
   std::uninitialized_copy(ranges_.begin(), ranges_.end(), ranges);
   std::uninitialized_copy(begins_.begin(), begins_.end(), begins);
   ranges_ = {ranges, ranges_.size()}, begins_ = {begins, begins_.size()};
@@ -166,8 +166,8 @@ void PackedStream::move_index(std::span<std::byte> room) {
 void PackedStream::read_sample(std::int64_t sample, const PackedSample& to) const {
   std::int64_t at = 0;
   for (const TokenRange& range : ranges_of(sample)) {
-    whole_->read(range.first, range.tokens, to.ids + at);
-    whole_->read(range.first + 1, range.targets(), to.targets + at);
+    source_->read(range.first, range.tokens, to.ids + at);
+    source_->read(range.first + 1, range.targets(), to.targets + at);
     if (!range.continues) to.targets[at + range.tokens - 1] = to.no_target;
     for (std::int32_t t = 0; t < range.tokens; ++t) to.positions[at + t] = t;
     at += range.tokens;

@@ -54,14 +54,14 @@ struct PackedSample {
 class PackedStream final : public TokenStream {
  public:
   /// `tokens`: T.
-  PackedStream(std::shared_ptr<const TokenStream> whole, const Documents& documents, std::int64_t tokens,
+  PackedStream(std::shared_ptr<const TokenStream> source, const Documents& documents, std::int64_t tokens,
                Packing packing);
   PackedStream(const PackedStream&) = delete;
   PackedStream& operator=(const PackedStream&) = delete;
 
-  [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
+  [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   void read(std::int64_t first, std::int64_t count, std::int32_t* out) const override {
-    whole_->read(first, count, out);
+    source_->read(first, count, out);
   }
   [[nodiscard]] const PackedStream* packed() const override { return this; }
 
@@ -77,7 +77,7 @@ class PackedStream final : public TokenStream {
   /// Bytes of the index: 16 for each part of a document, 8 for each sample and the end.
   [[nodiscard]] std::size_t index_bytes() const { return ranges_.size_bytes() + begins_.size_bytes(); }
   /// Moves the index into the caller's memory of index_bytes(), 8-byte aligned, which must outlive the stream's use.
-  void move_index(std::span<std::byte> room);
+  void move_index(std::span<std::byte> storage);
 
  private:
   /// Adjacent tokens of one document; `continues`: the document has more of them.
@@ -92,7 +92,7 @@ class PackedStream final : public TokenStream {
   void close(std::vector<TokenRange>& sample);
   [[nodiscard]] std::span<const TokenRange> ranges_of(std::int64_t sample) const;
 
-  std::shared_ptr<const TokenStream> whole_;
+  std::shared_ptr<const TokenStream> source_;
   std::int64_t tokens_;
   std::vector<TokenRange> own_ranges_;
   std::vector<std::int64_t> own_begins_;

@@ -33,11 +33,11 @@ void DirectBuffer::Free::operator()(std::byte* p) const { std::free(p); }
 
 DirectBuffer::DirectBuffer(std::size_t bytes) : bytes_(bytes) {
   const bool huge = bytes >= huge_page;
-  const std::size_t room = round_up(std::max<std::size_t>(bytes, 1), page);
-  data_.reset(
-      static_cast<std::byte*>(std::aligned_alloc(huge ? huge_page : page, huge ? round_up(room, huge_page) : room)));
+  const std::size_t capacity = round_up(std::max<std::size_t>(bytes, 1), page);
+  data_.reset(static_cast<std::byte*>(
+      std::aligned_alloc(huge ? huge_page : page, huge ? round_up(capacity, huge_page) : capacity)));
   if (data_ == nullptr) throw std::bad_alloc();
-  if (huge) (void)::madvise(data_.get(), room, MADV_HUGEPAGE);
+  if (huge) (void)::madvise(data_.get(), capacity, MADV_HUGEPAGE);
 }
 
 DirectFile::DirectFile(const std::string& path, Access access)

@@ -17,18 +17,18 @@ std::string read_text(const std::string& path, std::size_t limit) {
     return Error(ExitCode::data, strfmt("%s is longer than %zu bytes, the limit for such a file", path.c_str(), limit));
   };
   if (file.size() > limit) throw too_long();
-  std::size_t room = static_cast<std::size_t>(file.size()) + 1;  // one more, so that the first read finds the end
-  for (;;) {                                                     // to the end, not to size(), which is 0 in /proc
+  std::size_t capacity = static_cast<std::size_t>(file.size()) + 1;  // one more, so that the first read finds the end
+  for (;;) {                                                         // to the end, not to size(), which is 0 in /proc
     const std::size_t at = text.size();
-    text.resize(at + room);
-    const ssize_t got = ::read(file.descriptor(), text.data() + at, room);
+    text.resize(at + capacity);
+    const ssize_t got = ::read(file.descriptor(), text.data() + at, capacity);
     const int why = errno;
     text.resize(at + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && why == EINTR) continue;
     if (got < 0) throw system_error("read", path, why);
     if (got == 0) return text;
     if (text.size() > limit) throw too_long();
-    room = std::min<std::size_t>(4096, limit + 1 - text.size());
+    capacity = std::min<std::size_t>(4096, limit + 1 - text.size());
   }
 }
 

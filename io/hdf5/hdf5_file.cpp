@@ -111,10 +111,10 @@ void write_number_attribute(hid_t where, const std::string& name, std::int64_t n
 constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
 
 /// Enough space for all headers at once, so that the data follow without gaps.
-std::uint64_t header_room(const std::vector<Hdf5Dataset>& datasets) {
-  std::uint64_t room = 16384;
-  for (const auto& d : datasets) room += 640 + 2 * d.path.size();
-  return round_up(room, 65536);
+std::uint64_t header_bytes(const std::vector<Hdf5Dataset>& datasets) {
+  std::uint64_t total = 16384;
+  for (const auto& d : datasets) total += 640 + 2 * d.path.size();
+  return round_up(total, 65536);
 }
 
 std::uint64_t bytes_of(const Hdf5Dataset& d) {
@@ -167,7 +167,7 @@ void lay_out(const std::string& path, std::vector<Hdf5Dataset>& datasets,
   // Superblock 2 with checksummed headers: damage in older forms crashes the library.
   check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18), "the format's version");
   check(H5Pset_alignment(access, hdf5_aligned_from, hdf5_alignment), "alignment");
-  check(H5Pset_meta_block_size(access, header_room(datasets)), "room for headers");
+  check(H5Pset_meta_block_size(access, header_bytes(datasets)), "room for headers");
 #if H5_VERSION_GE(1, 10, 7)
   check(H5Pset_file_locking(access, false, true), "no file locks");
 #endif
@@ -214,7 +214,7 @@ void check_names(const std::vector<Hdf5Dataset>& datasets) {
 Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hdf5Attribute>& attributes) {
   prepare_library();
   check_names(datasets);
-  std::uint64_t most = header_room(datasets) + (1u << 20);
+  std::uint64_t most = header_bytes(datasets) + (1u << 20);
   for (auto& d : datasets) most += round_up(d.bytes = bytes_of(d), hdf5_alignment) + hdf5_alignment;
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < most)
@@ -253,8 +253,8 @@ Hdf5Layout lay_out_hdf5(std::vector<Hdf5Dataset>& datasets, const std::vector<Hd
 namespace {
 
 /// What a traversal of a file has found, or why it stopped.
-struct Walk {
-  Hdf5Contents catalogue;
+struct Reading {
+  Hdf5Contents catalog;
   std::string refused;
   std::size_t objects = 0;
 };
@@ -330,38 +330,38 @@ std::string describe(hid_t dataset, std::uint64_t file_bytes, Hdf5Dataset& out) 
   return {};
 }
 
-void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Walk& walk, int depth);
+void read_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Reading& reading, int depth);
 
-void visit(hid_t group, const std::string& name, const std::string& path, std::uint64_t file_bytes, Walk& walk,
-           int depth) {
-  if (++walk.objects > most_objects) {
-    walk.refused = "holds too many objects";
+void read_member(hid_t group, const std::string& name, const std::string& path, std::uint64_t file_bytes,
+                 Reading& reading, int depth) {
+  if (++reading.objects > most_objects) {
+    reading.refused = "holds too many objects";
     return;
   }
   H5L_info_t link;
   if (H5Lget_info(group, name.c_str(), &link, H5P_DEFAULT) < 0) refuse("the link " + quote_name(path));
   if (link.type != H5L_TYPE_HARD) {
-    walk.refused = quote_name(path) + (link.type == H5L_TYPE_SOFT ? " is a soft link" : " is an external link");
+    reading.refused = quote_name(path) + (link.type == H5L_TYPE_SOFT ? " is a soft link" : " is an external link");
     return;
   }
   const Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, quote_name(path));
   switch (H5Iget_type(object)) {
-    case H5I_GROUP: return walk_group(object, path, file_bytes, walk, depth + 1);
+    case H5I_GROUP: return read_group(object, path, file_bytes, reading, depth + 1);
     case H5I_DATASET: {
       Hdf5Dataset d;
       d.path = path;
       if (const std::string forbidden = describe(object, file_bytes, d); !forbidden.empty())
-        walk.refused = quote_name(path) + " " + forbidden;
-      else walk.catalogue.datasets.push_back(std::move(d));
+        reading.refused = quote_name(path) + " " + forbidden;
+      else reading.catalog.datasets.push_back(std::move(d));
       return;
     }
-    default: walk.refused = quote_name(path) + " is a committed type"; return;
+    default: reading.refused = quote_name(path) + " is a committed type"; return;
   }
 }
 
-void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Walk& walk, int depth) {
+void read_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes, Reading& reading, int depth) {
   if (depth > 16) {
-    walk.refused = quote_name(prefix) + ": groups within groups without end";
+    reading.refused = quote_name(prefix) + ": groups within groups without end";
     return;
   }
   std::vector<std::string> names;
@@ -369,12 +369,12 @@ void walk_group(hid_t group, const std::string& prefix, std::uint64_t file_bytes
   check(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, append_name<H5L_info_t>, &names),
         "the links of " + quote_name(prefix.empty() ? "/" : prefix));
   for (const std::string& name : names) {
-    if (!walk.refused.empty()) return;
-    visit(group, name, prefix + "/" + name, file_bytes, walk, depth);
+    if (!reading.refused.empty()) return;
+    read_member(group, name, prefix + "/" + name, file_bytes, reading, depth);
   }
 }
 
-void read_attributes(hid_t file, Walk& walk) {
+void read_attributes(hid_t file, Reading& reading) {
   hsize_t at = 0;
   std::vector<std::string> names;
   check(H5Aiterate2(file, H5_INDEX_NAME, H5_ITER_INC, &at, append_name<H5A_info_t>, &names), "the attributes");
@@ -386,7 +386,7 @@ void read_attributes(hid_t file, Walk& walk) {
     if (H5Sget_simple_extent_npoints(space) != 1 || H5Tget_size(type) > 4096) continue;
     if (H5Tget_class(type) == H5T_STRING) out.text = text_attribute(attribute, type);
     else if (H5Tget_class(type) != H5T_INTEGER || H5Aread(attribute, H5T_NATIVE_INT64, &out.number) < 0) continue;
-    walk.catalogue.attributes.push_back(std::move(out));
+    reading.catalog.attributes.push_back(std::move(out));
   }
 }
 
@@ -401,13 +401,13 @@ Hdf5Contents read_hdf5(const std::string& path) {
 #endif
   try {
     const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "opening it");
-    Walk walk;
-    read_attributes(file, walk);
-    walk_group(file, "", file_bytes, walk, 0);
-    if (!walk.refused.empty()) throw Error(ExitCode::data, "E121 " + path + ": " + walk.refused + "; refused");
-    std::ranges::sort(walk.catalogue.datasets, {}, &Hdf5Dataset::offset);
-    std::ranges::sort(walk.catalogue.attributes, {}, &Hdf5Attribute::name);
-    return std::move(walk.catalogue);
+    Reading reading;
+    read_attributes(file, reading);
+    read_group(file, "", file_bytes, reading, 0);
+    if (!reading.refused.empty()) throw Error(ExitCode::data, "E121 " + path + ": " + reading.refused + "; refused");
+    std::ranges::sort(reading.catalog.datasets, {}, &Hdf5Dataset::offset);
+    std::ranges::sort(reading.catalog.attributes, {}, &Hdf5Attribute::name);
+    return std::move(reading.catalog);
   } catch (const Error& error) {
     if (error.line().starts_with("E121")) throw;
     throw Error(ExitCode::data,

@@ -47,12 +47,12 @@ void confine() {
 std::string answer(const std::string& path) {
   AnyJson json = AnyJson::object();
   try {
-    const Hdf5Contents catalogue = read_hdf5(path);
+    const Hdf5Contents catalog = read_hdf5(path);
     json["datasets"] = AnyJson::array();
-    for (const auto& d : catalogue.datasets)
+    for (const auto& d : catalog.datasets)
       json["datasets"].push_back({d.path, safetensors_type(d.dtype).name, d.shape, d.offset, d.bytes});
     json["attributes"] = AnyJson::array();
-    for (const auto& a : catalogue.attributes) json["attributes"].push_back({a.name, a.text, a.number});
+    for (const auto& a : catalog.attributes) json["attributes"].push_back({a.name, a.text, a.number});
   } catch (const std::exception& error) { json["error"] = error.what(); }
   return json.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
 }
@@ -78,7 +78,7 @@ std::string answer(const std::string& path) {
 std::string drain(int in) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2 * most_seconds);
   std::string text;
-  char piece[65536];
+  char buffer[65536];
   while (text.size() < most_answer) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
@@ -88,10 +88,10 @@ std::string drain(int in) {
     const int n = left > 0 ? ::poll(&ready, 1, static_cast<int>(left)) : 0;
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
-    const ssize_t got = ::read(in, piece, sizeof piece);
+    const ssize_t got = ::read(in, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
-    text.append(piece, static_cast<std::size_t>(got));
+    text.append(buffer, static_cast<std::size_t>(got));
   }
   return text;
 }
@@ -100,18 +100,18 @@ Hdf5Contents parse(const std::string& text, const std::string& path) {
   const AnyJson json = AnyJson::parse(text, nullptr, false);
   if (!json.is_object()) throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
   if (json.contains("error")) throw Error(ExitCode::data, json["error"].get<std::string>());
-  Hdf5Contents catalogue;
+  Hdf5Contents catalog;
   try {
     for (const AnyJson& d : json.at("datasets")) {
       const auto type = find_safetensors_type(d.at(1).get<std::string>());
       if (!type) throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
-      catalogue.datasets.push_back({d.at(0), type->dtype, d.at(2).get<std::vector<std::int64_t>>(), d.at(3), d.at(4)});
+      catalog.datasets.push_back({d.at(0), type->dtype, d.at(2).get<std::vector<std::int64_t>>(), d.at(3), d.at(4)});
     }
-    for (const AnyJson& a : json.at("attributes")) catalogue.attributes.push_back({a.at(0), a.at(1), a.at(2)});
+    for (const AnyJson& a : json.at("attributes")) catalog.attributes.push_back({a.at(0), a.at(1), a.at(2)});
   } catch (const AnyJson::exception&) {
     throw Error(ExitCode::data, "E120 " + path + ": the process that read it failed");
   }
-  return catalogue;
+  return catalog;
 }
 
 }  // namespace

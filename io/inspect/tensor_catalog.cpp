@@ -11,7 +11,7 @@ namespace tessera::io {
 
 std::int64_t TensorEntry::numel() const {
   std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
+  for (const std::int64_t dimension : shape) n *= dimension;
   return n;
 }
 
@@ -66,8 +66,8 @@ TensorCatalog catalog_hdf5(const std::string& path, const std::vector<Hdf5Datase
   for (const auto& d : datasets) {  // from a sandboxed process and a file that may be hostile
     std::uint64_t bytes = size_of(d.dtype);
     bool good = d.offset <= file_bytes && d.bytes <= file_bytes - d.offset;
-    for (const std::int64_t extent : d.shape)
-      good = good && extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
+    for (const std::int64_t dimension : d.shape)
+      good = good && dimension >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dimension), &bytes);
     if (!good || bytes != d.bytes)
       throw Error(ExitCode::data, "E122 " + path + ": " + quote_name(d.path) + " is not where the file says it is");
   }

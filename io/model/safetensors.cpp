@@ -57,13 +57,13 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::int64_t first, st
     bytes_read_ += static_cast<std::uint64_t>(count) * width;
     return;
   }
-  std::vector<std::byte> piece(std::min<std::size_t>(1u << 20, static_cast<std::size_t>(count) * width));
+  std::vector<std::byte> block(std::min<std::size_t>(1u << 20, static_cast<std::size_t>(count) * width));
   for (std::int64_t done = 0; done < count;) {
-    const auto n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(piece.size() / width));
+    const auto n = std::min<std::int64_t>(count - done, static_cast<std::int64_t>(block.size() / width));
     const std::size_t bytes = static_cast<std::size_t>(n) * width;
-    file_.read_at(offset, std::span(piece).first(bytes));
+    file_.read_at(offset, std::span(block).first(bytes));
     const std::int64_t good =
-        kernels::convert_bytes({piece.data(), entry.dtype, reinterpret_cast<std::byte*>(out + done), DType::f32, n});
+        kernels::convert_bytes({block.data(), entry.dtype, reinterpret_cast<std::byte*>(out + done), DType::f32, n});
     if (good != n)
       throw Error(ExitCode::data, strfmt("%s: element %ld of tensor %s is too large for fp32", file_.path().c_str(),
                                          first + done + good, quote_name(entry.name).c_str()));

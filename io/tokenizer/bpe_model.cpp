@@ -96,9 +96,9 @@ void BpeModel::symbols(std::string_view piece, std::vector<std::int32_t>& ids, b
   const Vocabulary& known = alphabet_ == Alphabet::bytes ? bytes_ : vocabulary_;
   done = false;
   if (ignore_merges_) {
-    const std::int32_t whole = known.id_of(piece);
-    if (whole != Vocabulary::none) {
-      ids.push_back(whole);
+    const std::int32_t known_id = known.id_of(piece);
+    if (known_id != Vocabulary::none) {
+      ids.push_back(known_id);
       done = true;
       return;
     }

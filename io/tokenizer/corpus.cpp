@@ -25,9 +25,9 @@ Corpus::Corpus(const std::vector<std::string>& paths) : paths_(paths) {
 std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) const {
   std::vector<ByteRange> all;
   for (std::size_t file = 0; file < maps_.size(); ++file) {
-    const std::string_view whole = maps_[file].bytes();
-    for (std::size_t at = 0; at < whole.size();) {
-      const std::string_view rest = whole.substr(at);
+    const std::string_view text = maps_[file].bytes();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::string_view rest = text.substr(at);
       std::size_t length = rest.size();
       if (jsonl_[file]) {
         const std::size_t newline = rest.find('\n', bytes - 1);
@@ -36,7 +36,7 @@ std::vector<Corpus::ByteRange> Corpus::ranges(std::size_t bytes, Split texts) co
         length = find_split_point(rest, bytes);
       }
       const bool lines = jsonl_[file];
-      all.push_back({file, at, length, lines || at == 0, lines || at + length == whole.size()});
+      all.push_back({file, at, length, lines || at == 0, lines || at + length == text.size()});
       at += length;
     }
   }
@@ -59,11 +59,11 @@ std::uint64_t Corpus::content_hash(World& world) const {
   std::uint64_t mine = 0, index = 0;
   std::uint64_t shapes = maps_.size();
   for (std::size_t file = 0; file < maps_.size(); ++file) {
-    const std::string_view whole = maps_[file].bytes();
-    shapes = mix(shapes, mix(whole.size(), jsonl_[file] ? 1 : 0));
-    for (std::size_t at = 0; at < whole.size(); at += block, ++index)
+    const std::string_view text = maps_[file].bytes();
+    shapes = mix(shapes, mix(text.size(), jsonl_[file] ? 1 : 0));
+    for (std::size_t at = 0; at < text.size(); at += block, ++index)
       if (index % static_cast<std::uint64_t>(world.size()) == static_cast<std::uint64_t>(world.rank()))
-        mine += hash_bytes(whole.substr(at, block), index);  // a sum over blocks, in any order and on any rank
+        mine += hash_bytes(text.substr(at, block), index);  // a sum over blocks, in any order and on any rank
   }
   const auto low = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine & 0xFFFFFFFFu)));
   const auto high = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(mine >> 32)));

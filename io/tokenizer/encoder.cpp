@@ -11,7 +11,7 @@ Encoder::Encoder(const TokenizerTables& tables, Memory memory) : tables_(tables)
   if (memory == Memory::cache) cache_.emplace();
 }
 
-void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids) {
+void Encoder::encode(std::string_view text, Normalizer::Position position, std::vector<std::int32_t>& ids) {
   if (text.size() >= (std::size_t{1} << 31) / 4)  // prefixes and replacements can make it four times as long
     throw Error(ExitCode::data, strfmt("a text of %zu bytes is too long to be tokenized at once", text.size()), {},
                 "Cut it into documents below 512 MiB");
@@ -30,10 +30,10 @@ void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector
       continue;
     }
     const bool at_beginning = section.text.data() == text.data();
-    const Normalizer::Place here = at_beginning ? place : Normalizer::Place::beginning;
+    const Normalizer::Position here = at_beginning ? position : Normalizer::Position::beginning;
     const std::string_view normal = tables_.normalizer.apply(section.text, here, normalized_);
     if (normal.empty()) continue;
-    const bool first = at_beginning && place == Normalizer::Place::beginning;
+    const bool first = at_beginning && position == Normalizer::Position::beginning;
     if (tables_.normalized.empty()) {
       this->section(normal, here, first, ids);
       continue;
@@ -43,13 +43,14 @@ void Encoder::encode(std::string_view text, Normalizer::Place place, std::vector
     for (const Section& part : parts_) {
       const bool leads = part.text.data() == normal.data();
       if (part.id >= 0) ids.push_back(part.id);
-      else this->section(part.text, leads ? here : Normalizer::Place::beginning, first && leads, ids);
+      else this->section(part.text, leads ? here : Normalizer::Position::beginning, first && leads, ids);
     }
   }
 }
 
-void Encoder::section(std::string_view text, Normalizer::Place place, bool first, std::vector<std::int32_t>& ids) {
-  const std::string_view prepared = tables_.pre_tokenizer.prepare(text, place, first, prepared_);
+void Encoder::section(std::string_view text, Normalizer::Position position, bool first,
+                      std::vector<std::int32_t>& ids) {
+  const std::string_view prepared = tables_.pre_tokenizer.prepare(text, position, first, prepared_);
   const char* at = prepared.data();
   const char* const end = at + prepared.size();
   while (at != end) {

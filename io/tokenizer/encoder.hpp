@@ -15,12 +15,12 @@ class Encoder {
   Encoder(const TokenizerTables& tables, Memory memory);
 
   /// Appends the ids of `text`, which begins a document or continues one.
-  void encode(std::string_view text, Normalizer::Place place, std::vector<std::int32_t>& ids);
+  void encode(std::string_view text, Normalizer::Position position, std::vector<std::int32_t>& ids);
   /// How many texts had invalid UTF-8.
   [[nodiscard]] std::int64_t repaired() const { return repaired_; }
 
  private:
-  void section(std::string_view text, Normalizer::Place place, bool first, std::vector<std::int32_t>& ids);
+  void section(std::string_view text, Normalizer::Position position, bool first, std::vector<std::int32_t>& ids);
   void piece(std::string_view text, std::vector<std::int32_t>& ids);
 
   const TokenizerTables& tables_;

@@ -20,13 +20,13 @@ void Merges::add(std::int32_t left, std::int32_t right, Merge merge) {
     slots_.assign(before.empty() ? 64 : before.size() * 2, Slot{});
     for (const Slot& slot : before) {
       if (slot.key == free) continue;
-      std::size_t at = place(slot.key) & (slots_.size() - 1);
+      std::size_t at = slot_of(slot.key) & (slots_.size() - 1);
       while (slots_[at].key != free) at = (at + 1) & (slots_.size() - 1);
       slots_[at] = slot;
     }
   }
   const std::uint64_t key = key_of(left, right);
-  std::size_t at = place(key) & (slots_.size() - 1);
+  std::size_t at = slot_of(key) & (slots_.size() - 1);
   while (slots_[at].key != free && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
   if (slots_[at].key == free) ++count_;
   slots_[at] = {key, merge};

@@ -21,7 +21,7 @@ class Merges {
     if (slots_.empty()) return nullptr;
     const std::uint64_t key = key_of(left, right);
     const std::size_t mask = slots_.size() - 1;
-    for (std::size_t slot = place(key) & mask;; slot = (slot + 1) & mask) {
+    for (std::size_t slot = slot_of(key) & mask;; slot = (slot + 1) & mask) {
       if (slots_[slot].key == key) return &slots_[slot].merge;
       if (slots_[slot].key == free) return nullptr;
     }
@@ -37,7 +37,7 @@ class Merges {
   [[nodiscard]] static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  [[nodiscard]] static std::size_t place(std::uint64_t key) {
+  [[nodiscard]] static std::size_t slot_of(std::uint64_t key) {
     key *= 0x9E3779B97F4A7C15ull;
     return static_cast<std::size_t>(key ^ key >> 29);
   }

@@ -54,7 +54,7 @@ bool Normalizer::touches(char character) const {
   return std::any_of(steps_.begin(), steps_.end(), [&in](const Step& step) { return in(step.from) || in(step.to); });
 }
 
-std::string_view Normalizer::apply(std::string_view text, Place place, std::string& buffer) const {
+std::string_view Normalizer::apply(std::string_view text, Position position, std::string& buffer) const {
   if (text.empty()) return text;
   std::string other;
   for (const Step& step : steps_) {
@@ -63,7 +63,7 @@ std::string_view Normalizer::apply(std::string_view text, Place place, std::stri
       const std::string_view composed = unicode::nfc(text, other);
       if (composed.data() == text.data()) continue;
     } else if (step.kind == Kind::prepend) {
-      if (place == Place::inside) continue;
+      if (position == Position::inside) continue;
       other.assign(step.to).append(text);
     } else {
       replace_all(text, step.from, step.to, other);

@@ -12,7 +12,7 @@ class Component;
 class Normalizer {
  public:
   /// Whether a text begins its document; nothing is prepended to a text that continues one.
-  enum class Place : unsigned char { beginning, inside };
+  enum class Position : unsigned char { beginning, inside };
 
   Normalizer() = default;
   /// From tokenizer.json's "normalizer": null, NFC, Prepend, Replace of a string, and Sequences of these.
@@ -21,7 +21,7 @@ class Normalizer {
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   /// The normalized text: `text` itself, or in `buffer`.
-  [[nodiscard]] std::string_view apply(std::string_view text, Place place, std::string& buffer) const;
+  [[nodiscard]] std::string_view apply(std::string_view text, Position position, std::string& buffer) const;
   /// True if NFC is one of the steps.
   [[nodiscard]] bool composes() const;
   /// True if a step replaces or inserts text with this character.

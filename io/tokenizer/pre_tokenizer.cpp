@@ -94,9 +94,9 @@ std::string PreTokenizer::describe() const {
   return metaspace_ ? "BPE of characters, Metaspace" : "BPE of characters, no split";
 }
 
-std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Place place, bool first,
+std::string_view PreTokenizer::prepare(std::string_view section, Normalizer::Position position, bool first,
                                        std::string& buffer) const {
-  const bool begins = place == Normalizer::Place::beginning;
+  const bool begins = position == Normalizer::Position::beginning;
   if (byte_level_) {
     if (!prefix_space_ || !begins || section.starts_with(' ')) return section;
     buffer.assign(" ").append(section);

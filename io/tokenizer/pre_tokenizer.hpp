@@ -29,7 +29,7 @@ class PreTokenizer {
 
   /// The section with its prefix added and characters replaced: `section` itself, or in `buffer`. `first`: it begins
   /// the document.
-  [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Place place, bool first,
+  [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Position position, bool first,
                                          std::string& buffer) const;
   /// The end of the piece at `at`, before `end`.
   [[nodiscard]] const char* next(const char* at, const char* end) const;

@@ -36,7 +36,7 @@ const char* run(Class kind, const char* at, const char* end) {
 
 bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-char folded(char32_t code) {
+char lower_case(char32_t code) {
   if (code == 0x17F) return 's';  // LATIN SMALL LETTER LONG S
   if (code >= 'A' && code <= 'Z') return static_cast<char>(code - 'A' + 'a');
   return code < 0x80 ? static_cast<char>(code) : '\0';
@@ -45,7 +45,7 @@ char folded(char32_t code) {
 /// Past 's 't 're 've 'm 'll 'd at an apostrophe, or null.
 const char* contraction(bool any_case, const char* at, const char* end) {
   const auto letter = [any_case](const Char& c) {
-    return any_case ? folded(c.code) : c.code < 0x80 ? static_cast<char>(c.code) : '\0';
+    return any_case ? lower_case(c.code) : c.code < 0x80 ? static_cast<char>(c.code) : '\0';
   };
   const Char first = look(at + 1, end);
   if (first.next == nullptr) return nullptr;

@@ -71,11 +71,12 @@ void TokenizerTables::read_added_tokens(const Component& node) {
     added_by_id.emplace(token.id, added_tokens.size());
     added_tokens.push_back(std::move(token));
   }
-  std::string room;
+  std::string buffer;
   for (const bool special : {true, false}) {  // special ones first: of two with one spelling, the first counts
     for (const AddedToken& token : added_tokens) {
       if (token.special != special) continue;
-      if (token.normalized) normalized.add(token, normalizer.apply(token.content, Normalizer::Place::beginning, room));
+      if (token.normalized)
+        normalized.add(token, normalizer.apply(token.content, Normalizer::Position::beginning, buffer));
       else raw.add(token, token.content);
     }
   }

@@ -37,7 +37,7 @@ class DocumentEncoder {
     std::vector<std::int32_t>& ids = made.ids;
     const auto& [before, behind] = tables_.post_processor;
     if (begins) ids.insert(ids.end(), before.begin(), before.end());
-    encoder_.encode(text, begins ? Normalizer::Place::beginning : Normalizer::Place::inside, ids);
+    encoder_.encode(text, begins ? Normalizer::Position::beginning : Normalizer::Position::inside, ids);
     if (!ends) return;
     ids.insert(ids.end(), behind.begin(), behind.end());
     if (eos_) ids.push_back(*eos_);
@@ -89,18 +89,19 @@ Counts count_all(World& world, const Counts& mine, Counts& all) {
 }
 
 void write_ids(const File& file, int width, std::int64_t first, std::span<const std::int32_t> ids,
-               std::vector<std::uint16_t>& room) {
+               std::vector<std::uint16_t>& buffer) {
   const std::uint64_t at = header_size + static_cast<std::uint64_t>(first) * static_cast<std::uint64_t>(width);
   if (width == 4) return file.write_at(at, std::as_bytes(ids));
-  room.assign(ids.begin(), ids.end());
-  file.write_at(at, std::as_bytes(std::span(room)));
+  buffer.assign(ids.begin(), ids.end());
+  file.write_at(at, std::as_bytes(std::span(buffer)));
 }
 
 /// Turns `ends` in this rank's ids into ends in the file, where these ids begin at `at`.
 void write_ends(const File& file, const Counts& at, std::vector<std::int64_t>& ends) {
   for (std::int64_t& end : ends) end += at.tokens;
-  const auto place = document_file_header(0, 0).size() + static_cast<std::size_t>(at.documents) * sizeof(std::int64_t);
-  file.write_at(place, std::as_bytes(std::span(ends)));
+  const auto file_offset =
+      document_file_header(0, 0).size() + static_cast<std::size_t>(at.documents) * sizeof(std::int64_t);
+  file.write_at(file_offset, std::as_bytes(std::span(ends)));
 }
 
 /// The file under a temporary name; removed unless committed.
@@ -149,7 +150,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
   Output output(world, options.out), documents(world, document_file_name(options.out));
   Made made;
   Counts all;
-  std::vector<std::uint16_t> room;
+  std::vector<std::uint16_t> buffer;
   std::uint64_t bytes_done = 0;
   const std::size_t round = parts_a_round * static_cast<std::size_t>(world.size());
   for (std::size_t first = 0; first < ranges.size(); first += round) {
@@ -163,7 +164,7 @@ CorpusReport tokenize_corpus(World& world, const TextTokenizer& tokenizer, const
     const Counts at = count_all(
         world, {static_cast<std::int64_t>(made.ids.size()), static_cast<std::int64_t>(made.ends.size())}, all);
     world.run_and_agree([&] {
-      write_ids(output.file(), report.width, at.tokens, made.ids, room);
+      write_ids(output.file(), report.width, at.tokens, made.ids, buffer);
       write_ends(documents.file(), at, made.ends);
     });
     for (std::size_t p = first; p < std::min(first + round, ranges.size()); ++p) bytes_done += ranges[p].length;

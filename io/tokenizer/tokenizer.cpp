@@ -35,7 +35,7 @@ void encode_with(const TokenizerTables& tables, Encoder& encoder, std::string_vi
                  std::vector<std::int32_t>& ids) {
   const auto& [before, behind] = tables.post_processor;
   if (special == Special::with) ids.insert(ids.end(), before.begin(), before.end());
-  encoder.encode(text, Normalizer::Place::beginning, ids);
+  encoder.encode(text, Normalizer::Position::beginning, ids);
   if (special == Special::with) ids.insert(ids.end(), behind.begin(), behind.end());
 }
 

@@ -106,10 +106,10 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool value(T&& v) {
     if (list_ == List::vocab) throw refuse("the token " + quote_name(key_) + " has no integer id");
     if (list_ == List::merges) throw refuse("a merge that is not text");
-    place(Tree(std::forward<T>(v)));
+    attach(Tree(std::forward<T>(v)));
     return true;
   }
-  Tree* place(Tree&& v) {
+  Tree* attach(Tree&& v) {
     if (open_.empty()) return &(out_.tree = std::move(v));
     if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(v));
     return &((*open_.back())[key_] = std::move(v));
@@ -117,7 +117,7 @@ class TokenizerEvents final : public nlohmann::json_sax<nlohmann::json> {
   bool push(Tree&& v) {
     if (open_.size() >= 64) throw refuse("it is nested deeper than 64 levels");
     path_.push_back(open_.empty() ? "" : key_);
-    open_.push_back(place(std::move(v)));
+    open_.push_back(attach(std::move(v)));
     keys_.emplace_back();
     return true;
   }

@@ -49,12 +49,12 @@ const icu::Normalizer2& composer() {
   static const std::unique_ptr<const icu::FilteredNormalizer2> made = [] {
     UErrorCode status = U_ZERO_ERROR;
     static icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), status);
-    const icu::Normalizer2* whole = icu::Normalizer2::getNFCInstance(status);
+    const icu::Normalizer2* full_nfc = icu::Normalizer2::getNFCInstance(status);
     if (U_FAILURE(status))
       throw Error(ExitCode::internal, std::string("ICU has no normal forms: ") + u_errorName(status), {},
                   "Install libicu with its data");
     known.freeze();
-    return std::make_unique<const icu::FilteredNormalizer2>(*whole, known);
+    return std::make_unique<const icu::FilteredNormalizer2>(*full_nfc, known);
   }();
   return *made;
 }

@@ -18,24 +18,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t chunk = io::block_bytes;
+constexpr std::uint64_t cast_block = io::block_bytes;
 constexpr int threads = 2;  // of a rank, for conversion and copy
 
-/// A thread's memory: a chunk, and its copy where a direct write needs one.
+/// A thread's memory: a block, and its copy where a direct write needs one.
 struct Buffers {
-  io::DirectBuffer data{chunk}, bounce{chunk};
+  io::DirectBuffer data{cast_block}, bounce{cast_block};
 };
 
-/// Calls `work` on this rank's threads for each chunk of its share of [0, bytes): offset, length, memory.
-void each_chunk(World& world, std::uint64_t bytes,
+/// Calls `work` on this rank's threads for each block of its share of [0, bytes): offset, length, memory.
+void each_block(World& world, std::uint64_t bytes,
                 const std::function<void(std::uint64_t, std::size_t, Buffers&)>& work) {
-  const std::uint64_t chunks = (bytes + chunk - 1) / chunk, ranks = static_cast<std::uint64_t>(world.size()),
+  const std::uint64_t blocks = (bytes + cast_block - 1) / cast_block, ranks = static_cast<std::uint64_t>(world.size()),
                       rank = static_cast<std::uint64_t>(world.rank());
-  const std::uint64_t first = chunks * rank / ranks, last = chunks * (rank + 1) / ranks;
+  const std::uint64_t first = blocks * rank / ranks, last = blocks * (rank + 1) / ranks;
   std::vector<Buffers> of_threads(threads);
   io::run_tasks(static_cast<std::size_t>(last - first), of_threads, [&](Buffers& buffers, std::size_t i) {
-    const std::uint64_t at = (first + i) * chunk;
-    work(at, static_cast<std::size_t>(std::min(chunk, bytes - at)), buffers);
+    const std::uint64_t at = (first + i) * cast_block;
+    work(at, static_cast<std::size_t>(std::min(cast_block, bytes - at)), buffers);
   });
 }
 
@@ -58,7 +58,7 @@ double raw_copy(World& world, const std::string& from, const std::string& to) {
     if (!in.direct() || !out.direct())
       throw Error(ExitCode::data, "this file system has no O_DIRECT: there is no disk to measure against", to,
                   "Choose another --dir");
-    each_chunk(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
+    each_block(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
       out.write(at, in.read(at, at + n, buffers.data), buffers.bounce);
     });
     out.finish();
@@ -90,7 +90,7 @@ void make_model(World& world, const std::string& directory, const std::vector<io
   world.run_and_agree([&] {
     io::DirectFile out(path, io::DirectFile::Access::write);
     const std::string& header = files.files[0].plan.header;
-    each_chunk(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
+    each_block(world, bytes, [&](std::uint64_t at, std::size_t n, Buffers& buffers) {
       const std::span buffer = buffers.data.span().first(n);
       auto* const numbers = reinterpret_cast<float*>(buffer.data());
       for (std::size_t i = 0; i < buffer.size() / sizeof(float); ++i)
@@ -108,7 +108,7 @@ std::vector<io::ConvertTensor> identity_tensors(const io::TensorCatalog& stored,
   for (std::size_t i = 0; i < stored.tensors.size(); ++i) {
     const io::TensorEntry& t = stored.tensors[i];
     Shape shape;
-    for (const std::int64_t extent : t.shape) shape.push_back(extent);
+    for (const std::int64_t dimension : t.shape) shape.push_back(dimension);
     tensors.push_back({t.name.substr(skip), DType::f32, shape, {{static_cast<int>(i), 0, t.numel()}}});
   }
   return tensors;

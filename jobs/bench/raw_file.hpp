@@ -12,12 +12,12 @@ namespace tessera::jobs {
 
 class RawFile {
  public:
-  /// A file of `bytes`, rounded down to a whole number of chunks for every rank. Nothing is on disk yet.
+  /// A file of `bytes`, rounded down to a multiple of block_bytes for every rank. Nothing is on disk yet.
   RawFile(World& world, std::string path, std::uint64_t bytes) : world_(world), path_(std::move(path)) {
     const auto ranks = static_cast<std::uint64_t>(world.size());
-    part_ = bytes / ranks / chunk * chunk;
+    part_ = bytes / ranks / block_bytes * block_bytes;
     bytes_ = part_ * ranks;
-    for (std::size_t i = 0; i < chunk; ++i) buffer_.span()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+    for (std::size_t i = 0; i < block_bytes; ++i) buffer_.span()[i] = static_cast<std::byte>(i * 2654435761u >> 13);
   }
   ~RawFile() {
     if (world_.rank() == 0) io::remove_quietly(path_);
@@ -35,7 +35,7 @@ class RawFile {
   void write_part() const {
     io::DirectFile file(path_, io::DirectFile::Access::write);
     require(file);
-    for (std::uint64_t at = 0; at < part_; at += chunk) file.write(first() + at, buffer_.span(), bounce_);
+    for (std::uint64_t at = 0; at < part_; at += block_bytes) file.write(first() + at, buffer_.span(), bounce_);
     file.finish();
   }
   /// Collective: seconds.
@@ -48,12 +48,13 @@ class RawFile {
     return timed(world_, [&] {
       io::DirectFile file(path_, io::DirectFile::Access::read);
       require(file);
-      for (std::uint64_t at = first(); at < first() + part_; at += chunk) (void)file.read(at, at + chunk, bounce_);
+      for (std::uint64_t at = first(); at < first() + part_; at += block_bytes)
+        (void)file.read(at, at + block_bytes, bounce_);
     });
   }
 
  private:
-  static constexpr std::size_t chunk = 8u << 20;
+  static constexpr std::size_t block_bytes = 8u << 20;
   [[nodiscard]] std::uint64_t first() const { return static_cast<std::uint64_t>(world_.rank()) * part_; }
   void require(const io::DirectFile& file) const {
     if (!file.direct())
@@ -63,7 +64,7 @@ class RawFile {
   World& world_;
   std::string path_;
   std::uint64_t part_ = 0, bytes_ = 0;
-  io::DirectBuffer buffer_{chunk}, bounce_{chunk};
+  io::DirectBuffer buffer_{block_bytes}, bounce_{block_bytes};
 };
 
 }  // namespace tessera::jobs

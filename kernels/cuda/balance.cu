@@ -41,17 +41,17 @@ __global__ void __launch_bounds__(group_block)
 __global__ void __launch_bounds__(group_block)
     losses_kernel(const RouterTable table, const Fields fields, const double* gradient_scale, double unit,
                   std::int64_t* sums) {
-  extern __shared__ double terms[];
+  extern __shared__ double products[];
   std::int64_t tokens = 0;
   const double weight = count(fields, tokens) / *gradient_scale;
   const LayerRange layers = layers_of(blockIdx.x, table.layers);
   const double rows = static_cast<double>(tokens) * static_cast<double>(layers.count);
   for (std::int64_t e = threadIdx.x; e < table.experts; e += group_block)
-    terms[e] = balance_term(table, layers, rows, e);
+    products[e] = balance_term(table, layers, rows, e);
   __syncthreads();
   if (threadIdx.x != 0) return;
   double sum = 0;
-  for (std::int64_t e = 0; e < table.experts; ++e) sum += terms[e];
+  for (std::int64_t e = 0; e < table.experts; ++e) sum += products[e];
   sums[blockIdx.x] += balance_units(static_cast<double>(table.experts) * sum, weight, unit);
 }
 

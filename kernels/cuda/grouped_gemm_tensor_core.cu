@@ -38,9 +38,9 @@ __device__ __forceinline__ void load_part(T* tile, const MatrixOf<T>& from, std:
 }
 
 /// Depth [step·64, +64) of rows (or columns) [outer, +128).
-template <Rows Lie, class T>
+template <Rows Order, class T>
 __device__ __forceinline__ void load_operand(T* tile, const MatrixOf<T>& from, std::int64_t outer, std::int64_t step) {
-  if constexpr (Lie == Rows::outer) load_part<tile_side, tile_depth>(tile, from, outer, step * tile_depth);
+  if constexpr (Order == Rows::outer) load_part<tile_side, tile_depth>(tile, from, outer, step * tile_depth);
   else load_part<tile_depth, tile_side>(tile, from, step * tile_depth, outer);
 }
 

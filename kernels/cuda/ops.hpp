@@ -25,7 +25,7 @@ TESSERA_OPERATIONS(TESSERA_DECLARE)
 TESSERA_OTHER_OPERATIONS(TESSERA_DECLARE)
 #undef TESSERA_DECLARE
 
-void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream);
+void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, StreamView stream);
 
 [[nodiscard]] std::size_t embedding_backward_workspace(std::int64_t rows);
 [[nodiscard]] std::size_t attention_forward_workspace(const AttentionShape& shape);

@@ -58,7 +58,7 @@ constexpr int lanes = 16, squares_block = 256, accumulators = squares_block / la
 /// Sixteen threads sum a block of 128 elements as the host's lanes do, and add it to their own digits. Digits are added
 /// as integers, so the result depends neither on the grid nor on the order of the last additions.
 __global__ void __launch_bounds__(squares_block)
-    squares_kernel(const float* x, std::int64_t blocks, std::int64_t* words) {
+    squares_kernel(const float* x, std::int64_t blocks, std::int64_t* counters) {
   __shared__ std::int64_t digits[accumulators][ExactSum::num_words];
   const int lane = static_cast<int>(threadIdx.x) % lanes, own = static_cast<int>(threadIdx.x) / lanes;
   for (int i = lane; i < static_cast<int>(ExactSum::num_words); i += lanes) digits[own][i] = 0;
@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(squares_block)
   for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(ExactSum::num_words); i += squares_block) {
     std::int64_t total = 0;
     for (int a = 0; a < accumulators; ++a) total += digits[a][i];
-    if (total != 0) atomicAdd(reinterpret_cast<unsigned long long*>(words + i), static_cast<unsigned long long>(total));
+    if (total != 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(counters + i), static_cast<unsigned long long>(total));
   }
 }
 
@@ -125,14 +126,14 @@ void add_to(const float* x, float* y, std::size_t count, StreamView stream) {
   for_each<4>(Binary<sum, float>{x, y, y}, static_cast<std::int64_t>(count), {x, y}, stream, "add_to");
 }
 
-void sum_of_squares(const float* x, std::size_t count, std::int64_t* words, StreamView stream) {
+void sum_of_squares(const float* x, std::size_t count, std::int64_t* counters, StreamView stream) {
   static_assert(norm_block == 128);
   const auto blocks = static_cast<std::int64_t>(count / norm_block);
   if (blocks == 0) return;
   constexpr std::int64_t most = 1024;  // blocks of threads: about eight per multiprocessor
   const std::int64_t wanted = (blocks + accumulators - 1) / accumulators;
   squares_kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), squares_block, 0, stream_of(stream)>>>(
-      x, blocks, words);
+      x, blocks, counters);
   check_launch("sum_of_squares");
 }
 

@@ -26,16 +26,16 @@ AdamWStep step_of(const AdamWScalars& s, bool decay) {
   };
 }
 
-/// Updates a segment; the low-precision copy is written chunk by chunk while the chunk is in L1.
+/// Updates a segment; the low-precision copy is written block by block while the block is in L1.
 void update(const AdamWArgs& args, const AdamWSegment& segment) {
   const AdamWStep step = step_of(*args.scalars, segment.decay);
   const float* grad = args.grad.as<float>() + segment.begin;
   float *param = args.param.as<float>() + segment.begin, *m = args.exp_avg.as<float>() + segment.begin,
         *v = args.exp_avg_sq.as<float>() + segment.begin;
   parallel_ranges(segment.end - segment.begin, grain, [&](std::int64_t first, std::int64_t last) {
-    const std::int64_t chunk = args.copy ? grain : last - first;
-    for (std::int64_t begin = first; begin < last; begin += chunk) {
-      const std::int64_t n = std::min(chunk, last - begin), at = segment.begin + begin;
+    const std::int64_t block = args.copy ? grain : last - first;
+    for (std::int64_t begin = first; begin < last; begin += block) {
+      const std::int64_t n = std::min(block, last - begin), at = segment.begin + begin;
       adamw().step(step, grad + begin, param + begin, m + begin, v + begin, n);
       if (!args.copy) continue;
       if (args.copy.dtype == DType::bf16) convert().narrow(param + begin, args.copy.as<bf16>() + at, n);

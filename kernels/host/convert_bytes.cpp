@@ -1,4 +1,4 @@
-// Casts of the bytes of files: converts chunk by chunk with the instruction set's kernels, then corrects the NaNs,
+// Casts of the bytes of files: converts block by block with the instruction set's kernels, then corrects the NaNs,
 // which the kernels make quiet, and looks for overflow.
 #include <algorithm>
 #include <bit>
@@ -56,13 +56,13 @@ To special(From x) {
 
 template <class From, class To>
 std::int64_t run(const ConvertBytesArgs& args) {
-  constexpr std::int64_t chunk = 512;
+  constexpr std::int64_t block = 512;
   const auto& table = host::convert();
-  for (std::int64_t done = 0; done < args.count; done += chunk) {
-    const std::int64_t n = std::min(chunk, args.count - done);
-    From source[chunk];
-    float wide[chunk];
-    To target[chunk];
+  for (std::int64_t done = 0; done < args.count; done += block) {
+    const std::int64_t n = std::min(block, args.count - done);
+    From source[block];
+    float wide[block];
+    To target[block];
     std::memcpy(source, args.from + done * static_cast<std::int64_t>(sizeof(From)),
                 static_cast<std::size_t>(n) * sizeof(From));
     if constexpr (is_half<From>) table.widen(source, wide, n);

@@ -27,10 +27,10 @@ enum class PreviousValues : unsigned char { ignore, keep };
 template <class G, class F>
 void with_fp32_accumulator(G* out, std::int64_t n, PreviousValues old, const F& f) {
   if constexpr (is_half<G>) {
-    constexpr std::int64_t chunk = 1024;
-    alignas(64) float sums[chunk];
-    for (std::int64_t begin = 0; begin < n; begin += chunk) {
-      const std::int64_t end = begin + chunk < n ? begin + chunk : n;
+    constexpr std::int64_t block = 1024;
+    alignas(64) float sums[block];
+    for (std::int64_t begin = 0; begin < n; begin += block) {
+      const std::int64_t end = begin + block < n ? begin + block : n;
       if (old == PreviousValues::keep) convert().widen(out + begin, sums, end - begin);
       f(begin, end, sums);
       convert().narrow(sums, out + begin, end - begin);

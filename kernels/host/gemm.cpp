@@ -66,15 +66,15 @@ void prefill(A beta, const T* bias, std::int64_t n, A* line) {
 }
 
 template <class T, class G>
-void run_tile(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of, const Grid& grid,
+void run_tile(const GemmArgs& args, const GemmShape& full, const Operands<T, G>& of, const Grid& grid,
               std::int64_t tile) {
   const std::int64_t row = tile / grid.columns * grid.height, column = tile % grid.columns * grid.width;
-  GemmShape shape = whole;
-  shape.m = std::min(grid.height, whole.m - row);
-  shape.n = std::min(grid.width, whole.n - column);
-  const T* a = of.a + (whole.trans_a ? row : row * whole.lda);
-  const T* b = of.b + (whole.trans_b ? column * whole.ldb : column);
-  G* c = of.c + row * whole.ldc + column;
+  GemmShape shape = full;
+  shape.m = std::min(grid.height, full.m - row);
+  shape.n = std::min(grid.width, full.n - column);
+  const T* a = of.a + (full.trans_a ? row : row * full.lda);
+  const T* b = of.b + (full.trans_b ? column * full.ldb : column);
+  G* c = of.c + row * full.ldc + column;
   if constexpr (is_half<T>) {
     half_gemm_serial<T, G>({.shape = shape,
                             .a = a,
@@ -86,7 +86,7 @@ void run_tile(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>
   } else {
     T beta = static_cast<T>(args.beta);
     if (of.bias) {
-      for (std::int64_t i = 0; i < shape.m; ++i) prefill(beta, of.bias + column, shape.n, c + i * whole.ldc);
+      for (std::int64_t i = 0; i < shape.m; ++i) prefill(beta, of.bias + column, shape.n, c + i * full.ldc);
       beta = 1;
     }
     gemm_serial<T>(shape, static_cast<T>(args.alpha), a, b, beta, c);
@@ -101,37 +101,37 @@ bool is_skinny(const GemmArgs& args, const GemmShape& shape) {
 }
 
 template <class T>
-void run_skinny(const GemmArgs& args, const GemmShape& whole, const Operands<T>& of) {
-  parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = 0; i < whole.m; ++i)
+void run_skinny(const GemmArgs& args, const GemmShape& full, const Operands<T>& of) {
+  parallel_ranges(full.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = 0; i < full.m; ++i)
       prefill(static_cast<T>(args.beta), of.bias ? of.bias + first : nullptr, last - first,
-              of.c + i * whole.ldc + first);
-    const SkinnyGemmArgs<T> product{of.a, of.b, of.c, whole.m, whole.k, whole.lda, whole.ldb, whole.ldc, first, last};
-    (whole.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(product);
+              of.c + i * full.ldc + first);
+    const SkinnyGemmArgs<T> range{of.a, of.b, of.c, full.m, full.k, full.lda, full.ldb, full.ldc, first, last};
+    (full.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(range);
   });
 }
 
-/// The same for 16-bit floats: sums of a chunk of columns on the stack, rounded at the end.
+/// The same for 16-bit floats: sums of a block of columns on the stack, rounded at the end.
 template <class T, class G>
-void run_skinny_16bit(const GemmArgs& args, const GemmShape& whole, const Operands<T, G>& of) {
-  constexpr std::int64_t chunk = 512;
+void run_skinny_16bit(const GemmArgs& args, const GemmShape& full, const Operands<T, G>& of) {
+  constexpr std::int64_t block = 512;
   const auto beta = static_cast<float>(args.beta);
-  parallel_ranges(whole.n, quantum, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) float sums[max_skinny_rows * chunk];
-    for (std::int64_t j = first; j < last; j += chunk) {
-      const std::int64_t n = std::min(chunk, last - j);
-      for (std::int64_t i = 0; i < whole.m; ++i) {
-        const G* const old = of.c + i * whole.ldc + j;
-        if (args.beta != 0) std::copy_n(old, n, sums + i * chunk);
-        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * chunk);
+  parallel_ranges(full.n, quantum, [&](std::int64_t first, std::int64_t last) {
+    alignas(64) float sums[max_skinny_rows * block];
+    for (std::int64_t j = first; j < last; j += block) {
+      const std::int64_t n = std::min(block, last - j);
+      for (std::int64_t i = 0; i < full.m; ++i) {
+        const G* const old = of.c + i * full.ldc + j;
+        if (args.beta != 0) std::copy_n(old, n, sums + i * block);
+        prefill(beta, of.bias ? of.bias + j : nullptr, n, sums + i * block);
       }
-      const T* const b = of.b + (whole.trans_b ? j * whole.ldb : j);
-      const SkinnyGemmArgs<T> product{of.a, b, sums, whole.m, whole.k, whole.lda, whole.ldb, chunk, 0, n};
-      (whole.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(product);
-      for (std::int64_t i = 0; i < whole.m; ++i) {
-        G* const out = of.c + i * whole.ldc + j;
-        if constexpr (is_half<G>) convert().narrow(sums + i * chunk, out, n);
-        else std::copy_n(sums + i * chunk, n, out);
+      const T* const b = of.b + (full.trans_b ? j * full.ldb : j);
+      const SkinnyGemmArgs<T> range{of.a, b, sums, full.m, full.k, full.lda, full.ldb, block, 0, n};
+      (full.trans_b ? skinny_gemm<T>().transposed : skinny_gemm<T>().plain)(range);
+      for (std::int64_t i = 0; i < full.m; ++i) {
+        G* const out = of.c + i * full.ldc + j;
+        if constexpr (is_half<G>) convert().narrow(sums + i * block, out, n);
+        else std::copy_n(sums + i * block, n, out);
       }
     }
   });
@@ -156,23 +156,23 @@ void copy_addend(const GemmArgs& args) {
 
 void gemm(const GemmArgs& args) {
   if (args.addend) copy_addend(args);
-  const GemmShape whole{.m = args.c.shape[0],
-                        .n = args.c.shape[1],
-                        .k = args.a.shape[args.trans_a ? 0 : 1],
-                        .trans_a = args.trans_a,
-                        .trans_b = args.trans_b,
-                        .lda = row_stride(args.a, args.stride_a),
-                        .ldb = row_stride(args.b, args.stride_b),
-                        .ldc = row_stride(args.c, args.stride_c)};
+  const GemmShape full{.m = args.c.shape[0],
+                       .n = args.c.shape[1],
+                       .k = args.a.shape[args.trans_a ? 0 : 1],
+                       .trans_a = args.trans_a,
+                       .trans_b = args.trans_b,
+                       .lda = row_stride(args.a, args.stride_a),
+                       .ldb = row_stride(args.b, args.stride_b),
+                       .ldc = row_stride(args.c, args.stride_c)};
   dispatch_dtype(args.a.dtype, [&]<class T>(T) {
     dispatch_gradient_dtype<T>(args.c.dtype, [&]<class G>(G) {
       const Operands<T, G> of{args.a.as<T>(), args.b.as<T>(), args.bias ? args.bias.as<T>() : nullptr, args.c.as<G>()};
-      if (is_skinny(args, whole)) {
-        if constexpr (is_half<T>) return run_skinny_16bit<T, G>(args, whole, of);
-        else return run_skinny<T>(args, whole, of);
+      if (is_skinny(args, full)) {
+        if constexpr (is_half<T>) return run_skinny_16bit<T, G>(args, full, of);
+        else return run_skinny<T>(args, full, of);
       }
-      const Grid grid = cut(whole.m, whole.n, whole.k);
-      parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T, G>(args, whole, of, grid, tile); });
+      const Grid grid = cut(full.m, full.n, full.k);
+      parallel_parts(grid.rows * grid.columns, [&](std::int64_t tile) { run_tile<T, G>(args, full, of, grid, tile); });
     });
   });
 }

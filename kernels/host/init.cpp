@@ -22,11 +22,11 @@ void normal_range(std::uint64_t key, std::int64_t first, std::int64_t count, dou
   };
   if (const std::int64_t skip = first % 4; skip != 0 && count > 0)
     part_of_group(first / 4, skip, std::min<std::int64_t>(4, skip + count));
-  const std::int64_t group = (first + 3) / 4, whole = count / 4;
-  table.normal(key, static_cast<std::uint64_t>(group), whole, std, out);
-  out += 4 * whole;
-  count -= 4 * whole;
-  if (count > 0) part_of_group(group + whole, 0, count);
+  const std::int64_t group = (first + 3) / 4, groups = count / 4;
+  table.normal(key, static_cast<std::uint64_t>(group), groups, std, out);
+  out += 4 * groups;
+  count -= 4 * groups;
+  if (count > 0) part_of_group(group + groups, 0, count);
 }
 
 }  // namespace

@@ -19,19 +19,19 @@ T* optional(const TensorView& view) {
 template <class Choose>
 void by_ranges(const LayerNormForwardArgs& args, const Choose& function_of) {
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const LayerNormRows<T> whole{args.x.as<T>(),
-                                 args.weight.as<T>(),
-                                 args.bias.as<T>(),
-                                 args.y.as<T>(),
-                                 optional<Acc<T>>(args.mean),
-                                 optional<Acc<T>>(args.rstd),
-                                 args.x.shape[0],
-                                 args.x.shape[1],
-                                 static_cast<Acc<T>>(args.eps)};
-    parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      LayerNormRows<T> part = whole;
-      part.x += begin * whole.channels;
-      part.y += begin * whole.channels;
+    const LayerNormRows<T> full{args.x.as<T>(),
+                                args.weight.as<T>(),
+                                args.bias.as<T>(),
+                                args.y.as<T>(),
+                                optional<Acc<T>>(args.mean),
+                                optional<Acc<T>>(args.rstd),
+                                args.x.shape[0],
+                                args.x.shape[1],
+                                static_cast<Acc<T>>(args.eps)};
+    parallel_ranges(full.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      LayerNormRows<T> part = full;
+      part.x += begin * full.channels;
+      part.y += begin * full.channels;
       if (part.mean) part.mean += begin;
       if (part.rstd) part.rstd += begin;
       part.rows = end - begin;

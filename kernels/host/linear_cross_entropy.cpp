@@ -115,21 +115,21 @@ class BlockedRun {
   // Without a gradient the exponentials are not needed again: every chunk uses the same memory, which stays in cache.
   // For 16-bit T the gradient is rounded in place and multiplied after all chunks, so that dx is rounded once: whole
   // rows are kept.
-  [[nodiscard]] bool whole_rows() const { return is_half<T> && trains_; }
+  [[nodiscard]] bool full_rows() const { return is_half<T> && trains_; }
   /// dx is x: no chunk may write it before every chunk's dweight has read it.
   [[nodiscard]] bool in_place() const { return args_.dx && args_.dx.data == args_.x.data; }
   [[nodiscard]] A* logits(std::int64_t c) const {
-    return workspace_.logits + (whole_rows() ? column(c) : trains_ ? cut_.rows * column(c) : 0);
+    return workspace_.logits + (full_rows() ? column(c) : trains_ ? cut_.rows * column(c) : 0);
   }
   [[nodiscard]] A* line(std::int64_t c, std::int64_t r) const {
-    return logits(c) + r * (whole_rows() ? vocab_ : width(c));
+    return logits(c) + r * (full_rows() ? vocab_ : width(c));
   }
   [[nodiscard]] TensorView logits_view(std::int64_t c) const { return {logits(c), Shape{count_, width(c)}}; }
   /// (rows, V) of T in place of the logits: rows are 2·V apart.
   [[nodiscard]] TensorView rounded_view() const {
     return {reinterpret_cast<T*>(workspace_.logits), Shape{count_, vocab_}};
   }
-  [[nodiscard]] std::int64_t gradient_stride() const { return whole_rows() ? 2 * vocab_ : 0; }
+  [[nodiscard]] std::int64_t gradient_stride() const { return full_rows() ? 2 * vocab_ : 0; }
   [[nodiscard]] bool ignored(std::int64_t r) const { return targets_[first_ + r] == ignore_index; }
 
   void pass_logits(std::int64_t c) const {
@@ -137,7 +137,7 @@ class BlockedRun {
                    .b = args_.weight.rows(column(c), width(c)),
                    .c = logits_view(c),
                    .trans_b = true,
-                   .stride_c = whole_rows() ? vocab_ : 0},
+                   .stride_c = full_rows() ? vocab_ : 0},
                   host_stream);
     parallel_ranges(count_, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {

@@ -71,12 +71,12 @@ class BlockTree {
       float* const to = last && !sum ? out : subtree_.data();
       const float* tree = subtree(first, level, to);
       if (sum) {
-        float* const into = last ? out : folded_.data();
+        float* const into = last ? out : combined_.data();
         table_.sum2(tree, sum, into, count_);
         sum = into;
       } else if (!last && tree == subtree_.data()) {
-        std::memcpy(folded_.data(), tree, count * sizeof(float));
-        sum = folded_.data();
+        std::memcpy(combined_.data(), tree, count * sizeof(float));
+        sum = combined_.data();
       } else {
         sum = tree;
       }
@@ -109,7 +109,7 @@ class BlockTree {
   const Reduce& table_;
   std::size_t offset_ = 0;
   std::int64_t count_ = 0;
-  alignas(64) Block subtree_, folded_;
+  alignas(64) Block subtree_, combined_;
   alignas(64) std::array<std::array<Block, 2>, levels - 3> operands_;
 };
 

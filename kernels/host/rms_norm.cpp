@@ -8,9 +8,9 @@
 namespace tessera::kernels::host {
 namespace {
 
-struct Extent {
+struct GroupShape {
   std::int64_t rows, groups, channels;
-  Extent(const TensorView& x, const TensorView& weight)
+  GroupShape(const TensorView& x, const TensorView& weight)
       : rows(x.shape[0]), groups(x.shape[1] / weight.numel()), channels(weight.numel()) {}
 };
 
@@ -21,23 +21,23 @@ std::int64_t row_stride(const TensorView& x, std::int64_t asked) { return asked 
 /// Calls the forward or apply function of T's table on ranges of rows.
 template <class Choose>
 void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
-  const Extent e(args.x, args.weight);
+  const GroupShape s(args.x, args.weight);
   dispatch_dtype(args.x.dtype, [&]<class T>(T) {
-    const RmsNormRows<T> whole{args.x.as<T>(),
-                               args.weight.as<T>(),
-                               args.y.as<T>(),
-                               args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
-                               e.rows,
-                               e.groups,
-                               e.channels,
-                               row_stride(args.x, args.stride_x),
-                               row_stride(args.y, args.stride_y),
-                               static_cast<Acc<T>>(args.eps)};
-    parallel_ranges(whole.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      RmsNormRows<T> part = whole;
-      part.x += begin * whole.stride_x;
-      part.y += begin * whole.stride_y;
-      if (part.rstd) part.rstd += begin * whole.groups;
+    const RmsNormRows<T> full{args.x.as<T>(),
+                              args.weight.as<T>(),
+                              args.y.as<T>(),
+                              args.rstd ? args.rstd.as<Acc<T>>() : nullptr,
+                              s.rows,
+                              s.groups,
+                              s.channels,
+                              row_stride(args.x, args.stride_x),
+                              row_stride(args.y, args.stride_y),
+                              static_cast<Acc<T>>(args.eps)};
+    parallel_ranges(full.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      RmsNormRows<T> part = full;
+      part.x += begin * full.stride_x;
+      part.y += begin * full.stride_y;
+      if (part.rstd) part.rstd += begin * full.groups;
       part.rows = end - begin;
       function_of(rms_norm<T>())(part);
     });
@@ -46,16 +46,16 @@ void by_ranges(const RmsNormForwardArgs& args, const Choose& function_of) {
 
 template <class T>
 void backward(const RmsNormBackwardArgs& args) {
-  const Extent e(args.x, args.weight);
+  const GroupShape s(args.x, args.weight);
   const std::int64_t stride_dy = row_stride(args.dy, args.stride_dy), stride_x = row_stride(args.x, args.stride_x),
                      stride_dx = args.dx ? row_stride(args.dx, args.stride_dx) : 0;
   T* const dx = args.dx ? args.dx.as<T>() : nullptr;
   sum_row_blocks<T>(
-      e.rows, e.channels, {args.dweight}, args.accumulate, args.workspace,
+      s.rows, s.channels, {args.dweight}, args.accumulate, args.workspace,
       [&](std::int64_t row, std::int64_t rows, Acc<T>* dweight) {
         rms_norm<T>().backward({args.dy.as<T>() + row * stride_dy, args.x.as<T>() + row * stride_x, args.weight.as<T>(),
-                                args.rstd.as<Acc<T>>() + row * e.groups, dx ? dx + row * stride_dx : nullptr, dweight,
-                                rows, e.groups, e.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
+                                args.rstd.as<Acc<T>>() + row * s.groups, dx ? dx + row * stride_dx : nullptr, dweight,
+                                rows, s.groups, s.channels, stride_dy, stride_x, stride_dx, args.add_to_dx});
       });
 }
 

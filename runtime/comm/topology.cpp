@@ -141,11 +141,11 @@ TrafficCount GroupCosts::sum_traffic(int member, CollectiveKind kind, std::uint6
   const std::uint64_t sums = numel * sizeof(float), input = two_levels ? sums : numel * size_of(dtype);
   TrafficCount count = traffic(member, CollectiveKind::reduce_scatter, input);
   if (kind == CollectiveKind::reduce_scatter) return count;
-  TrafficCount whole = traffic(member, kind, sums);  // less the difference of the narrower reduce_scatter
+  TrafficCount full = traffic(member, kind, sums);  // less the difference of the narrower reduce_scatter
   const TrafficCount half = traffic(member, CollectiveKind::reduce_scatter, sums);
-  whole.within_node -= half.within_node - count.within_node;
-  whole.across_nodes -= half.across_nodes - count.across_nodes;
-  return whole;
+  full.within_node -= half.within_node - count.within_node;
+  full.across_nodes -= half.across_nodes - count.across_nodes;
+  return full;
 }
 
 TrafficCount GroupCosts::counters_traffic(int member, std::uint64_t counters) const {
@@ -209,8 +209,8 @@ std::size_t staging_bytes(const Topology& topology, const Mesh& mesh, AxisSet ax
   if (shared(topology) && split_by_node(members, topology.ranks_per_node).size() < members.size()) return 0;
   // One slice of every peer's chunk, or two slices, so that one arrives while the other is added.
   constexpr std::size_t budget = std::size_t{8} << 20, least_slice = 4096;
-  const std::size_t peers = members.size() - 1, whole = (peers * (bytes / members.size()) + 63) / 64 * 64;
-  return std::min(whole, std::max(budget, 2 * peers * least_slice));
+  const std::size_t peers = members.size() - 1, full = (peers * (bytes / members.size()) + 63) / 64 * 64;
+  return std::min(full, std::max(budget, 2 * peers * least_slice));
 }
 
 namespace {

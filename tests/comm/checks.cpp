@@ -79,7 +79,7 @@ class Checker {
       reduce_16bit<bf16>();
       reduce_16bit<f16>();
     }
-    words(chunk);
+    counters(chunk);
     broadcast(chunk);
     comm_->barrier({"barrier", "test", -1});
   }
@@ -217,15 +217,15 @@ class Checker {
     return sum_traffic(world_.topology(), mesh_, axis_, world_.rank(), kind, count_, dtype);
   }
 
-  void words(std::size_t count) {
-    std::vector<std::int64_t> words(count);
-    for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k) * 1'000'003 * (me_ + 1) - 5;
+  void counters(std::size_t count) {
+    std::vector<std::int64_t> counters(count);
+    for (std::size_t k = 0; k < count; ++k) counters[k] = static_cast<std::int64_t>(k) * 1'000'003 * (me_ + 1) - 5;
     const auto before = comm_->traffic();
-    comm_->all_reduce({"norm", "words", -1}, words);
-    counted(before, counters_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "words");
+    comm_->all_reduce({"norm", "counters", -1}, counters);
+    counted(before, counters_traffic(world_.topology(), mesh_, axis_, world_.rank(), count), "counters");
     for (std::size_t k = 0; k < count; ++k)
-      if (words[k] != static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_)
-        require(false, where("words", k));
+      if (counters[k] != static_cast<std::int64_t>(k) * 1'000'003 * (size_ * (size_ + 1) / 2) - 5 * size_)
+        require(false, where("counters", k));
   }
 
   void broadcast(std::size_t count) {

@@ -91,11 +91,11 @@ class Pair {
       throw std::runtime_error(strfmt("%s of %zu differs on rank %d", what, chunk, world_.rank()));
   }
   void small(std::size_t count) {
-    std::vector<std::int64_t> words(count);
-    for (std::size_t k = 0; k < count; ++k) words[k] = static_cast<std::int64_t>(k * 3 + me_);
-    staged_->all_reduce({"norm", "words", -1}, words);
+    std::vector<std::int64_t> counters(count);
+    for (std::size_t k = 0; k < count; ++k) counters[k] = static_cast<std::int64_t>(k * 3 + me_);
+    staged_->all_reduce({"norm", "counters", -1}, counters);
     for (std::size_t k = 0; k < count; ++k)
-      if (words[k] != static_cast<std::int64_t>(k * 3 * n_ + n_ * (n_ - 1) / 2))
+      if (counters[k] != static_cast<std::int64_t>(k * 3 * n_ + n_ * (n_ - 1) / 2))
         throw std::runtime_error(strfmt("word %zu of %zu", k, count));
     const int root = world_.size() - 1;
     std::vector<std::byte> bytes(count * 3, world_.rank() == root ? std::byte{9} : std::byte{1});

@@ -189,7 +189,7 @@ damaged_ones() {
   mv damaged/checkpoint-7 damaged/checkpoint-4
   sed -i 's/gpt2/gptZ/' damaged/checkpoint-4/config.json
   runs 2 --max_steps 5 --resume_from_checkpoint damaged/checkpoint-4 --output_dir elsewhere
-  [ $code = 3 ] && one_error 'E123 .*checkpoint-4/config.json' || fail "a damaged attachment: exit $code"
+  [ $code = 3 ] && one_error 'E123 .*checkpoint-4/config.json' || fail "a damaged auxiliary file: exit $code"
   truncate -s 100 damaged/checkpoint-4/*.h5
   rm damaged/checkpoint-8/manifest.json
   rm -rf damaged/checkpoint-5

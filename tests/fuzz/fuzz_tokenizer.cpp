@@ -34,8 +34,8 @@ void check(const io::TextTokenizer& tokenizer, std::string_view text) {
   const std::size_t cut = io::find_split_point(text, text.size() / 3);
   io::Encoder parts(tokenizer.tables(), io::Encoder::Memory::none);
   again.clear();
-  parts.encode(text.substr(0, cut), io::Normalizer::Place::beginning, again);
-  parts.encode(text.substr(cut), io::Normalizer::Place::inside, again);
+  parts.encode(text.substr(0, cut), io::Normalizer::Position::beginning, again);
+  parts.encode(text.substr(cut), io::Normalizer::Position::inside, again);
   if (again != ids) std::abort();
 }
 

@@ -132,7 +132,7 @@ TEST_P(Family, GivesTheSameIdsForATextThatWasSplit) {
   for (std::size_t at = 0; at < text.size(); ++cuts) {
     const std::size_t end = at + io::find_split_point(std::string_view(text).substr(at), 5);
     const std::string_view part = std::string_view(text).substr(at, end - at);
-    encoder.encode(part, at == 0 ? io::Normalizer::Place::beginning : io::Normalizer::Place::inside, joined);
+    encoder.encode(part, at == 0 ? io::Normalizer::Position::beginning : io::Normalizer::Position::inside, joined);
     at = end;
   }
   EXPECT_GT(cuts, 100);

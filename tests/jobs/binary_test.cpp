@@ -41,14 +41,18 @@ TEST(Binary, PrintsOneErrorLineAndExitsWithTheCode) {
   expect_error("trian", 2, "train");
   expect_error("plan --modle x", 2, "model");
   expect_error("plan", 2, "--model");
-  expect_error("plan --model /nowhere/at-all", 3, "/nowhere/at-all");
+  expect_error("plan --model /nowhere/at-all", 3, "cannot read /nowhere/at-all");
+  expect_error("plan --model nowhere/at-all", 3,
+               "--model nowhere/at-all: no such file or directory [command line]. Tessera downloads nothing. To get a "
+               "model of the Hugging Face Hub: huggingface-cli download nowhere/at-all --local-dir nowhere/at-all");
   expect_error("plan --shape small --max_length 5000", 2, "5000");
   expect_error("plan --shape small --world_size 6 --shard_group_size 4", 2, "4");
   expect_error("plan --shape small --world_size 3 --reproducible", 2, "power of two");
   expect_error("plan --shape small --mixed_precision fp8", 2, "mixed_precision");
   expect_error("plan --shape small --reduce_dtype bf16", 2, "computes in fp32");
   expect_error("plan --shape small --mixed_precision bf16 --reduce_dtype fp16", 2, "computes in bf16");
-  expect_error("plan --shape small --bf16 --fp16", 2, "Keep one of the two");
+  expect_error("plan --shape small --bf16 --fp16", 2,
+               "--fp16 asks for fp16, but --bf16 for bf16 [command line]. Keep one of the two");
   expect_error("plan --shape small --bf16 --mixed_precision no", 2, "Keep one of the two");
   expect_error("plan /nowhere/conf.yaml", 3, "conf.yaml");
   expect_error("completion tcsh", 2, "bash");

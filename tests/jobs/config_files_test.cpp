@@ -186,11 +186,14 @@ TEST(Strategies, EveryNameAndContradictions) {
   EXPECT_EQ(strategy({"--deepspeed", "zero1"}), "zero1");
   EXPECT_EQ(strategy({"--sharding_strategy", "HYBRID_SHARD", "--zero_stage", "3"}), "hybrid_shard");
   EXPECT_EQ(strategy({"--fsdp", "full_shard", "--zero_stage", "3"}), "zero3");
-  const std::string line = error_line({"train", "--zero_stage", "2", "--fsdp", "full_shard"});
-  EXPECT_THAT(line, HasSubstr("zero2"));
-  EXPECT_THAT(line, HasSubstr("zero3"));
+  EXPECT_EQ(error_line({"train", "--zero_stage", "2", "--fsdp", "full_shard"}),
+            "--fsdp asks for zero3, but --zero_stage for zero2 [command line]. Keep one of the two");
+  EXPECT_EQ(error_line_of_yaml("zero_stage: 2\nfsdp: full_shard\n"),
+            "--zero_stage asks for zero2, but --fsdp for zero3 [conf.yaml:1; conf.yaml:2]. Keep one of the two");
   EXPECT_THAT(error_line({"train", "--deepspeed", "zero3_offload"}), HasSubstr("offload"));
   EXPECT_THAT(error_line({"train", "--fsdp", "half_shard"}), HasSubstr("expected zero0"));
+  EXPECT_THAT(error_line({"train", "--deepspeed", "zero5"}),
+              HasSubstr("FSDP's name for one, or a DeepSpeed FILE.json"));
   EXPECT_THAT(error_line({"train", "--zero_stage", "4"}),
               HasSubstr("--zero_stage 4: expected 0, 1, 2 or 3 [command line]"));
 }

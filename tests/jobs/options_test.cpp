@@ -85,6 +85,10 @@ TEST(Parse, UnknownCommandsGetAHint) {
 
 TEST(Parse, OptionsOfOtherCommandsAreNamed) {
   EXPECT_THAT(error_line({"train", "--world_size", "4"}), HasSubstr("plan"));
+  EXPECT_EQ(error_line({"eval", "--val_dataset", "a.txt"}),
+            "this command has no option --val_dataset [command line]. eval reads the files of --dataset. Commands that "
+            "have it: train, plan, bench, config");
+  EXPECT_THAT(error_line({"convert", "--output_dir", "a"}), HasSubstr("Use --out."));
 }
 
 TEST(Parse, ValuesAreChecked) {
@@ -190,6 +194,8 @@ TEST(Unsupported, IsAnErrorWhereverItIsNamed) {
   }
   EXPECT_EQ(error_line({"train", "--stage", "dpo"}),
             "--stage dpo: not built yet [command line]. Only training on plain text is built. Accepted: pt");
+  EXPECT_THAT(error_line({"train", "--cpu_offload"}), HasSubstr("use --zero_stage 3"));
+  EXPECT_THAT(error_line({"train", "--sliding_window", "128"}), HasSubstr("--max_length"));
   EXPECT_THAT(error_line({"train", "--use-rslora"}), HasSubstr("LoRA"));
   EXPECT_THAT(error_line({"train", "--target_modules", "q_proj", "v_proj"}), HasSubstr("LoRA"));
   EXPECT_THAT(error_line({"train"}, ExitCode::usage, {"TESSERA_LORA_RANK=8"}),

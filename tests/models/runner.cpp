@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gemm_counter.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace tessera::test {
@@ -289,6 +290,7 @@ Runner::ModuleGradients Runner::module_gradients(std::size_t module, BatchShape 
     if (!wanted[i]) grads[i] = {};
   const std::vector<std::uint8_t> accumulate(grads.size(), 0);
   const auto x = first ? std::vector<double>{} : values(activation(module - 1, shape));
+  (void)take_gemm_flops();
   m.backward({.shape = shape,
               .params = m.backward_reads_params() ? of(module, params_) : std::vector<TensorView>(m.params().size()),
               .dparams = grads,
@@ -299,6 +301,7 @@ Runner::ModuleGradients Runner::module_gradients(std::size_t module, BatchShape 
               .dy = last ? TensorView{} : dy,
               .dx = dx ? of_input : TensorView{},
               .batch = &batch});
+  backward_gemm_flops = take_gemm_flops();
   ModuleGradients result;
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const TensorView& buffer = grad(m.params()[i]);

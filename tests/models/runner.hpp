@@ -81,6 +81,7 @@ class Runner {
     std::vector<double> dx;
     double loss = 0;  // of the last module
   };
+  double backward_gemm_flops = 0;  // of the last module_gradients
   ModuleGradients module_gradients(std::size_t module, models::BatchShape shape, const std::vector<std::int32_t>& ids,
                                    const std::vector<std::int32_t>& targets, const std::vector<std::uint8_t>& wanted,
                                    bool dx);

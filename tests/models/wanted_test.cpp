@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "gemm_counter.hpp"
 #include "runner.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -37,7 +38,7 @@ std::vector<std::int32_t> some_ids(std::uint64_t key) {
 }
 
 struct Case {
-  const char* config;
+  const char *name, *config;
   DType dtype;
 };
 
@@ -126,12 +127,53 @@ TEST_P(WantedGradients, OfTheModelHaveTheBitsOfTheFullBackward) {
   check("all frozen");
 }
 
+/// Attention's part of backward_flops, which is no GEMM of ours: 8·T²·width, the only term of T².
+double attention_flops(const models::Module& module, const models::Wanted& wanted) {
+  const double one = module.backward_flops({1, 1}, wanted), two = module.backward_flops({1, 2}, wanted);
+  return (two - 2 * one) / 2 * static_cast<double>(shape.batch * shape.tokens * shape.tokens);
+}
+
+TEST_P(WantedGradients, OfEveryModuleTakeTheGemmsThatFlopsCount) {
+  (void)runner.train(shape, ids, targets, 0.125);
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const models::Module& module = *model.modules[m];
+    const bool last = m + 1 == model.modules.size();
+    // Weights of experts are wanted together: single experts have numbers of rows of their own.
+    std::vector<std::string> kinds;
+    std::vector<std::size_t> kind_of;
+    for (const int p : module.params()) {
+      const std::string& name = model.params[static_cast<std::size_t>(p)].name;
+      const std::size_t at = name.find(".experts.");
+      const std::string kind = at == std::string::npos ? name : name.substr(name.find('.', at + 9));
+      kind_of.push_back(static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin()));
+      if (kind_of.back() == kinds.size()) kinds.push_back(kind);
+    }
+    for (const auto& set : sets_of(kinds.size()))
+      for (const bool dx : {false, true}) {
+        if (dx && m == 0) continue;
+        std::vector<std::uint8_t> wanted;
+        for (const std::size_t kind : kind_of) wanted.push_back(set[kind]);
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+          model.params[static_cast<std::size_t>(module.params()[i])].trainable = wanted[i] != 0;
+        const models::Wanted of(model.params, module.params(), dx);
+        (void)runner.module_gradients(m, shape, ids, targets, wanted, dx);
+        EXPECT_EQ(runner.backward_gemm_flops,
+                  module.backward_flops(shape, of) - attention_flops(module, of) +
+                      (last ? module.forward_flops(shape) : 0))  // the head's logits are computed in backward
+            << module.name() << " dx " << dx << " " << testing::PrintToString(wanted);
+      }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, WantedGradients,
-                         testing::Values(Case{gpt2, DType::f64}, Case{gpt2, DType::f32}, Case{gpt2, DType::bf16},
-                                         Case{llama, DType::f64}, Case{llama, DType::f32}, Case{llama, DType::bf16},
-                                         Case{qwen3, DType::f64}, Case{qwen3, DType::f32}, Case{qwen3, DType::f16},
-                                         Case{experts, DType::f64}, Case{experts, DType::f32},
-                                         Case{experts, DType::bf16}));
+                         testing::Values(Case{"gpt2_f64", gpt2, DType::f64}, Case{"gpt2_f32", gpt2, DType::f32},
+                                         Case{"gpt2_bf16", gpt2, DType::bf16}, Case{"llama_f64", llama, DType::f64},
+                                         Case{"llama_f32", llama, DType::f32}, Case{"llama_bf16", llama, DType::bf16},
+                                         Case{"qwen3_f64", qwen3, DType::f64}, Case{"qwen3_f32", qwen3, DType::f32},
+                                         Case{"qwen3_f16", qwen3, DType::f16}, Case{"experts_f64", experts, DType::f64},
+                                         Case{"experts_f32", experts, DType::f32},
+                                         Case{"experts_bf16", experts, DType::bf16}),
+                         [](const auto& of) { return of.param.name; });
 
 /// Freezes the parameters for which frozen(name) holds.
 template <class F>

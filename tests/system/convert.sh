@@ -55,7 +55,7 @@ for dtype in bf16 fp16; do
 done
 grep -q '"torch_dtype": "bfloat16"' bf16/config.json && grep -q my_own_key bf16/config.json || fail "config.json of bf16: $(cat bf16/config.json)"
 run 2 checkpoint diff native1 native-bf16
-[ $code = 3 ] && grep -q 'elements differ, by at most' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
+[ $code = 3 ] && grep -q 'elements differ, by at most' log && grep -q '^differs   auxiliary file config.json: differs' log && ! grep -q '^error' log || fail "diff of bf16: exit $code"
 good 1 train --model native-bf16 --dataset train.txt --max_length 16 --per_device_train_batch_size 2 --max_steps 1 --output_dir from-native --quiet
 
 # The output of inspect.
@@ -63,6 +63,8 @@ good 1 inspect run --stats
 for words in 'step       2' 'complete   yes' 'mesh {replicate 1, shard 2}' '/model/h.1.mlp.c_fc.weight  ' '/optimizer/exp_avg/wte.weight' ' mean ' 'total      84 tensors'; do grep -qF -- "$words" log || fail "inspect run: no \"$words\""; done
 good 1 inspect run/checkpoint-2/state-00001-of-00001.h5 --grep 'wte'
 grep -q 'total      3 tensors' log || fail "inspect of an HDF5 file"
+good 1 inspect run/checkpoint-2/state-00001-of-00001.h5 --grep '^/model/wte'
+grep -q 'total      1 tensor | ' log || fail "inspect of one tensor: $(tail -1 log)"
 good 1 inspect hf1 whole/model.safetensors hf1/model.safetensors.index.json --json
 [ "$(grep -c '"elements": 35712' log)" = 3 ] || fail "inspect --json: $(grep elements log)"
 head -c 3000 run/checkpoint-2/state-00001-of-00001.h5 > cut.h5

@@ -133,7 +133,7 @@ std::vector<std::string> other_differences(const Operand& a, const Operand& b) {
   for (const auto& t : b.manifest.auxiliary_files) crcs.try_emplace(t.name, -1, -1).first->second.second = t.crc;
   for (const auto& [name, both] : crcs)
     if (both.first != both.second)
-      lines.push_back("attachment " + name +
+      lines.push_back("auxiliary file " + name +
                       (both.first < 0    ? ": only in B"
                        : both.second < 0 ? ": only in A"
                                          : ": differs"));
@@ -199,8 +199,9 @@ int diff_command(const Call& call, World& world, const std::vector<std::string>&
     log::info(result.json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     for (const std::string& line : result.lines) log::info("differs   " + line);
-    log::info(equal ? strfmt("equal     %zu tensors, every element", pairs.both.size())
-                    : strfmt("different %ld of the %zu tensors in both", result.different, pairs.both.size()));
+    log::info(
+        equal ? strfmt("equal     %zu tensor%s, every element", pairs.both.size(), pairs.both.size() == 1 ? "" : "s")
+              : strfmt("different %ld of the %zu tensors in both", result.different, pairs.both.size()));
   }
   return static_cast<int>(equal ? ExitCode::ok : ExitCode::data);
 }

@@ -21,9 +21,9 @@ void config_command(const Call& call) {
       const Value& value = options.value(spec.name);
       const bool of_runs = (spec.commands & (for_train | for_plan)) != 0 && spec.status == Status::built;
       if ((spec.commands & for_config) == 0 || (!of_runs && !options.given(spec.name))) continue;
-      std::string words;
-      for (const std::string& item : value.items) words += (words.empty() ? "" : " ") + item;
-      log::info(strfmt("%-30s %-34s %s", spec.name, words.empty() ? "-" : words.c_str(), value.source.text.c_str()));
+      std::string text;
+      for (const std::string& item : value.items) text += (text.empty() ? "" : " ") + item;
+      log::info(strfmt("%-30s %-34s %s", spec.name, text.empty() ? "-" : text.c_str(), value.source.text.c_str()));
     }
   }
   for (const ExternalKey& key : options.external_keys) log::info(key.where + " " + key.key + ": " + key.outcome);

@@ -101,7 +101,7 @@ io::ConvertOptions stream_options(const Options& options) {
   return stream;
 }
 
-/// Attachments with config.json saying what is written.
+/// The auxiliary files, with config.json saying what is written.
 void set_config_dtype(World& world, io::ConvertTarget& target, DType dtype) {
   world.run_and_agree([&] {
     for (io::AuxiliaryFile& a : target.auxiliary_files)
@@ -114,7 +114,7 @@ Shape shape_of(const io::TensorEntry& t) {
     throw Error(ExitCode::data, strfmt("tensor %s has %zu dimensions, more than %d", io::quote_name(t.name).c_str(),
                                        t.shape.size(), Shape::max_rank));
   Shape shape;
-  for (const std::int64_t extent : t.shape) shape.push_back(extent);
+  for (const std::int64_t dimension : t.shape) shape.push_back(dimension);
   return shape;
 }
 
@@ -167,7 +167,7 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
 }
 
 /// Reads the auxiliary files on rank 0; returns config.json on every rank.
-std::string read_attachments(World& world, ConvertRequest& request) {
+std::string read_auxiliary_files(World& world, ConvertRequest& request) {
   return world.text_of_rank_0([&] {
     request.target.auxiliary_files = io::read_model_auxiliary_files(request.in);
     return request.target.auxiliary_files.front().text;
@@ -181,7 +181,7 @@ io::TensorCatalog open_model(World& world, const std::string& path) {
 }
 
 io::ConvertReport hf_to_hf(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
-  (void)read_attachments(world, request);
+  (void)read_auxiliary_files(world, request);
   if (request.dtype) set_config_dtype(world, request.target, *request.dtype);
   const io::TensorCatalog stored = open_model(world, request.in);
   return io::convert_to_safetensors(world, stored, renamed(stored, "", "", request.dtype), request.target, stream);
@@ -209,7 +209,7 @@ void check_copies(World& world, const io::TensorCatalog& stored, const std::vect
 }
 
 io::ConvertReport hf_to_native(World& world, ConvertRequest& request, const io::ConvertOptions& stream) {
-  const models::Model model = models::make(read_attachments(world, request), request.in + "/config.json");
+  const models::Model model = models::make(read_auxiliary_files(world, request), request.in + "/config.json");
   const io::TensorCatalog stored = open_model(world, request.in);
   const ModelTensors mapped = match_model_tensors(model, stored, request.in);
   check_copies(world, stored, mapped.copies);

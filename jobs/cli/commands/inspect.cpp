@@ -108,18 +108,18 @@ void describe_safetensors(const std::string& path, Findings& findings) {
     }
     if (findings.stored.files.size() == 1) findings.json["metadata"] = opened.metadata();
   }
-  std::string words;
-  for (const std::string& entry : metadata) words += (words.empty() ? "" : ", ") + entry;
-  findings.lines = {{"files", std::to_string(findings.stored.files.size())}, {"metadata", words.empty() ? "-" : words}};
+  std::string text;
+  for (const std::string& entry : metadata) text += (text.empty() ? "" : ", ") + entry;
+  findings.lines = {{"files", std::to_string(findings.stored.files.size())}, {"metadata", text.empty() ? "-" : text}};
 }
 
 void describe_hdf5(const std::string& path, Findings& findings) {
-  const io::Hdf5Contents catalogue = io::read_hdf5_sandboxed(path);
-  for (const auto& a : catalogue.attributes) {
+  const io::Hdf5Contents catalog = io::read_hdf5_sandboxed(path);
+  for (const auto& a : catalog.attributes) {
     findings.lines.emplace_back(a.name, a.text.empty() ? std::to_string(a.number) : a.text);
     findings.json["attributes"][a.name] = a.text.empty() ? Json(a.number) : Json(a.text);
   }
-  findings.stored = io::catalog_hdf5(path, catalogue.datasets);
+  findings.stored = io::catalog_hdf5(path, catalog.datasets);
 }
 
 void describe_tokens(const std::string& path, const InspectRequest& request, Findings& findings) {
@@ -181,7 +181,8 @@ void list_tensors(const InspectRequest& request, Findings& findings) {
   }
   findings.json["total"] = {{"tensors", count}, {"elements", elements}, {"bytes", bytes}};
   if (!request.json)
-    log::info(strfmt("total      %ld tensors | %ld elements | %s", count, elements, human_bytes(bytes).c_str()));
+    log::info(strfmt("total      %ld tensor%s | %ld element%s | %s", count, count == 1 ? "" : "s", elements,
+                     elements == 1 ? "" : "s", human_bytes(bytes).c_str()));
 }
 
 void inspect(const std::string& path, const InspectRequest& request) {
@@ -196,7 +197,7 @@ void inspect(const std::string& path, const InspectRequest& request) {
   else describe_safetensors(located.path, findings);
   if (!request.json) {
     log::info(located.path + ": " + io::name_of(located.kind));
-    for (const auto& [title, words] : findings.lines) log::info(strfmt("%-10s ", title.c_str()) + words);
+    for (const auto& [title, text] : findings.lines) log::info(strfmt("%-10s ", title.c_str()) + text);
   }
   if (!tokens) list_tensors(request, findings);
   if (request.json) log::info(findings.json.dump(2, ' ', false, Json::error_handler_t::replace));

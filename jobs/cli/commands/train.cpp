@@ -95,7 +95,10 @@ void TrainRun::start() {
   trainer_ = std::make_unique<train::Trainer>(world_, trainer_options_);
   warn_of_unplanned_memory(trainer_->plan(), trainer_->measured_memory());
   data_.move_index(trainer_->slot_memory(plan::index_name));
-  if (!resume()) read_parameters();
+  if (!resume()) {
+    warn_of_replaced_run(world_, options_);
+    read_parameters();
+  }
   const std::int64_t samples = length_.next(0, trainer_options_.run.batch.global_batch);
   kernel_choices_ =
       choose_gpu_kernels({&options_, &world_, trainer_.get(), {data_.train.get(), sampler_.get(), samples}});

@@ -181,8 +181,10 @@ void TrainRun::memory_line() {
   const MemoryTable measured = trainer_->measured_memory();
   const std::size_t arena = measured.total() - measured.by_memory[static_cast<int>(Memory::device)];
   const std::uint64_t pss = pss_bytes();
-  const auto other =
-      static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_);
+  // The difference is below 0 if pages of the arena have not been touched, which PSS does not count, or if more
+  // processes than at start share the pages of the program and its libraries, which lowers PSS. Then 0 is printed.
+  const std::int64_t other = std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(pss) - static_cast<std::int64_t>(arena) - static_cast<std::int64_t>(baseline_pss_));
   const double pss_max = static_cast<double>(world_.max(static_cast<std::int64_t>(pss))),
                pss_sum = static_cast<double>(world_.sum(static_cast<std::int64_t>(pss)));
   const double arena_max = static_cast<double>(world_.max(static_cast<std::int64_t>(arena))),

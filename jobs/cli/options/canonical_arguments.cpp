@@ -10,6 +10,14 @@ namespace {
 
 bool looks_like_option(const std::string& token) { return token.size() > 2 && token[0] == '-' && token[1] == '-'; }
 
+/// What to use in place of an option that other commands have; "" if there is nothing to say.
+std::string instead_of(const OptionSpec& spec, unsigned commands) {
+  const std::string name = spec.name;
+  if (commands == for_eval && name == "val_dataset") return "eval reads the files of --dataset. ";
+  if ((commands & ~(for_convert | for_tokenize)) == 0 && name == "output_dir") return "Use --out. ";
+  return "";
+}
+
 [[noreturn]] void unknown(const std::string& dashes, const std::string& name, unsigned commands) {
   const OptionSpec* elsewhere = find_option(name);
   if (elsewhere != nullptr) {
@@ -18,7 +26,7 @@ bool looks_like_option(const std::string& token) { return token.size() > 2 && to
       if ((elsewhere->commands & command.bit) != 0) takers += (takers.empty() ? "" : ", ") + std::string(command.name);
     }
     throw Error(ExitCode::usage, "this command has no option --" + name, "command line",
-                "Commands that have it: " + takers);
+                instead_of(*elsewhere, commands) + "Commands that have it: " + takers);
   }
   const std::string near = suggestion(name, option_names(commands));
   throw Error(ExitCode::usage, "unknown option " + dashes + name, "command line",

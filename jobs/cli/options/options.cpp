@@ -54,6 +54,10 @@ std::string canonical_value(const OptionSpec& spec, const std::string& item, con
 
 }  // namespace
 
+std::string both_sources(const Source& a, const Source& b) {
+  return a.text == b.text ? a.text : a.text + "; " + b.text;
+}
+
 Options::Options() {
   for (const OptionSpec& spec : option_table()) {
     Value value;

@@ -26,6 +26,9 @@ struct Source {
   std::string text = "default";  // "command line", "run.yaml:3", "environment TESSERA_SEED", "preset zero3", "default"
 };
 
+/// Where two options that contradict each other come from: "command line", or "run.yaml:3; run.yaml:7".
+[[nodiscard]] std::string both_sources(const Source& a, const Source& b);
+
 struct Value {
   std::vector<std::string> items;  // several for a list only; empty: not set
   Source source;

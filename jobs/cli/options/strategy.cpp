@@ -51,7 +51,8 @@ void Options::request_strategy(const std::string& option, const std::string& nam
         "shard_grad_op", "full_shard", "hybrid_shard", "fsdp",  "hybrid", "hybrid_shard_zero2"};
     throw Error(ExitCode::usage,
                 option + " " + name +
-                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one",
+                    ": expected zero0, zero1, zero2, zero3, hybrid_shard, hybrid_shard_zero2 or FSDP's name for one" +
+                    (option == "--deepspeed" ? ", or a DeepSpeed FILE.json" : ""),
                 source.text, suggestion(name, names));
   }
   strategy_requests_.push_back({std::move(strategy), option, source});
@@ -101,7 +102,7 @@ void Options::resolve_strategy() {
     if (!compatible(strategy, request.strategy, joined)) {
       throw Error(ExitCode::usage,
                   winner->option + " asks for " + strategy + ", but " + request.option + " for " + request.strategy,
-                  winner->source.text + "; " + request.source.text, "Keep one of the two");
+                  both_sources(winner->source, request.source), "Keep one of the two");
     }
     strategy = joined;
   }
@@ -118,7 +119,7 @@ void Options::resolve_backend() {
   if (asked.precedence < backend.source.precedence) return;
   const bool cpu = flag("use_cpu"), same_source = asked.precedence == backend.source.precedence;
   if (same_source && cpu && text("backend") == "cuda")
-    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", asked.text + "; " + backend.source.text,
+    throw Error(ExitCode::usage, "--use_cpu true, but --backend cuda", both_sources(asked, backend.source),
                 "Keep one of the two");
   if (cpu || !same_source) backend = {{cpu ? "cpu" : "auto"}, {asked.precedence, asked.text + " --use_cpu"}};
 }

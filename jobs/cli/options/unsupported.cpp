@@ -28,6 +28,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       {"init_scheme", "default", "Each model family has its own initialization"},
       {"attn_impl", "auto|flash", "Attention is always tiled (flash attention): on GPUs, use --attention"},
       {"rope_scaling", "none", "Set rope_scaling in the model's config.json"},
+      {"sliding_window", off_values, "Attention covers the whole sample: use --max_length to shorten samples"},
       {"max_model_len", "", "Set max_position_embeddings in the model's config.json, and --max_length"},
       {"columns", "", "Name the column \"text\" in the .jsonl file"},
       {"truncation_strategy", "split", "A document longer than a sample is split over several"},
@@ -40,6 +41,7 @@ const std::vector<UnsupportedOption>& unsupported_options() {
       // Parallelism.
       {"offload_params offload_param", off_values, "Shard parameters over more ranks: use --zero_stage 3"},
       {"offload_optimizer", off_values, "Shard the optimizer state over more ranks: use --zero_stage 1 or higher"},
+      {"cpu_offload", off_values, "Shard parameters and optimizer state over more ranks: use --zero_stage 3"},
       {"megatron_lm_config", "", "Tensor and pipeline parallelism are missing: use fsdp_config or deepspeed_config"},
       {"zero_hpz_partition_size", "false|0|1", "A secondary copy of parameters is missing: use --shard_group_size"},
       {"zero_quantized_weights", off_values, "Quantized communication is missing: use --mixed_precision bf16"},

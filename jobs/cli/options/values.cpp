@@ -50,10 +50,10 @@ std::optional<bool> parse_flag(const std::string& text) {
 }
 
 std::optional<std::int64_t> parse_integer(const std::string& text) {
-  std::int64_t whole = 0;
+  std::int64_t exact = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, whole);
-  if (error == std::errc{} && stop == end) return whole;
+  const auto [stop, error] = std::from_chars(text.data(), end, exact);
+  if (error == std::errc{} && stop == end) return exact;
   double number = 0;
   std::string rest;
   if (!leading_number(text, number, rest)) return std::nullopt;

@@ -35,10 +35,10 @@ struct Counts {
 /// The pairs whose second token is in [first, last) of the stream, first ≥ 1.
 Counts count(const io::TokenStream& stream, std::int64_t first, std::int64_t last, std::int64_t vocab) {
   Counts counts(vocab);
-  constexpr std::int64_t chunk = 1 << 16;
-  std::vector<std::int32_t> ids(chunk + 1);
-  for (std::int64_t at = first; at < last; at += chunk) {
-    const std::int64_t n = std::min(chunk, last - at);
+  constexpr std::int64_t block = 1 << 16;
+  std::vector<std::int32_t> ids(block + 1);
+  for (std::int64_t at = first; at < last; at += block) {
+    const std::int64_t n = std::min(block, last - at);
     stream.read(at - 1, n + 1, ids.data());
     for (std::int64_t i = 0; i <= n; ++i) {
       const std::int32_t id = ids[static_cast<std::size_t>(i)];

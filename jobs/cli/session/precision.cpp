@@ -24,7 +24,7 @@ std::string compute_word(const Options& options) {
         from == nullptr ? 1 : options.value(name).source.precedence - options.value(from).source.precedence;
     if (above == 0 && said != word)
       throw Error(ExitCode::usage, strfmt("--%s asks for %s, but --%s for %s", name, said.c_str(), from, word.c_str()),
-                  options.value(name).source.text + "; " + options.value(from).source.text, "Keep one of the two");
+                  both_sources(options.value(name).source, options.value(from).source), "Keep one of the two");
     if (above <= 0) continue;
     word = said;
     from = name;

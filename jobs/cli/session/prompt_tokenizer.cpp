@@ -30,10 +30,10 @@ PromptTokenizer::Stream::Stream(const PromptTokenizer& codec, std::span<const st
 std::string PromptTokenizer::Stream::push(std::int32_t id) {
   if (decoder_) return decoder_->push(id);
   if (id >= 0 && id < 256) bytes_ += static_cast<char>(id);
-  return take_whole();
+  return take_complete();
 }
 
-std::string PromptTokenizer::Stream::take_whole() {
+std::string PromptTokenizer::Stream::take_complete() {
   std::string out;
   while (!bytes_.empty()) {
     const io::utf8::Step step = io::utf8::step(bytes_);

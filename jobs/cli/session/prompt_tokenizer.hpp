@@ -32,7 +32,7 @@ class PromptTokenizer {
     [[nodiscard]] std::string finish();
 
    private:
-    [[nodiscard]] std::string take_whole();
+    [[nodiscard]] std::string take_complete();
     std::optional<io::StreamDecoder> decoder_;
     std::string bytes_;  // without a tokenizer: an incomplete character
   };

@@ -14,6 +14,7 @@
 #include "io/file/file.hpp"
 #include "io/file/text_file.hpp"
 #include "jobs/cli/session/signals.hpp"
+#include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
 
@@ -66,6 +67,17 @@ std::string timestamp() {
 }
 
 }  // namespace
+
+void warn_of_replaced_run(World& world, const Options& options) {
+  if (options.flag("add_version")) return;
+  world.run_on_rank_0([&] {
+    const std::string path = options.text("output_dir"), status = path + "/STATUS";
+    std::error_code ignored;
+    if (!fs::is_regular_file(status, ignored) || io::read_text(status, 4096) != "completed\n") return;
+    if (!io::list_checkpoints(path).empty()) return;  // refused when the run directory is made
+    log::warn(31, path + " contains a completed run: this one replaces its files (--add_version false)");
+  });
+}
 
 void RunDirectory::create(const Options& options, const ContinuedRun& run) {
   const fs::path base = options.text("output_dir");

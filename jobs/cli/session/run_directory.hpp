@@ -25,6 +25,10 @@ struct ContinuedRun {
 /// goes.
 [[nodiscard]] std::string records_to_keep(const std::string& log, const ContinuedRun& run);
 
+/// Collective, for a run that does not continue: warns (W031) if --add_version false makes it replace the files of a
+/// completed run.
+void warn_of_replaced_run(World& world, const Options& options);
+
 class RunDirectory {
  public:
   /// Collective. Rank 0 makes --output_dir, in it v<N>-<timestamp> (unless --add_version false), and STATUS; every rank

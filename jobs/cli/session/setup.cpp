@@ -2,6 +2,7 @@
 #include "jobs/cli/session/setup.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -146,6 +147,26 @@ std::string checkpoint_config(const std::string& directory) {
               "Name a checkpoint that tessera train has written");
 }
 
+/// True if `model` is spelled as the name of a model on the Hugging Face Hub: "gpt2", "Qwen/Qwen3-0.6B".
+bool is_hub_name(const std::string& model) {
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("._-/").find(c) != std::string_view::npos;
+  };
+  return !model.empty() && std::isalnum(static_cast<unsigned char>(model.front())) != 0 && !model.ends_with(".json") &&
+         !model.ends_with("/") && std::ranges::count(model, '/') <= 1 && std::ranges::all_of(model, allowed);
+}
+
+/// Throws Error (data) if --model is the name of a model and no such file or directory exists.
+void check_model_exists(const Options& options) {
+  const std::string model = options.text("model");
+  std::error_code ignored;
+  if (std::filesystem::exists(model, ignored) || !is_hub_name(model)) return;
+  throw Error(ExitCode::data, "--model " + model + ": no such file or directory", options.value("model").source.text,
+              "Tessera downloads nothing. To get a model of the Hugging Face Hub: huggingface-cli download " + model +
+                  " --local-dir " + model);
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const Options& options, World* world) {
@@ -174,6 +195,7 @@ ModelConfig read_model_config(const Options& options, World* world) {
       config.text = checkpoint_config(given.string());
       return;
     }
+    check_model_exists(options);
     std::error_code ignored;
     const bool directory = std::filesystem::is_directory(given, ignored);
     config.path = (directory ? given / "config.json" : given).string();

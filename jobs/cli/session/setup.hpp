@@ -67,7 +67,7 @@ struct RunData {
 
   [[nodiscard]] std::size_t index_bytes() const;
   /// Moves the index of packed documents into the arena slot planned for it (plan::index_name).
-  void move_index(std::span<std::byte> room) const;
+  void move_index(std::span<std::byte> storage) const;
 };
 /// Collective. --tokenizer auto looks in `model_directory`. Throws Error (data) on every rank: those of load_tokenizer,
 /// tokenized and open_dataset; ids beyond the vocabulary; fewer tokens than one sample.

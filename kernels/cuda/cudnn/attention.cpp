@@ -142,10 +142,10 @@ struct Parts {
 
 /// Calls f(shape of a chunk, its first row).
 template <class F>
-void each_chunk(const AttentionShape& whole, std::int64_t rows, const F& f) {
-  for (std::int64_t first = 0; first < whole.batch; first += rows) {
-    AttentionShape chunk = whole;
-    chunk.batch = std::min(rows, whole.batch - first);
+void each_chunk(const AttentionShape& full, std::int64_t rows, const F& f) {
+  for (std::int64_t first = 0; first < full.batch; first += rows) {
+    AttentionShape chunk = full;
+    chunk.batch = std::min(rows, full.batch - first);
     f(chunk, first);
   }
 }

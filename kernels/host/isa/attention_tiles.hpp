@@ -56,8 +56,8 @@ template <class T>
   constexpr std::int64_t w = vec_width<T>, n = tile_cols<T>;
   for (std::int64_t first = 0; first < round_up(x.rows, n); first += w) {
     Acc<T>* const out = to + first / n * n * x.columns + first % n;
-    const std::int64_t whole = first + w <= x.rows ? x.columns / w * w : 0;
-    for (std::int64_t c = 0; c < whole; c += w) {
+    const std::int64_t vectorized = first + w <= x.rows ? x.columns / w * w : 0;
+    for (std::int64_t c = 0; c < vectorized; c += w) {
       Vec<T> square[w];
 #pragma GCC unroll 16
       for (int r = 0; r < w; ++r) square[r] = load<T>(x.data + (first + r) * x.ld + c);
@@ -65,7 +65,7 @@ template <class T>
 #pragma GCC unroll 16
       for (int r = 0; r < w; ++r) store<Acc<T>>(out + (c + r) * n, square[r]);
     }
-    for (std::int64_t c = whole; c < x.columns; ++c) {
+    for (std::int64_t c = vectorized; c < x.columns; ++c) {
       for (std::int64_t r = 0; r < w; ++r)
         out[c * n + r] = first + r < x.rows ? widen(x.data[(first + r) * x.ld + c]) : Acc<T>(0);
     }

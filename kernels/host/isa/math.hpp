@@ -60,7 +60,7 @@ struct Real<float> {
   static constexpr float exp_limit = 87.0F;
   static constexpr float ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
   static constexpr Bits sqrt_half = 0x3f3504f3;
-  static constexpr int log_terms = 5;
+  static constexpr int log_coefficients = 5;
 };
 template <>
 struct Real<double> {
@@ -73,7 +73,7 @@ struct Real<double> {
   static constexpr double exp_limit = 708.0;
   static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
   static constexpr Bits sqrt_half = 0x3fe6a09e667f3bcd;
-  static constexpr int log_terms = 11;
+  static constexpr int log_coefficients = 11;
 };
 
 /// The polynomial of these coefficients, the highest power's first, by Horner's rule.
@@ -136,9 +136,9 @@ inline T log(T x) {
   const T e = bits_as<T>(bits_as<Bits>(R::magic) + exponent) - (R::magic + static_cast<T>(R::bias));
   // log m = 2 atanh(s), s = (m - 1)/(m + 1)
   const T s = (m - T(1)) / (m + T(1)), s2 = s * s;
-  T p = T(2) / static_cast<T>(2 * R::log_terms - 1);
+  T p = T(2) / static_cast<T>(2 * R::log_coefficients - 1);
 #pragma GCC unroll 16
-  for (int k = R::log_terms - 2; k >= 1; --k) p = madd(p, s2, T(2) / static_cast<T>(2 * k + 1));
+  for (int k = R::log_coefficients - 2; k >= 1; --k) p = madd(p, s2, T(2) / static_cast<T>(2 * k + 1));
   const T tail = s * s2 * p;
   return madd(e, R::ln2_high, madd(e, R::ln2_low, tail) + T(2) * s);
 }

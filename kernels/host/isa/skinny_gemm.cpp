@@ -1,5 +1,5 @@
 // GEMM of a few rows. Transposed: dot products along rows of B, four rows at a time. Plain: rows of B scaled and added,
-// eight at a time, into a chunk of C that stays in L1. The order of the sums of an element does not depend on m or on
+// eight at a time, into a block of C that fits in L1. The order of the sums of an element does not depend on m or on
 // the split of columns.
 
 #include "kernels/host/skinny_gemm.hpp"
@@ -11,9 +11,9 @@
 namespace tessera::kernels::host::TESSERA_ISA {
 namespace {
 
-constexpr std::int64_t b_rows = 4;   // transposed: rows of B together
-constexpr std::int64_t depth = 8;    // plain: rows of B together
-constexpr std::int64_t chunk = 512;  // plain: columns of C together
+constexpr std::int64_t b_rows = 4;          // transposed: rows of B together
+constexpr std::int64_t depth = 8;           // plain: rows of B together
+constexpr std::int64_t column_block = 512;  // plain: columns of C together
 
 /// c[j] += a·b[j] for N rows b[j] of B.
 template <class T, int N>
@@ -66,8 +66,8 @@ inline void add_rows(const T* a, const T* b, std::int64_t ldb, std::int64_t n, A
 
 template <class T>
 void plain(const SkinnyGemmArgs<T>& p) {
-  for (std::int64_t j = p.first; j < p.last; j += chunk) {
-    const std::int64_t n = p.last - j < chunk ? p.last - j : chunk;
+  for (std::int64_t j = p.first; j < p.last; j += column_block) {
+    const std::int64_t n = p.last - j < column_block ? p.last - j : column_block;
     for (std::int64_t i = 0; i < p.k; i += depth) {
       const T* const b = p.b + i * p.ldb + j;
       for (std::int64_t r = 0; r < p.m; ++r) {

@@ -37,12 +37,12 @@ Library::Library(std::string soname, std::string package) : soname_(std::move(so
 
 bool Library::there() {
   std::call_once(once_, [this] {
-    std::vector<std::string> places = {soname_};
+    std::vector<std::string> candidates = {soname_};
     for (const char* root : {static_cast<const char*>(std::getenv("CUDA_HOME")), "/usr/local/cuda"})
       if (root != nullptr && *root != '\0')
-        for (const char* folder : {"/lib64/", "/lib/"}) places.push_back(std::string(root) + folder + soname_);
-    for (const std::string& place : places) {
-      handle_ = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+        for (const char* folder : {"/lib64/", "/lib/"}) candidates.push_back(std::string(root) + folder + soname_);
+    for (const std::string& candidate : candidates) {
+      handle_ = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
       if (handle_ != nullptr) return;
       const char* said = ::dlerror();
       if (why_not_.empty()) why_not_ = said == nullptr ? "the loader does not say why" : said;

@@ -97,11 +97,11 @@ class NodeCommunicator final : public BaseCommunicator {
   void gather(const std::byte* mine, std::byte* full, std::size_t chunk) override {
     // If every member's `full` is the same shared region, each owner writes its chunk and nothing is copied.
     const SharedAddress address = find(full, chunk * parts_.size());
-    const bool whole_region = address && address.offset == 0 &&
-                              regions_[static_cast<std::size_t>(address.region)].bytes == chunk * parts_.size();
+    const bool is_full_region = address && address.offset == 0 &&
+                                regions_[static_cast<std::size_t>(address.region)].bytes == chunk * parts_.size();
     std::byte* own = full + static_cast<std::size_t>(rank()) * chunk;
     if (own != mine && chunk > 0) std::memcpy(own, mine, chunk);
-    group_.publish(find(own, chunk), whole_region ? address : SharedAddress{});
+    group_.publish(find(own, chunk), is_full_region ? address : SharedAddress{});
     group_.barrier(*this, 0);
     bool in_place = true, readable = true;
     for (int peer = 0; peer < size(); ++peer) {

@@ -75,7 +75,7 @@ TEST(CudaChoice, refuses_what_cannot_be) {
               HasSubstr("GPU 1 (Card)"));
 }
 
-TEST(CudaCheck, names_the_call_the_place_and_the_error) {
+TEST(CudaCheck, names_the_call_the_location_and_the_error) {
   EXPECT_NO_THROW(cuda::check(0, "f", "x.cpp", 1));
   const std::string line =
       refused(ExitCode::internal, [] { cuda::check(700, "cudaStreamSynchronize(s)", "x.cpp", 12); });

@@ -105,18 +105,18 @@ class Check {
 
     reduce_16bit(chunk);
 
-    std::vector<std::int64_t> words(chunk + 1, world_.rank());
-    const OnDevice<std::int64_t> device_words(device, words);
-    comm_->all_reduce({"norm"}, std::span(device_words.data(), words.size()));
-    const OnDevice<std::int64_t> told(device, words);
-    comm_->broadcast({"broadcast", "w", -1}, std::as_writable_bytes(std::span(told.data(), words.size())),
+    std::vector<std::int64_t> counters(chunk + 1, world_.rank());
+    const OnDevice<std::int64_t> device_counters(device, counters);
+    comm_->all_reduce({"norm"}, std::span(device_counters.data(), counters.size()));
+    const OnDevice<std::int64_t> told(device, counters);
+    comm_->broadcast({"broadcast", "w", -1}, std::as_writable_bytes(std::span(told.data(), counters.size())),
                      static_cast<int>(n_) - 1);
     comm_->barrier({"barrier", "w", -1});
     stream_.synchronize();
     std::int64_t total = 0;
     for (const int member : members_) total += member;
-    for (const std::int64_t word : device_words.read()) require(word == total, "words");
-    for (const std::int64_t word : told.read()) require(word == members_.back(), "broadcast");
+    for (const std::int64_t counter : device_counters.read()) require(counter == total, "counters");
+    for (const std::int64_t counter : told.read()) require(counter == members_.back(), "broadcast");
   }
 
  private:

@@ -48,7 +48,7 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   EXPECT_FALSE(comm->shares_memory());
   comm->run_on(stream.view());
   const OnDevice<float> from({1, 2, 3}), to({0, 0, 0});
-  const OnDevice<std::int64_t> words({5, -6});
+  const OnDevice<std::int64_t> counters({5, -6});
   comm->all_gather({"gather", "u", -1}, reinterpret_cast<const std::byte*>(from.data),
                    reinterpret_cast<std::byte*>(to.data), 12);
   stream.synchronize();
@@ -56,12 +56,12 @@ TEST(Nccl, does_every_collective_of_one_rank) {
   cuda::fill_now(test_device(), to.data, 0, 12);
   comm->reduce_scatter({"reduce", "u", 0}, from.data, to.data, 3);
   comm->all_reduce({"reduce", "u", 0}, to.data, 3);
-  comm->all_reduce({"norm"}, std::span(words.data, 2));
+  comm->all_reduce({"norm"}, std::span(counters.data, 2));
   comm->broadcast({"broadcast", "u", -1}, {reinterpret_cast<std::byte*>(to.data), 12}, 0);
   comm->barrier({"barrier", "u", -1});
   stream.synchronize();
   EXPECT_EQ(to.read(), from.read());
-  EXPECT_EQ(words.read(), (std::vector<std::int64_t>{5, -6}));
+  EXPECT_EQ(counters.read(), (std::vector<std::int64_t>{5, -6}));
   EXPECT_EQ(comm->traffic().collectives, 6u);
 }
 
