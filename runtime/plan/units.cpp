@@ -1,7 +1,5 @@
 #include "runtime/plan/units.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "runtime/base/error.hpp"
@@ -35,10 +33,7 @@ void name_apart(std::vector<shard::UnitSpec>& units) {
 
 void check_unit_strategies(const shard::Strategy& strategy, const std::vector<shard::UnitSpec>& units) {
   for (const shard::UnitStrategy& rule : strategy.unit_strategies) {
-    const auto matches = [&](const shard::UnitSpec& unit) {
-      return ::fnmatch(rule.units.c_str(), unit.name.c_str(), FNM_NOESCAPE) == 0;
-    };
-    if (std::ranges::any_of(units, matches)) continue;
+    if (std::ranges::any_of(units, [&](const shard::UnitSpec& unit) { return rule.matches(unit.name); })) continue;
     std::string names;
     for (const shard::UnitSpec& unit : units) names += (names.empty() ? "" : ", ") + unit.name;
     throw Error(ExitCode::usage, "no unit of the model matches '" + rule.units + "'", "unit_strategy",

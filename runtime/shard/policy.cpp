@@ -90,10 +90,17 @@ const Row& row_of(const std::string& word) {
 
 }  // namespace
 
+bool UnitStrategy::matches(const std::string& unit) const {
+  const auto fits = [this](const std::string& name) {
+    return ::fnmatch(units.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+  };
+  return fits(unit) || fits(unit.substr(0, unit.find(".frozen")));
+}
+
 UnitPolicy Strategy::unit_policy(const std::string& unit) const {
   UnitPolicy result = policy;
   for (const UnitStrategy& rule : unit_strategies) {
-    if (::fnmatch(rule.units.c_str(), unit.c_str(), FNM_NOESCAPE) != 0) continue;
+    if (!rule.matches(unit)) continue;
     const Row& row = row_of(rule.strategy);
     set_strategy(result, row.stage, row.groups);
   }

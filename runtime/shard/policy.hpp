@@ -38,9 +38,11 @@ struct ShardPolicy : UnitPolicy {
   friend bool operator==(const ShardPolicy&, const ShardPolicy&) = default;
 };
 
-/// The strategy of the units whose name a glob matches: {"layers.*", "FULL_SHARD"}.
+/// The strategy of the units whose name a glob matches: {"layers.*", "FULL_SHARD"}. The name of a module ("h.3") is
+/// also that of its frozen unit ("h.3.frozen").
 struct UnitStrategy {
   std::string units, strategy;
+  [[nodiscard]] bool matches(const std::string& unit) const;
 };
 
 /// A strategy as users name it: a mesh of the world's ranks, and a policy.

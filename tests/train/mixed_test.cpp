@@ -143,6 +143,25 @@ TEST_F(MixedStrategies, BytesByFormula) {
   EXPECT_EQ(sent(Axis::replicate), 2 * (bytes("h.1") + bytes("h.2")) / 2 / 2);  // all-reduce of a shard
 }
 
+TEST_F(MixedStrategies, FrozenUnits) {
+  models::Model model = models::make(config_json({.layers = 3}), "test");
+  for (ParamSpec& param : model.params)  // all of h.0, and a part of h.1
+    if (param.name.starts_with("h.0.") || param.name == "h.1.attn.c_attn.weight") param.trainable = false;
+  const auto of = [&](const Variant& v) { return run({&model, &tokens_, 3, "", true, {}}, v); };
+  for (const bool copies : {false, true}) {
+    Variant base{.world = 4, .strategy = "3", .global_batch = 8, .copies = copies, .ranks_per_node = 2};
+    const Outcome first = of(base);
+    for (const auto& units : {flat[0], hybrid[0]}) {
+      Variant v = base;
+      v.unit_strategies = units;
+      EXPECT_EQ(difference(first, of(v)), "") << units.front().units;
+    }
+  }
+  const shard::Strategy strategy = shard::make_strategy("3", 4, 0, 2, {{"h.1", "0"}});
+  EXPECT_TRUE(strategy.unit_policy("h.1.frozen").shard_axes.empty());
+  EXPECT_FALSE(strategy.unit_policy("h.10").shard_axes.empty());
+}
+
 TEST_F(MixedStrategies, AGlobWithoutUnitsIsRefusedWithTheList) {
   const auto options = options_of(model_, {.world = 2, .unit_strategies = {{"layers.*", "0"}}, .global_batch = 4}, 1);
   try {
