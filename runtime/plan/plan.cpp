@@ -198,6 +198,17 @@ std::vector<const shard::Schedule*> RunPlan::schedules() const {
   return all;
 }
 
+std::size_t frozen_bytes(const RunPlan& plan) {
+  std::size_t bytes = 0;
+  for (int u = 0; u < plan.layout.num_units(); ++u) {
+    if (plan.layout.trainable(u)) continue;
+    const std::string shard = shard::master_name(plan.layout, u), gathered = shard::resident_param_name(plan.layout, u);
+    for (const ArenaSlot& slot : plan.slots)
+      if (slot.category == Category::params && (slot.name == shard || slot.name == gathered)) bytes += slot.bytes;
+  }
+  return bytes;
+}
+
 std::string compare_memory(const RunPlan& plan, const MemoryTable& measured) {
   std::string text;
   for (int c = 0; c < num_categories; ++c) {

@@ -81,6 +81,9 @@ struct RunPlan {
 /// of two, and others.
 [[nodiscard]] RunPlan make_plan(const RunSpec& spec);
 
+/// Bytes of Category::params that a rank keeps for frozen parameters: their shards, and copies that stay gathered.
+[[nodiscard]] std::size_t frozen_bytes(const RunPlan& plan);
+
 /// "" if the measured memory equals the plan's, else where they differ: "params 8192 bytes planned, 12288 measured".
 /// NCCL's buffers are an estimate: there only more than planned counts.
 [[nodiscard]] std::string compare_memory(const RunPlan& plan, const MemoryTable& measured);

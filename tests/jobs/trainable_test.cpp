@@ -89,6 +89,24 @@ TEST(Trainable, IsInTheModelOfTheRun) {
   }
 }
 
+TEST(Trainable, CheckpointsAreRefused) {
+  const auto check = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"train", "--freeze", "wte"});
+    const Options options = parsed(arguments).options;
+    try {
+      refuse_frozen_checkpoints(options,
+                                make_training_model(options, model_preset_config("small"), "small", DType::f32), "");
+    } catch (const Error& error) { return error.line(); }
+    return std::string();
+  };
+  EXPECT_EQ(check({}), "");
+  EXPECT_EQ(check({"--save_steps", "0", "--resume_from_checkpoint", "none"}), "");
+  EXPECT_EQ(check({"--save_steps", "5", "--save_strategy", "no"}), "");
+  for (const char* option :
+       {"--save_steps=5", "--save_strategy=epoch", "--time_limit=1h", "--resume_from_checkpoint=auto"})
+    EXPECT_THAT(check({option}), HasSubstr("checkpoints of runs with frozen parameters are not built yet")) << option;
+}
+
 TEST(Trainable, Text) {
   models::Model model = models::make(model_preset_config("small"), "small");
   EXPECT_EQ(parameters_text(model.params), human_count(static_cast<double>(model.num_params())) + " parameters, " +

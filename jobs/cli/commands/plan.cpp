@@ -97,7 +97,8 @@ void explain() {
   Layout, schedules and arena are those of the run. Memory is that of rank 0.
   params       the fp32 master shard, and gathered units: all of them if parameters are not sharded, else prefetch + 1
                buffers. In shared memory a rank is charged its own part. With --mixed_precision a gathered unit has two
-               bytes an element and does not share memory with the master.
+               bytes an element and does not share memory with the master. Of frozen parameters, the shard in the type
+               in which the run computes takes the master's place.
   grads        reduced shards (gradient accumulators), and full gradients: of the units in flight, or of all
   optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element
   activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
@@ -150,6 +151,9 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                  ? strfmt(", and %s to recompute activations", human_flops(plan.costs.recompute_flops_per_step).c_str())
                        .c_str()
                  : ""));
+  if (!all_trainable)
+    log::info(strfmt("frozen    %s of a rank's params, kept in %s; no gradients and optimizer states",
+                     human_bytes(plan::frozen_bytes(plan)).c_str(), name_of(model.dtype)));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
   const auto weights = static_cast<double>(model.num_params()) * sizeof(float);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * weights).c_str(),
@@ -179,6 +183,7 @@ void print_plan(const PlanOf& of) {
                      {"trainable_parameters", num_trainable(model.params)},
                      {"matmul_parameters", model.num_matmul_params()},
                      {"tokens", chosen.spec.tokens}};
+    if (num_trainable(model.params) != model.num_params()) json["frozen_params_bytes"] = plan::frozen_bytes(chosen);
     json["compute_dtype"] = name_of(chosen.spec.strategy.policy.param_dtype);
     json["reduce_dtype"] = name_of(chosen.spec.strategy.policy.reduce_dtype);
     json["world"] = of.world_size;

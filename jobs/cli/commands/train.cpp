@@ -28,6 +28,7 @@ void TrainRun::prepare() {
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
+  refuse_frozen_checkpoints(options_, model_, config_.directory);
   threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data

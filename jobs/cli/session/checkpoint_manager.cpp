@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/host_info.hpp"
+#include "jobs/cli/session/trainable.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -87,6 +88,10 @@ std::string CheckpointManager::run_metadata() const {
 }
 
 void CheckpointManager::save(const Progress& progress, SaveMode mode) {
+  const models::Model& model = *parts_.trainer->plan().spec.model;
+  if (num_trainable(model.params) != model.num_params())  // asked for by a signal, or by Slurm's time limit
+    throw Error(ExitCode::usage, "checkpoints of runs with frozen parameters are not built yet",
+                strfmt("step %ld", progress.step), "Let the run end: its model is saved then");
   if (saving_) commit();  // one at a time
   const Options& options = *parts_.options;
   train::Trainer& trainer = *parts_.trainer;

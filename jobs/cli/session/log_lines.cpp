@@ -52,6 +52,8 @@ void memory_table(const StartUp& start, std::vector<std::string>& lines) {
   lines.push_back(plan_row + strfmt("%12s%12s", human_bytes(start.plan->costs.total).c_str(),
                                     human_bytes(start.memory_limit).c_str()));
   lines.push_back(measured_row + strfmt("%12s", human_bytes(start.measured.total()).c_str()));
+  if (const std::size_t frozen = plan::frozen_bytes(*start.plan); frozen > 0)
+    lines.push_back(strfmt("          frozen     %12s", human_bytes(frozen).c_str()));
 }
 
 /// The plan's figure; for packed documents their average, which the plan cannot know.

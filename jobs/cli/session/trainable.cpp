@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "io/checkpoint/manifest.hpp"
+#include "io/file/file.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "models/param_selector.hpp"
 
@@ -53,6 +55,22 @@ models::Model make_training_model(const Options& options, const std::string& con
     if (!trainable[p]) model.params[p].storage_dtype = dtype;
   }
   return model;
+}
+
+void refuse_frozen_checkpoints(const Options& options, const models::Model& model, const std::string& directory) {
+  if (num_trainable(model.params) == model.num_params()) return;
+  const auto refuse = [&](const char* option) {
+    throw options.refuse(option, "checkpoints of runs with frozen parameters are not built yet",
+                         "Drop it: the model is saved at the end of the run");
+  };
+  if (!options.flag("from_scratch") && io::exists(directory + "/" + io::manifest_name))
+    throw options.refuse("model", "frozen parameters cannot be read from a checkpoint yet",
+                         "Convert it: tessera convert --to hf");
+  const std::string resume = options.text("resume_from_checkpoint");
+  if (!resume.empty() && resume != "none") refuse("resume_from_checkpoint");
+  if (options.has("time_limit")) refuse("time_limit");
+  if (options.text("save_strategy") == "epoch") refuse("save_strategy");
+  if (options.text("save_strategy") != "no" && options.integer("save_steps") > 0) refuse("save_steps");
 }
 
 std::int64_t num_trainable(const std::vector<ParamSpec>& params) {

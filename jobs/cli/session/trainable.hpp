@@ -33,4 +33,8 @@ struct TrainableRule {
 /// "124.4M parameters, 38.6M trainable (31.0 %)"; without the share if all are trained.
 [[nodiscard]] std::string parameters_text(const std::vector<ParamSpec>& params);
 
+/// Throws Error (usage) if the run has frozen parameters and would save a checkpoint, resume from one, or start from
+/// one in `directory`: checkpoints hold masters and optimizer states of all parameters.
+void refuse_frozen_checkpoints(const Options& options, const models::Model& model, const std::string& directory);
+
 }  // namespace tessera::jobs
