@@ -18,7 +18,7 @@ struct SaveRequest {
   std::int64_t step = 0;
   std::span<const ParamSpec> params;
   const shard::ShardLayout* layout = nullptr;
-  std::vector<StateView> shards;  // this rank's; without moments (null), the model alone is saved
+  TrainingState state;  // this rank's
   /// Refuse to save if replicas differ. Reads the whole state once more. The same on every rank.
   bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;
@@ -74,11 +74,11 @@ class CheckpointReader {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective. The text of an auxiliary file ("config.json"), checked; "" if it does not exist.
   [[nodiscard]] std::string auxiliary_file(const std::string& name) const;
-  /// Collective. Fills the shards, with moments if the views have them; padding becomes zero. Throws Error (data) on
-  /// every rank alike: damage (E123), other shapes than the model's (E113), missing or unexpected tensors (E112), no
-  /// moments.
-  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                  std::span<const StateView> shards, int threads = 3) const;
+  /// Collective. Fills the shards, with the optimizer states that `state` lists; padding becomes zero. Throws Error
+  /// (data) on every rank alike: damage (E123), other shapes than the model's (E113), missing or unexpected tensors
+  /// (E112), no optimizer states at all.
+  LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, const TrainingState& state,
+                  int threads = 3) const;
 
  private:
   World& world_;

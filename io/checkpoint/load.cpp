@@ -94,32 +94,44 @@ std::string CheckpointReader::auxiliary_file(const std::string& name) const {
   return world_.text_of_rank_0([&] { return read_auxiliary_file(directory_, *found); });
 }
 
+namespace {
+
+/// Padding between and after the parameters becomes zero. A block that begins in a parameter is the parameter's.
+void clear_padding(const shard::ShardLayout& layout, const TrainingState& state) {
+  for (const StateView& view : state.shards)
+    for (const auto& [offset, length] : layout.gaps(view.unit)) {
+      const std::int64_t first = view.shard * layout.shard_numel(view.unit),
+                         last = first + layout.shard_numel(view.unit);
+      const std::int64_t from = std::max(first, offset) - first, to = std::min(last, offset + length) - first;
+      if (from >= to) continue;
+      for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v) {
+        const StateSpec values = v == 0 ? StateSpec() : state.states[v - 1];
+        const std::size_t begin = values.bytes(from), end = values.bytes(to);
+        if (begin < end)
+          clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + begin, end - begin);
+      }
+    }
+}
+
+}  // namespace
+
 LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                                  std::span<const StateView> shards, int threads) const {
+                                  const TrainingState& state, int threads) const {
   const auto begin = std::chrono::steady_clock::now();
   LoadReport report;
   std::uint64_t bytes = 0;
   std::vector<RangeChecksum> shared;
   world_.run_and_agree([&] {
-    if (!shards.empty() && shards.front().data[1] != nullptr && !manifest_.optimizer)
+    if (!state.states.empty() && !manifest_.optimizer)
       throw Error(
           ExitCode::data, directory_ + " has no optimizer state, only the model", {},
           "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
     const auto wanted = [&] {
       try {
-        return state_ranges(params, layout, shards, manifest_.files, std::nullopt);
+        return state_ranges(params, layout, state, manifest_.files, std::nullopt);
       } catch (const Error& error) { throw Error(error.code(), directory_ + ": " + error.line()); }
     }();
-    for (const StateView& view : shards)
-      for (float* data : view.data)
-        if (data != nullptr)
-          for (const auto& [offset, length] : layout.gaps(view.unit)) {
-            const std::int64_t first = view.shard * layout.shard_numel(view.unit),
-                               last = first + layout.shard_numel(view.unit);
-            const std::int64_t from = std::max(first, offset), to = std::min(last, offset + length);
-            if (from < to)
-              clear_now(view.device, data + (from - first), static_cast<std::size_t>(to - from) * sizeof(float));
-          }
+    clear_padding(layout, state);
     for (const StateRange& e : wanted) bytes += e.bytes;
     RangesRead read = read_ranges(paths(), manifest_.files, wanted, threads);
     report.bytes_read = read.bytes;

@@ -15,13 +15,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Of memory on any device; a GPU's is copied through a host buffer.
-std::uint32_t crc_of(std::uint32_t crc, Device device, const float* data, std::size_t count) {
-  if (device == host_device) return crc32c(crc, std::as_bytes(std::span(data, count)));
-  std::vector<float> window(std::min(count, host_staging_bytes / sizeof(float)));
-  for (std::size_t done = 0; done < count; done += window.size()) {
-    const std::span slice(window.data(), std::min(window.size(), count - done));
-    copy_now(device, slice.data(), data + done, slice.size_bytes());
-    crc = crc32c(crc, std::as_bytes(slice));
+std::uint32_t crc_of(std::uint32_t crc, Device device, std::span<const std::byte> data) {
+  if (device == host_device) return crc32c(crc, data);
+  std::vector<std::byte> window(std::min(data.size(), host_staging_bytes));
+  for (std::size_t done = 0; done < data.size(); done += window.size()) {
+    const std::span slice(window.data(), std::min(window.size(), data.size() - done));
+    copy_now(device, slice.data(), data.data() + done, slice.size());
+    crc = crc32c(crc, slice);
   }
   return crc;
 }
@@ -36,17 +36,20 @@ struct ShardsCrc {
 /// Only of units with replicas.
 std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
   const shard::ShardLayout& layout = *request.layout;
+  const TrainingState& state = request.state;
+  const auto values = [&](std::size_t vector) { return vector == 0 ? StateSpec() : state.states[vector - 1]; };
   std::vector<ShardsCrc> crcs;
-  for (const StateView& view : request.shards) {
+  for (const StateView& view : state.shards) {
     if (layout.num_replicas(view.unit) == 1) continue;
     const AxisSet axes = layout.policy(view.unit).shard_axes;
     auto of = std::ranges::find(crcs, axes, &ShardsCrc::axes);
     if (of == crcs.end()) of = crcs.insert(of, {axes, view.shard});
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard))
-      for (const float* data : view.data)
-        if (data != nullptr)
-          of->crc = crc_of(of->crc, view.device, data + (s.unit_offset - begin), static_cast<std::size_t>(s.length));
+      for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v)
+        of->crc = crc_of(of->crc, view.data[v].device,
+                         {static_cast<const std::byte*>(view.data[v].data) + values(v).bytes(s.unit_offset - begin),
+                          values(v).bytes(s.length)});
   }
   return crcs;
 }
@@ -79,14 +82,13 @@ struct CheckpointSave::Parts {
         run_metadata(request.run_metadata),
         transaction(world_, {.directory = request.directory,
                              .step = request.step,
-                             .optimizer = request.shards.front().data[1] != nullptr,
-                             .files = plan_state_files(request.params, request.shards.front().data[1] != nullptr,
-                                                       request.file_bytes),
+                             .optimizer = !request.state.states.empty(),
+                             .files = plan_state_files(request.params, request.state.states, request.file_bytes),
                              .auxiliary_files = request.auxiliary_files}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
     const auto ranges =
-        state_ranges(request.params, *request.layout, request.shards, transaction.files(), world.rank());
+        state_ranges(request.params, *request.layout, request.state, transaction.files(), world.rank());
     const auto last = [this] { transaction.sync_layout(); };
     world.run_and_agree([&] {
       writer = std::make_unique<BlockWriter>(transaction.paths(), ranges, request.snapshot, request.threads, last);

@@ -8,21 +8,69 @@
 
 namespace tessera::io {
 
-const char* group_of(StateKind kind) {
-  static constexpr const char* groups[] = {"/model/", "/optimizer/exp_avg/", "/optimizer/exp_avg_sq/"};
-  return groups[static_cast<int>(kind)];
+namespace {
+
+constexpr std::string_view optimizer_group = "/optimizer/";
+
+/// A vector of the state in files: its group, and its values for a parameter.
+struct StoredVector {
+  std::string group;
+  StateSpec values;
+  bool optimizer = false;  // frozen parameters have none
+
+  [[nodiscard]] bool has(const ParamSpec& param) const { return !optimizer || param.trainable; }
+};
+
+/// The parameters, then the optimizer's states.
+std::vector<StoredVector> vectors_of(std::span<const StateSpec> states) {
+  std::vector<StoredVector> vectors = {{model_group, {}}};
+  for (const StateSpec& state : states) vectors.push_back({group_of(state), state, true});
+  return vectors;
 }
 
-std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer, std::uint64_t file_bytes) {
+std::vector<std::int64_t> shape_in_file(const ParamSpec& param, const StateSpec& values) {
+  if (values.block > 1) return {values.count(param.numel())};
+  std::vector<std::int64_t> shape;
+  for (int i = 0; i < param.shape.rank(); ++i) shape.push_back(param.shape[i]);
+  return shape;
+}
+
+}  // namespace
+
+std::string group_of(const StateSpec& state) { return std::string(optimizer_group) + state.name + "/"; }
+
+std::vector<std::string> state_names(const std::vector<StateFile>& files) {
+  std::vector<std::string> names;
+  for (const StateFile& file : files)
+    for (const Hdf5Dataset& d : file.datasets) {
+      if (!d.path.starts_with(optimizer_group)) continue;
+      const std::size_t begin = optimizer_group.size();
+      std::string name = d.path.substr(begin, d.path.find('/', begin) - begin);
+      if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+    }
+  return names;
+}
+
+std::uint64_t state_bytes(std::span<const ParamSpec> params, std::span<const StateSpec> states) {
+  std::uint64_t bytes = 0;
+  for (const StoredVector& vector : vectors_of(states))
+    for (const ParamSpec& p : params)
+      if (vector.has(p)) bytes += vector.values.bytes(p.numel());
+  return bytes;
+}
+
+std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, std::span<const StateSpec> states,
+                                        std::uint64_t file_bytes) {
   std::vector<StateFile> files;
   std::uint64_t in_file = 0;
-  for (int k = 0; k < (optimizer ? num_state_kinds : 1); ++k)
+  for (const StoredVector& vector : vectors_of(states))
     for (const ParamSpec& p : params) {
+      if (!vector.has(p)) continue;
       if (p.name.empty() || p.name.find('/') != std::string::npos || p.name == "." || p.name.size() > 1024)
         throw Error(ExitCode::data, quote_name(p.name) + " cannot be the name of a data set");
-      Hdf5Dataset d{.path = group_of(static_cast<StateKind>(k)) + p.name, .dtype = DType::f32, .shape = {}};
-      for (int i = 0; i < p.shape.rank(); ++i) d.shape.push_back(p.shape[i]);
-      d.bytes = static_cast<std::uint64_t>(p.numel()) * sizeof(float);
+      Hdf5Dataset d{
+          .path = vector.group + p.name, .dtype = vector.values.dtype, .shape = shape_in_file(p, vector.values)};
+      d.bytes = vector.values.bytes(p.numel());
       if (files.empty() || in_file + d.bytes > file_bytes) {
         files.emplace_back();
         in_file = 0;
@@ -44,24 +92,24 @@ struct Location {
 /// Finds each parameter's data sets and checks their shapes.
 class Locations {
  public:
-  Locations(std::span<const ParamSpec> params, const std::vector<StateFile>& files, int kinds)
-      : num_params_(params.size()), locations_(params.size() * static_cast<std::size_t>(kinds)) {
+  Locations(std::span<const ParamSpec> params, const std::vector<StateFile>& files,
+            const std::vector<StoredVector>& vectors)
+      : num_params_(params.size()), locations_(params.size() * vectors.size()) {
     std::map<std::string, Location> by_path;
     for (std::size_t f = 0; f < files.size(); ++f)
       for (const auto& d : files[f].datasets) by_path[d.path] = {static_cast<int>(f), &d};
-    for (int k = 0; k < kinds; ++k)
+    for (std::size_t v = 0; v < vectors.size(); ++v)
       for (std::size_t p = 0; p < params.size(); ++p)
-        find(params[p], static_cast<StateKind>(k), by_path,
-             locations_[static_cast<std::size_t>(k) * params.size() + p]);
+        if (vectors[v].has(params[p])) find(params[p], vectors[v], by_path, locations_[v * params.size() + p]);
     for (const auto& [path, location] : by_path)
-      if (path.starts_with(group_of(StateKind::model))) note(path + " is unexpected");
+      if (path.starts_with(model_group)) note(path + " is unexpected");
     if (problems_ == 0) return;
     if (problems_ > max_listed_problems) list_ += strfmt("; and %d more", problems_ - max_listed_problems);
     throw Error(ExitCode::data, "the checkpoint is not of this model: " + list_, {},
                 "Use the config.json that the checkpoint was saved with");
   }
-  [[nodiscard]] const Location& at(int kind, int param) const {
-    return locations_[static_cast<std::size_t>(kind) * num_params_ + static_cast<std::size_t>(param)];
+  [[nodiscard]] const Location& at(std::size_t vector, int param) const {
+    return locations_[vector * num_params_ + static_cast<std::size_t>(param)];
   }
 
  private:
@@ -69,18 +117,23 @@ class Locations {
   void note(const std::string& what) {
     if (++problems_ <= max_listed_problems) list_ += (problems_ == 1 ? "" : "; ") + what;
   }
-  void find(const ParamSpec& p, StateKind kind, std::map<std::string, Location>& by_path, Location& out) {
-    const auto found = by_path.find(group_of(kind) + p.name);
-    if (found == by_path.end()) return note("E112 " + std::string(group_of(kind)) + p.name + " is missing");
+  void find(const ParamSpec& p, const StoredVector& vector, std::map<std::string, Location>& by_path, Location& out) {
+    const auto found = by_path.find(vector.group + p.name);
+    if (found == by_path.end()) return note("E112 " + vector.group + p.name + " is missing");
     out = found->second;
     by_path.erase(found);
-    Shape shape;
-    if (out.dataset->shape.size() <= Shape::max_rank)
-      for (const std::int64_t n : out.dataset->shape) shape.push_back(n);
-    if (out.dataset->shape.size() > Shape::max_rank || !(shape == p.shape))
-      note("E113 " + out.dataset->path + " is " + shape.str() + ", the model's is " + p.shape.str());
-    else if (out.dataset->dtype != DType::f32)
-      note("E122 " + out.dataset->path + " is " + name_of(out.dataset->dtype) + ", not fp32");
+    const std::vector<std::int64_t> expected = shape_in_file(p, vector.values);
+    if (out.dataset->shape != expected)
+      note("E113 " + out.dataset->path + " is " + text_of(out.dataset->shape) + ", the model's is " +
+           text_of(expected));
+    else if (out.dataset->dtype != vector.values.dtype)
+      note("E122 " + out.dataset->path + " is " + name_of(out.dataset->dtype) + ", not " +
+           name_of(vector.values.dtype));
+  }
+  static std::string text_of(const std::vector<std::int64_t>& shape) {
+    std::string text;
+    for (const std::int64_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
+    return "[" + text + "]";
   }
 
   std::size_t num_params_;
@@ -92,22 +145,22 @@ class Locations {
 }  // namespace
 
 std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                                     std::span<const StateView> shards, const std::vector<StateFile>& files,
+                                     const TrainingState& state, const std::vector<StateFile>& files,
                                      std::optional<int> saver) {
-  const bool moments = !shards.empty() && shards.front().data[1] != nullptr;
-  const int kinds = moments ? num_state_kinds : 1;
-  const Locations locations(params, files, kinds);
+  const std::vector<StoredVector> vectors = vectors_of(state.states);
+  const Locations locations(params, files, vectors);
   std::vector<StateRange> ranges;
-  for (const StateView& view : shards) {
+  for (const StateView& view : state.shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s :
          saver ? shard::replica_segments(layout, view.unit, *saver) : layout.segments(view.unit, view.shard))
-      for (int k = 0; k < kinds; ++k) {
-        const Location& location = locations.at(k, s.param);
-        ranges.push_back(
-            {location.file, location.dataset->offset + static_cast<std::uint64_t>(s.param_offset) * sizeof(float),
-             static_cast<std::uint64_t>(s.length) * sizeof(float),
-             reinterpret_cast<std::byte*>(view.data[k] + (s.unit_offset - begin)), view.unit, view.device});
+      for (std::size_t v = 0; v < vectors.size() && vectors[v].has(params[static_cast<std::size_t>(s.param)]); ++v) {
+        const Location& location = locations.at(v, s.param);
+        const StateSpec& values = vectors[v].values;
+        ranges.push_back({location.file, location.dataset->offset + values.bytes(s.param_offset),
+                          values.bytes(s.length),
+                          static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - begin), view.unit,
+                          view.data[v].device});
       }
   }
   std::ranges::sort(ranges, [](const StateRange& a, const StateRange& b) {

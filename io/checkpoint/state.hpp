@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "io/checkpoint/manifest.hpp"
@@ -13,24 +14,34 @@
 
 namespace tessera::io {
 
-/// The vectors of a training state, each one value per parameter element.
-enum class StateKind : unsigned char { model, exp_avg, exp_avg_sq };
-inline constexpr int num_state_kinds = 3;
-/// "/model/", "/optimizer/exp_avg/", "/optimizer/exp_avg_sq/".
-[[nodiscard]] const char* group_of(StateKind kind);
+/// A vector of the training state: the parameters, or one of the optimizer's states.
+inline constexpr const char* model_group = "/model/";
+/// "/optimizer/exp_avg/".
+[[nodiscard]] std::string group_of(const StateSpec& state);
+/// Names of the optimizer states that the files have, in the files' order.
+[[nodiscard]] std::vector<std::string> state_names(const std::vector<StateFile>& files);
 
-/// This rank's shard of a unit's state: shard_numel(unit) elements per kind; null: no moments.
+/// This rank's shard of a unit: its parameters (shard_numel(unit) fp32 elements), then its optimizer states in the
+/// order of the specs (StateSpec::count(shard_numel(unit)) values each).
 struct StateView {
   int unit = 0, shard = 0;
-  float* data[num_state_kinds] = {nullptr, nullptr, nullptr};
-  Device device;  // of `data`
+  std::vector<TensorView> data;
 };
 
-/// The data sets of each file: all of /model, then the moments, in canonical order of parameters, in files of at most
-/// `file_bytes` (a larger tensor has its own file). Depends on shapes and file_bytes alone. Throws Error (data): a
-/// parameter's name that cannot be a data set's.
-[[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, bool optimizer,
-                                                      std::uint64_t file_bytes);
+/// What a rank holds of a training state.
+struct TrainingState {
+  std::vector<StateSpec> states;  // of the optimizer; none: the model alone, whatever else the shards have
+  std::vector<StateView> shards;
+};
+
+/// The data sets of each file: all of /model, then the optimizer states one after another, each in canonical order of
+/// parameters, in files of at most `file_bytes` (a larger tensor has its own file). A state with a value for each
+/// element has the parameter's shape, one with blocks is a vector of the blocks' values. Depends on shapes, states and
+/// file_bytes alone. Throws Error (data): a parameter's name that cannot be a data set's.
+[[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params,
+                                                      std::span<const StateSpec> states, std::uint64_t file_bytes);
+/// Bytes of these data sets.
+[[nodiscard]] std::uint64_t state_bytes(std::span<const ParamSpec> params, std::span<const StateSpec> states);
 
 /// A byte range of a file, and the memory that holds it.
 struct StateRange {
@@ -44,7 +55,7 @@ struct StateRange {
 /// of the replica that it is (shard::replica_segments). Throws Error (data) listing data sets that are missing,
 /// unexpected, or of another shape or type.
 [[nodiscard]] std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
-                                                   std::span<const StateView> shards,
-                                                   const std::vector<StateFile>& files, std::optional<int> saver);
+                                                   const TrainingState& state, const std::vector<StateFile>& files,
+                                                   std::optional<int> saver);
 
 }  // namespace tessera::io

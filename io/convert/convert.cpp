@@ -73,9 +73,9 @@ ConvertReport convert_to_checkpoint(World& world, const TensorCatalog& source,
   std::map<std::string, const ConvertTensor*> by_path;
   for (const ConvertTensor& t : tensors) {
     params.push_back({.name = t.name, .shape = t.shape});
-    by_path[group_of(StateKind::model) + t.name] = &t;
+    by_path[model_group + t.name] = &t;
   }
-  const std::vector<StateFile> files = plan_state_files(params, /*optimizer=*/false, target.max_file_bytes);
+  const std::vector<StateFile> files = plan_state_files(params, /*states=*/{}, target.max_file_bytes);
   ConvertReport report{.tensors = static_cast<std::int64_t>(tensors.size()), .files = static_cast<int>(files.size())};
   for (const StateFile& file : files)
     for (const auto& d : file.datasets) report.bytes += d.bytes + hdf5_alignment;

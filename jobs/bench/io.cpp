@@ -40,26 +40,26 @@ struct MadeState {
       units.push_back(std::move(unit));
     }
     layout = shard::ShardLayout(params, units, Mesh(1, world.size()));
+    state.states = train::adamw_states();
+    const std::size_t vectors = 1 + state.states.size();  // of fp32
     std::size_t floats = 0;
-    for (int u = 0; u < layout.num_units(); ++u)
-      floats += static_cast<std::size_t>(layout.shard_numel(u)) * io::num_state_kinds;
+    for (int u = 0; u < layout.num_units(); ++u) floats += static_cast<std::size_t>(layout.shard_numel(u)) * vectors;
     auto* next = reinterpret_cast<float*>(memory.emplace(floats * sizeof(float)).span().data());
     for (std::size_t i = 0; i < floats; ++i)
       next[i] = static_cast<float>(static_cast<std::int32_t>(i * 2654435761u)) * 1e-9f;
     for (int u = 0; u < layout.num_units(); ++u) {
-      io::StateView view{.unit = u, .shard = world.rank()};
-      for (float*& data : view.data) {
-        data = next;
+      io::StateView& view = state.shards.emplace_back(io::StateView{.unit = u, .shard = world.rank()});
+      for (std::size_t v = 0; v < vectors; ++v) {
+        view.data.emplace_back(next, Shape{layout.shard_numel(u)});
         next += layout.shard_numel(u);
       }
-      shards.push_back(view);
     }
   }
   std::vector<ParamSpec> params;
   std::vector<shard::UnitSpec> units;
   shard::ShardLayout layout;
   std::optional<io::DirectBuffer> memory;
-  std::vector<io::StateView> shards;
+  io::TrainingState state;
 };
 
 struct DiskRates {
@@ -67,7 +67,7 @@ struct DiskRates {
 };
 
 DiskRates measure_disk(World& world, const std::string& directory, std::uint64_t bytes, int repeats) {
-  const MadeState state(world, bytes);
+  const MadeState made(world, bytes);
   RawFile raw(world, directory + "/tessera-bench.raw", bytes);
   const std::string checkpoint = directory + "/" + io::checkpoint_name(0);
   DiskRates rates;
@@ -77,13 +77,12 @@ DiskRates measure_disk(World& world, const std::string& directory, std::uint64_t
     world.barrier();
     io::CheckpointSave save(
         world,
-        {.directory = checkpoint, .step = 0, .params = state.params, .layout = &state.layout, .shards = state.shards});
+        {.directory = checkpoint, .step = 0, .params = made.params, .layout = &made.layout, .state = made.state});
     const io::SaveReport saved = save.commit();
     rates.save.push_back(static_cast<double>(saved.bytes) / saved.seconds);
     world.barrier();
     const auto begin = Clock::now();
-    const io::LoadReport loaded =
-        io::CheckpointReader(world, checkpoint).load(state.params, state.layout, state.shards);
+    const io::LoadReport loaded = io::CheckpointReader(world, checkpoint).load(made.params, made.layout, made.state);
     rates.load.push_back(static_cast<double>(loaded.bytes) /
                          std::chrono::duration<double>(Clock::now() - begin).count());
     world.run_on_rank_0([&] { io::remove_directory(checkpoint); });

@@ -39,8 +39,7 @@ class Turns {
         trainer_(world, options_),
         tokens_((steps + 1) * options_.run.batch.global_batch * options_.run.tokens + 1, model.vocab),
         sampler_(io::count_samples(tokens_.size(), options_.run.tokens).samples, false, 1),
-        raw_(world, directory + "/tessera-bench.raw",
-             static_cast<std::uint64_t>(io::num_state_kinds * 4 * model.num_params())) {
+        raw_(world, directory + "/tessera-bench.raw", io::state_bytes(model.params, options_.run.states)) {
     trainer_.initialize();
     trainer_.set_callback(&callback_);
     (void)trainer_.step(tokens_, sampler_, 0, options_.run.batch.global_batch);
@@ -69,7 +68,7 @@ class Turns {
  private:
   static constexpr std::int64_t steps = 10;
   static train::TrainerOptions with_snapshot(train::TrainerOptions options) {
-    options.run.snapshot_vectors = io::num_state_kinds;
+    options.run.snapshot = plan::Snapshot::all;
     return options;
   }
   io::SaveRequest request() {
@@ -77,7 +76,7 @@ class Turns {
             .step = 0,
             .params = model_.params,
             .layout = &trainer_.plan().layout,
-            .shards = trainer_.state()};
+            .state = trainer_.state()};
   }
   void begin_save() {
     io::SaveRequest r = request();

@@ -1,6 +1,8 @@
 #pragma once
-// ParamSpec: what models, shard and io share about a parameter.
+// ParamSpec: what models, shard and io share about a parameter. StateSpec: the same about a vector of optimizer state.
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,5 +28,31 @@ struct ParamSpec {
 
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
 };
+
+/// A vector of an optimizer's state: a value for each element of a parameter, or one for each block of elements.
+/// Optimizers declare theirs as a list; memory, plan and checkpoints are made from it.
+struct StateSpec {
+  std::string name;          // "exp_avg"; a checkpoint's data sets are /optimizer/<name>/<parameter>
+  DType dtype = DType::f32;  // of a value
+  std::int64_t block = 1;    // elements that share a value; blocks are counted from the parameter's start
+
+  /// Values of `numel` elements that begin with a block.
+  [[nodiscard]] std::int64_t count(std::int64_t numel) const { return (numel + block - 1) / block; }
+  [[nodiscard]] std::size_t bytes(std::int64_t numel) const {
+    return static_cast<std::size_t>(count(numel)) * size_of(dtype);
+  }
+  /// Bytes of state for one element.
+  [[nodiscard]] double element_bytes() const {
+    return static_cast<double>(size_of(dtype)) / static_cast<double>(block);
+  }
+  friend bool operator==(const StateSpec&, const StateSpec&) = default;
+};
+
+/// Elements that an update needs together: shard boundaries and the starts of parameters are multiples of it.
+[[nodiscard]] inline std::int64_t granularity(std::span<const StateSpec> states) {
+  std::int64_t elements = 1;
+  for (const StateSpec& state : states) elements = std::max(elements, state.block);
+  return elements;
+}
 
 }  // namespace tessera

@@ -55,9 +55,10 @@ MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu) {
   for (int u = 0; u < plan.layout.num_units(); ++u) numel += plan.layout.shard_numel(u);
   const double flops = plan.costs.flops_per_step + plan.costs.recompute_flops_per_step;
   const DType dtype = plan.spec.strategy.policy.param_dtype;
-  const double copy_bytes = size_of(dtype) == 2 ? 2 : 0;
+  double bytes = 3 * 4 + (size_of(dtype) == 2 ? 2 : 0);  // of an element: master twice, gradient, low-precision copy
+  for (const StateSpec& state : plan.spec.states) bytes += 2 * state.element_bytes();
   return {flops / plan.spec.strategy.mesh.world() / gpu.flops(dtype),
-          static_cast<double>(numel) * (7 * 4 + copy_bytes) / gpu.memory_bytes_s};
+          static_cast<double>(numel) * bytes / gpu.memory_bytes_s};
 }
 
 }  // namespace tessera::plan

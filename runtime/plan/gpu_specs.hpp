@@ -21,8 +21,9 @@ struct GpuSpec {
 [[nodiscard]] const GpuSpec* find_gpu_spec(std::string_view name);
 
 struct MinimumStepTime {
-  double gemm_s = 0;    // model FLOPs of this rank's share of the global batch, recomputation included
-  double states_s = 0;  // master weights, moments and gradient of the shard, read and written once by the update
+  double gemm_s = 0;  // model FLOPs of this rank's share of the global batch, recomputation included
+  double states_s =
+      0;  // master weights, optimizer states and gradient of the shard, read and written once by the update
 };
 /// Neither counts communication, the softmax of attention, norms or kernel launches.
 [[nodiscard]] MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu);

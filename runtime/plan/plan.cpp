@@ -41,6 +41,7 @@ void check(const RunSpec& spec) {
   const int world = spec.strategy.mesh.world();
   TESSERA_ASSERT(spec.batch.world == world, "a batch for %d ranks on a mesh of %d", spec.batch.world, world);
   const bool trains = spec.purpose == Purpose::train;
+  TESSERA_ASSERT(trains || spec.states.empty(), "optimizer states in inference");
   if (trains && spec.device != host_device)
     if (const std::string experts = models::partly_frozen_experts(spec.model->params); !experts.empty())
       throw Error(ExitCode::usage, "only some of " + experts + " are frozen, which is not supported on a GPU",
@@ -166,16 +167,16 @@ RunPlan build(const RunSpec& spec, Proof proof) {
 
   const bool trains = spec.purpose == Purpose::train;
   plan.groups = shard::groups_of(plan.main().units, mesh);
-  plan.slots =
-      shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, trains ? 2 : 0});
+  plan.slots = shard::shard_slots(
+      {&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, spec.states});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
     plan.slots.push_back(std::move(slot));
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);
   // In host memory, whatever the device.
-  if (spec.snapshot_vectors > 0) {
-    const std::int64_t numel = shard::replica_numel(plan.layout, spec.rank);
+  if (spec.snapshot != Snapshot::none) {
+    const auto states = spec.snapshot == Snapshot::all ? std::span(spec.states) : std::span<const StateSpec>();
     plan.slots.push_back({snapshot_name, Category::buffers, Placement::own,
-                          static_cast<std::size_t>(numel * spec.snapshot_vectors) * sizeof(float),
+                          shard::replica_bytes(plan.layout, states, spec.rank),
                           spec.device != host_device ? Memory::pinned : Memory::host});
   }
   if (spec.index_bytes > 0) plan.slots.push_back({index_name, Category::buffers, Placement::own, spec.index_bytes});

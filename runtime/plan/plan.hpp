@@ -26,6 +26,9 @@ using tessera::ArenaSlot, tessera::Category, tessera::MemoryTable, tessera::Plac
 ///             cache_tokens per row.
 enum class Purpose : unsigned char { train, evaluate, generate };
 
+/// What an asynchronous save copies: nothing (there is none), the parameters, or also the optimizer states.
+enum class Snapshot : unsigned char { none, model, all };
+
 /// Everything that the memory and the schedules of a run depend on.
 struct RunSpec {
   Purpose purpose = Purpose::train;
@@ -38,7 +41,8 @@ struct RunSpec {
   std::int64_t eval_batch = 0;    // rows of an evaluation micro-batch; 0: as training
   bool packed = false;            // rows hold several documents, which do not attend to one another
   std::size_t index_bytes = 0;    // packed: of the index of documents in rows, over all data (io::PackedStream)
-  int snapshot_vectors = 0;       // copied by an asynchronous save: 0 none, 1 the model, 3 model and Adam moments
+  std::vector<StateSpec> states;  // of the optimizer, in training
+  Snapshot snapshot = Snapshot::none;
   int rank = 0;
   Device device;
 };

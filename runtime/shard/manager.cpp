@@ -65,7 +65,10 @@ void ShardManager::bind_unit(int u) {
   for (const Segment& segment : layout.segments(u, unit.shard))
     unit.ranges.push_back({segment.param, segment.unit_offset - offset, segment.length});
   const bool has_gradient = !parts_.train->grad_slots.empty() && parts_.train->grad_slot(u, 0) >= 0;
-  for (int s = 0; layout.trainable(u) && s < parts_.num_states; ++s) unit.states[s] = floats(state_name(layout, u, s));
+  if (layout.trainable(u))
+    for (const StateSpec& state : parts_.states)
+      unit.states.emplace_back(parts_.arena->data(state_name(layout, u, state)), state.dtype,
+                               Shape{state.count(layout.shard_numel(u))}, parts_.device);
   for (int p = 0; p < record.num_accumulators; ++p) unit.accumulators.push_back(floats(accumulator_name(layout, u, p)));
   if (!has_gradient) return;
   // The finished gradient: the first accumulator, or this rank's interval of the resident gradient slot.
@@ -75,7 +78,7 @@ void ShardManager::bind_unit(int u) {
                .numel = layout.shard_numel(u),
                .master = master(u),
                .grad = unit.reduced,
-               .states = {unit.states[0], unit.states[1]},
+               .states = unit.states,
                .device = parts_.device};
   if (unit.low_precision != nullptr)
     unit.view.low_precision = {unit.low_precision, record.param_dtype, Shape{layout.shard_numel(u)}, parts_.device};
@@ -214,8 +217,9 @@ std::uint64_t ShardManager::state_hash() const {
     for (const auto& range : unit.ranges) {
       const auto begin = static_cast<std::size_t>(range.begin), length = static_cast<std::size_t>(range.length);
       mix(unit.master + begin * element, length * element);
-      for (int s = 0; s < parts_.num_states && unit.states[s] != nullptr; ++s)
-        mix(unit.states[s] + range.begin, length * sizeof(float));
+      for (std::size_t s = 0; s < unit.states.size(); ++s)
+        mix(static_cast<const std::byte*>(unit.states[s].data) + parts_.states[s].bytes(range.begin),
+            parts_.states[s].bytes(range.length));
     }
   }
   return hash;

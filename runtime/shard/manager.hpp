@@ -18,7 +18,8 @@
 
 namespace tessera::shard {
 
-/// This rank's shard of a unit, for the optimizer: buffers of numel elements.
+/// This rank's shard of a unit, for the optimizer: buffers of numel elements. Blocks of a state begin at multiples of
+/// their size.
 struct UpdateView {
   struct ParamRange {
     int param = 0;  // index into the model's list
@@ -28,10 +29,10 @@ struct UpdateView {
   std::int64_t numel = 0;
   float* master = nullptr;
   const float* grad = nullptr;
-  float* states[2] = {nullptr, nullptr};
-  Device device;             // of all buffers
-  TensorView low_precision;  // copy of the master in ScheduledUnit::param_dtype, to update as well; absent if the
-                             // gather makes it, or the types are the same
+  std::vector<TensorView> states;  // in the order of the optimizer's StateSpecs: count(numel) values each
+  Device device;                   // of all buffers
+  TensorView low_precision;        // copy of the master in ScheduledUnit::param_dtype, to update as well; absent if the
+                                   // gather makes it, or the types are the same
 };
 
 /// What ranks tell each other once a step, summed: how many ranks say so.
@@ -62,9 +63,9 @@ class ShardManager {
     std::span<const std::unique_ptr<Communicator>> communicators;  // of Groups::all
     Arena* arena = nullptr;
     int rank = 0;
-    int num_states = 2;  // inference: 0
-    int num_extra = 0;   // size of StepSums::extra
-    Device device;       // of the arena's slots
+    std::span<const StateSpec> states;  // of the optimizer; inference: none
+    int num_extra = 0;                  // size of StepSums::extra
+    Device device;                      // of the arena's slots
   };
   /// Gives the communicators their staging buffers. Everything in `parts` must outlive the manager.
   explicit ShardManager(const Parts& parts);
@@ -75,8 +76,10 @@ class ShardManager {
   [[nodiscard]] TensorView shard(int unit) const;
   /// The same of a unit that is trainable: fp32.
   [[nodiscard]] float* master(int unit) const { return shard(unit).as<float>(); }
-  /// Null: the unit is frozen.
-  [[nodiscard]] float* state(int unit, int which) const { return units_[static_cast<std::size_t>(unit)].states[which]; }
+  /// This rank's shard of the unit's optimizer states, in the order of the specs; none: the unit is frozen.
+  [[nodiscard]] std::span<const TensorView> states(int unit) const {
+    return units_[static_cast<std::size_t>(unit)].states;
+  }
 
   /// On a device, before the first operation: the stream of gather, reduce and norm, and of the communicators.
   void run_on(StreamView stream);
@@ -131,7 +134,7 @@ class ShardManager {
     std::vector<UpdateView::ParamRange> ranges;
     std::byte* master = nullptr;
     std::byte* low_precision = nullptr;  // with separate masters: this rank's interval of the resident parameter slot
-    float* states[2] = {nullptr, nullptr};
+    std::vector<TensorView> states;
     std::vector<float*> accumulators;
     float* reduced = nullptr;  // the finished gradient
     UpdateView view;

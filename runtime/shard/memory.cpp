@@ -124,8 +124,8 @@ std::string accumulator_name(const ShardLayout& layout, int unit, int accumulato
   return "reduced." + std::to_string(accumulator) + "." + layout.unit_name(unit);
 }
 
-std::string state_name(const ShardLayout& layout, int unit, int state) {
-  return "state." + std::to_string(state) + "." + layout.unit_name(unit);
+std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state) {
+  return "state." + state.name + "." + layout.unit_name(unit);
 }
 
 std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
@@ -133,9 +133,10 @@ std::vector<ArenaSlot> shard_slots(const MemoryInput& input) {
   add_param_slots(input, slots);
   add_grad_slots(input, slots);
   for (int u = 0; u < input.layout->num_units(); ++u)
-    for (int s = 0; input.layout->trainable(u) && s < input.num_states; ++s)
-      slots.push_back({state_name(*input.layout, u, s), Category::optimizer, Placement::own,
-                       fp32_bytes(input.layout->shard_numel(u))});
+    for (const StateSpec& state : input.states)
+      if (input.layout->trainable(u))
+        slots.push_back({state_name(*input.layout, u, state), Category::optimizer, Placement::own,
+                         state.bytes(input.layout->shard_numel(u))});
   add_staging(input, slots);
   return slots;
 }

@@ -22,7 +22,7 @@ namespace tessera::shard {
 [[nodiscard]] std::string resident_grad_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string master_name(const ShardLayout& layout, int unit);
 [[nodiscard]] std::string accumulator_name(const ShardLayout& layout, int unit, int accumulator);
-[[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, int state);
+[[nodiscard]] std::string state_name(const ShardLayout& layout, int unit, const StateSpec& state);
 inline constexpr const char* reduced_name = "reduced";  // the gradient that reduce adds to an accumulator
 /// On a device: the counters of norm, and the norm of one unit. Pinned: the host's counters, and the summed ones.
 inline constexpr const char* norm_name = "norm";
@@ -40,7 +40,7 @@ struct MemoryInput {
   Groups groups;
   Topology topology;
   int rank = 0;
-  int num_states = 2;  // optimizer states per element (AdamW: 2; inference: 0)
+  std::span<const StateSpec> states;  // of the optimizer; inference: none
 };
 
 /// This rank's slots of parameters, gradients, optimizer states, gather and reduce buffers, and staging.

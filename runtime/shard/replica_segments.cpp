@@ -23,11 +23,14 @@ std::vector<Segment> replica_segments(const ShardLayout& layout, int unit, int r
   return segments;
 }
 
-std::int64_t replica_numel(const ShardLayout& layout, int rank) {
-  std::int64_t numel = 0;
+std::size_t replica_bytes(const ShardLayout& layout, std::span<const StateSpec> states, int rank) {
+  std::size_t bytes = 0;
   for (int u = 0; u < layout.num_units(); ++u)
-    for (const Segment& s : replica_segments(layout, u, rank)) numel += s.length;
-  return numel;
+    for (const Segment& s : replica_segments(layout, u, rank)) {
+      bytes += static_cast<std::size_t>(s.length) * sizeof(float);
+      for (const StateSpec& state : states) bytes += state.bytes(s.length);
+    }
+  return bytes;
 }
 
 }  // namespace tessera::shard

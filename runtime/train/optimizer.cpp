@@ -4,6 +4,8 @@
 
 namespace tessera::train {
 
+std::vector<StateSpec> adamw_states() { return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}}; }
+
 void AdamW::begin(std::int64_t step, double learning_rate) {
   const auto t = static_cast<double>(step);
   scalars_.learning_rate = learning_rate;
@@ -28,8 +30,8 @@ void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
   }
   const Shape n{shard.numel};
   kernels::adamw({.param = {shard.master, n, shard.device},
-                  .exp_avg = {shard.states[0], n, shard.device},
-                  .exp_avg_sq = {shard.states[1], n, shard.device},
+                  .exp_avg = shard.states[0],
+                  .exp_avg_sq = shard.states[1],
                   .grad = {shard.grad, n, shard.device},
                   .scalars = memory_ != nullptr ? memory_ : &scalars_,
                   .segments = segments_,

@@ -14,6 +14,9 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
 };
 
+/// The states that AdamW keeps: exp_avg and exp_avg_sq, in this order.
+[[nodiscard]] std::vector<StateSpec> adamw_states();
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -38,7 +38,7 @@ RunContext::RunContext(World& world_, const plan::RunSpec& spec, const std::stri
                .communicators = communicators,
                .arena = arena.get(),
                .rank = world.rank(),
-               .num_states = spec.purpose == plan::Purpose::train ? 2 : 0,
+               .states = plan.spec.states,
                .num_extra = spec.model->router.num_losses(),
                .device = plan.spec.device}) {}
 

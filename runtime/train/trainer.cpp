@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "kernels/gemm_choice.hpp"
 #include "runtime/base/transfer.hpp"
@@ -32,6 +33,13 @@ std::string agreed(const TrainerOptions& options) {
   return text;
 }
 
+/// The plan's input: the optimizer says which states there are.
+plan::RunSpec run_of(const TrainerOptions& options) {
+  plan::RunSpec run = options.run;
+  run.states = adamw_states();
+  return run;
+}
+
 }  // namespace
 
 struct Trainer::Parts : RunContext {
@@ -56,7 +64,7 @@ struct Trainer::Parts : RunContext {
 };
 
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
-    : RunContext(world_, options_.run, agreed(options_), options_.test_hooks),
+    : RunContext(world_, run_of(options_), agreed(options_), options_.test_hooks),
       options(options_),
       optimizer(options.adamw, plan.spec.model->params),
       executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
@@ -99,14 +107,14 @@ void Trainer::initialize() {
 
 std::vector<io::ShardView> Trainer::shards() { return parts_->shards(); }
 
-std::vector<io::StateView> Trainer::state() {
-  std::vector<io::StateView> views;
-  for (const io::ShardView& view : shards())
-    views.push_back({view.unit,
-                     view.shard,
-                     {view.data.as<float>(), parts_->manager.state(view.unit, 0), parts_->manager.state(view.unit, 1)},
-                     view.data.device});
-  return views;
+io::TrainingState Trainer::state() {
+  io::TrainingState state{parts_->plan.spec.states, {}};
+  for (const io::ShardView& view : shards()) {
+    io::StateView& vectors = state.shards.emplace_back(io::StateView{.unit = view.unit, .shard = view.shard});
+    vectors.data.push_back(view.data);
+    std::ranges::copy(parts_->manager.states(view.unit), std::back_inserter(vectors.data));
+  }
+  return state;
 }
 
 std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }

@@ -23,7 +23,7 @@
 namespace tessera::train {
 
 struct TrainerOptions {
-  plan::RunSpec run;  // its topology and rank are filled from the world
+  plan::RunSpec run;  // topology and rank are filled from the world, states from the optimizer
   AdamWOptions adamw;
   LrSchedule lr;
   double max_grad_norm = 1.0;                  // 0: no clipping
@@ -81,8 +81,8 @@ class Trainer {
   /// This rank's master shards, one per unit. After writing to them, all ranks call parameters_changed().
   [[nodiscard]] std::vector<io::ShardView> shards();
   void parameters_changed();
-  /// This rank's master shards and Adam moments. After loading into them: parameters_changed(), resume_at().
-  [[nodiscard]] std::vector<io::StateView> state();
+  /// This rank's master shards and optimizer states. After loading into them: parameters_changed(), resume_at().
+  [[nodiscard]] io::TrainingState state();
   /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save), plan::index_name (packed
   /// samples). Empty if there is none.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
@@ -124,7 +124,7 @@ class Trainer {
   /// Records spans from now on, of at most `steps` steps; take_trace() returns them.
   void start_trace(int steps);
   [[nodiscard]] std::vector<TraceSpan> take_trace();
-  /// Hash of this rank's master shards and moments (--hash_params_every, tests).
+  /// Hash of this rank's master shards and optimizer states (--hash_params_every, tests).
   [[nodiscard]] std::uint64_t state_hash() const;
   /// Tests: the unit's reduced gradient of the last step on this rank (shard_numel elements).
   [[nodiscard]] std::vector<float> reduced_gradient(int unit) const;

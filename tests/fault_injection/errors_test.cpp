@@ -182,8 +182,7 @@ TEST(Errors, SavingOverACheckpointKeepsTheOldOneUntilTheNewOneIsComplete) {
 
 std::vector<io::ShardView> model_views(TestState& state) {
   std::vector<io::ShardView> views;
-  for (const io::StateView& view : state.views())
-    views.push_back({view.unit, view.shard, {view.data[0], Shape{state.layout().shard_numel(view.unit)}}});
+  for (const io::StateView& view : state.views().shards) views.push_back({view.unit, view.shard, view.data[0]});
   return views;
 }
 

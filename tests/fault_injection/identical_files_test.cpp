@@ -118,7 +118,7 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
     spec.directory = directory;
     spec.step = 7;
     spec.optimizer = true;
-    spec.files = io::plan_state_files(tensors.params, true, io::SaveRequest::default_file_bytes);
+    spec.files = io::plan_state_files(tensors.params, test_states(), io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
     const auto ranges =
         io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(), world.rank());
@@ -143,8 +143,8 @@ TEST(EveryByteOnce, AllRanksWriteTheLogicalBytesAndNoMore) {
       std::int64_t held = 0;
       for (int unit = 0; unit < layout.num_units(); ++unit)
         for (const auto& segment : layout.segments(unit, mesh.coordinate(rank, Axis::shard))) held += segment.length;
-      const double share = static_cast<double>(held) * sizeof(float) * io::num_state_kinds / mesh.size(Axis::replicate);
-      const double rounding = mesh.size(Axis::replicate) == 1 ? 0 : layout.num_units() * io::num_state_kinds * 2 * 4096;
+      const double share = static_cast<double>(held) * sizeof(float) * num_vectors / mesh.size(Axis::replicate);
+      const double rounding = mesh.size(Axis::replicate) == 1 ? 0 : layout.num_units() * num_vectors * 2 * 4096;
       EXPECT_NEAR(static_cast<double>(bytes[static_cast<std::size_t>(rank)]), share, rounding)
           << mesh.str() << " rank " << rank;
     }
@@ -166,13 +166,13 @@ TEST(EveryByteOnce, ReplicasShareALargeStateEvenly) {
 TEST(Replicas, ThatDifferAreNamedAndNothingIsSaved) {
   const TempDir folder(TempDir::Storage::memory);
   const TestTensors tensors = small_tensors();
-  for (const int kind : {0, 2}) {
+  for (const std::size_t vector : {0, 2}) {
     std::vector<std::string> said(4);
     run_local(4, [&](World& world) {
       TestState state(tensors, Mesh(2, 2), world.rank());
       state.fill(7);
       if (world.rank() == 3) {
-        auto* bits = reinterpret_cast<unsigned char*>(state.views()[1].data[kind]);
+        auto* bits = static_cast<unsigned char*>(state.views().shards[1].data[vector].data);
         bits[41] ^= 16;
       }
       try {

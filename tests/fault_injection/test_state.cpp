@@ -43,9 +43,11 @@ TestTensors large_tensors() {
       {{"embedding", {0}}, {"rest", {1, 2, 3}}});
 }
 
-float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element) {
+std::vector<StateSpec> test_states() { return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}}; }
+
+float test_value(std::int64_t step, int vector, int param, std::int64_t element) {
   auto x = static_cast<std::uint64_t>(element) +
-           0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step * 64 + param * 4 + static_cast<int>(kind) + 1);
+           0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step * 64 + param * 4 + vector + 1);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return static_cast<float>(static_cast<std::int32_t>(x >> 32)) * 0x1p-31f;  // in [-1, 1)
@@ -54,27 +56,26 @@ float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t 
 TestState::TestState(const TestTensors& tensors, const Mesh& mesh, int rank)
     : tensors_(tensors), layout_(tensors.params, tensors.units, mesh), shard_(mesh.coordinate(rank, Axis::shard)) {
   for (int unit = 0; unit < layout_.num_units(); ++unit)
-    for (int kind = 0; kind < io::num_state_kinds; ++kind)
+    for (int vector = 0; vector < num_vectors; ++vector)
       values_.emplace_back(static_cast<std::size_t>(layout_.shard_numel(unit)));
 }
 
 namespace {
 /// The shard as it should be.
-std::vector<float> expected(const shard::ShardLayout& layout, int unit, int shard, io::StateKind kind,
-                            std::int64_t step) {
+std::vector<float> expected(const shard::ShardLayout& layout, int unit, int shard, int vector, std::int64_t step) {
   std::vector<float> values(static_cast<std::size_t>(layout.shard_numel(unit)));
   for (const auto& s : layout.segments(unit, shard))
     for (std::int64_t i = 0; i < s.length; ++i)
       values[static_cast<std::size_t>(s.unit_offset - shard * layout.shard_numel(unit) + i)] =
-          test_value(step, kind, s.param, s.param_offset + i);
+          test_value(step, vector, s.param, s.param_offset + i);
   return values;
 }
 }  // namespace
 
 void TestState::fill(std::int64_t step) {
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    const auto from = expected(layout_, static_cast<int>(i) / io::num_state_kinds, shard_,
-                               static_cast<io::StateKind>(i % io::num_state_kinds), step);
+    const auto from =
+        expected(layout_, static_cast<int>(i) / num_vectors, shard_, static_cast<int>(i) % num_vectors, step);
     std::memcpy(values_[i].data(), from.data(), from.size() * sizeof(float));  // in place: views stay
   }
 }
@@ -85,25 +86,25 @@ void TestState::spoil() {
 
 std::string TestState::difference(std::int64_t step) const {
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    const int unit = static_cast<int>(i) / io::num_state_kinds, kind = static_cast<int>(i) % io::num_state_kinds;
-    const auto want = expected(layout_, unit, shard_, static_cast<io::StateKind>(kind), step);
+    const int unit = static_cast<int>(i) / num_vectors, vector = static_cast<int>(i) % num_vectors;
+    const auto want = expected(layout_, unit, shard_, vector, step);
     for (std::size_t e = 0; e < want.size(); ++e)
       if (std::memcmp(&want[e], &values_[i][e], sizeof(float)) != 0)
-        return strfmt("unit %d kind %d shard %d element %zu is %.9g, not %.9g", unit, kind, shard_, e,
+        return strfmt("unit %d vector %d shard %d element %zu is %.9g, not %.9g", unit, vector, shard_, e,
                       static_cast<double>(values_[i][e]), static_cast<double>(want[e]));
   }
   return {};
 }
 
-std::vector<io::StateView> TestState::views() {
-  std::vector<io::StateView> views;
+io::TrainingState TestState::views() {
+  io::TrainingState state{test_states(), {}};
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    io::StateView view{.unit = unit, .shard = shard_};
-    for (int kind = 0; kind < io::num_state_kinds; ++kind)
-      view.data[kind] = values_[static_cast<std::size_t>(unit * io::num_state_kinds + kind)].data();
-    views.push_back(view);
+    io::StateView& view = state.shards.emplace_back(io::StateView{.unit = unit, .shard = shard_});
+    for (int vector = 0; vector < num_vectors; ++vector)
+      view.data.emplace_back(values_[static_cast<std::size_t>(unit * num_vectors + vector)].data(),
+                             Shape{layout_.shard_numel(unit)});
   }
-  return views;
+  return state;
 }
 
 io::SaveRequest save_request(TestState& state, const std::string& directory, std::int64_t step) {
@@ -112,7 +113,7 @@ io::SaveRequest save_request(TestState& state, const std::string& directory, std
   request.step = step;
   request.params = state.tensors().params;
   request.layout = &state.layout();
-  request.shards = state.views();
+  request.state = state.views();
   request.auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\", \"note\": \"made by a test\"}\n"}};
   request.training = strfmt("{\"step\": %lld, \"tokens\": 12345}", static_cast<long long>(step));
   request.run_metadata = "{\"run\": \"a test\"}";

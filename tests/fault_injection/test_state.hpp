@@ -1,5 +1,5 @@
 #pragma once
-// A training state without a trainer: parameters of odd shapes whose values are a function of (step, kind, parameter,
+// A training state without a trainer: parameters of odd shapes whose values are a function of (step, vector, parameter,
 // element) alone, held by a rank of any mesh, saved and loaded through io::Checkpoint. Differences after a load are
 // reported as text.
 
@@ -10,19 +10,23 @@
 
 namespace tessera::test {
 
+/// The vectors of a test's state: the parameters and two states of an optimizer.
+inline constexpr int num_vectors = 3;
+[[nodiscard]] std::vector<StateSpec> test_states();
+
 struct TestTensors {
   std::vector<ParamSpec> params;
   std::vector<shard::UnitSpec> units;
   [[nodiscard]] std::uint64_t numel() const;
-  /// Of the model and both moments.
-  [[nodiscard]] std::uint64_t bytes() const { return numel() * sizeof(float) * io::num_state_kinds; }
+  /// Of all vectors.
+  [[nodiscard]] std::uint64_t bytes() const { return numel() * sizeof(float) * num_vectors; }
 };
 /// 11 tensors in 3 units, about 20 KB of state: odd shapes, one scalar.
 [[nodiscard]] TestTensors small_tensors();
 /// 4 tensors in 2 units, 29 MB of state: tensors over several blocks, tensors that share one.
 [[nodiscard]] TestTensors large_tensors();
 
-[[nodiscard]] float test_value(std::int64_t step, io::StateKind kind, int param, std::int64_t element);
+[[nodiscard]] float test_value(std::int64_t step, int vector, int param, std::int64_t element);
 
 /// The shards of one rank of `mesh`.
 class TestState {
@@ -37,13 +41,13 @@ class TestState {
 
   [[nodiscard]] const TestTensors& tensors() const { return tensors_; }
   [[nodiscard]] const shard::ShardLayout& layout() const { return layout_; }
-  [[nodiscard]] std::vector<io::StateView> views();
+  [[nodiscard]] io::TrainingState views();
 
  private:
   const TestTensors& tensors_;
   shard::ShardLayout layout_;
   int shard_;
-  std::vector<std::vector<float>> values_;  // [unit · 3 + kind], shard_numel each
+  std::vector<std::vector<float>> values_;  // [unit · 3 + vector], shard_numel each
 };
 
 /// The request that the trainer would make; tests change it.

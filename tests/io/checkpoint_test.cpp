@@ -22,8 +22,10 @@ const std::vector<ParamSpec> params = {
 };
 const std::vector<shard::UnitSpec> units = {{"embed", {0}}, {"h.0", {1, 2, 3}}, {"h.1", {4}}, {"head", {5}}};
 
-float value(int kind, int param, std::int64_t element) {
-  return static_cast<float>((kind + 1) * 100 + param) + static_cast<float>(element % 1021) / 64;
+const std::vector<StateSpec> states = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+
+float value(std::size_t kind, int param, std::int64_t element) {
+  return static_cast<float>((static_cast<int>(kind) + 1) * 100 + param) + static_cast<float>(element % 1021) / 64;
 }
 
 /// The state of one rank; its padding is NaN, which must not reach a file.
@@ -31,13 +33,12 @@ struct Rank {
   Rank(const Mesh& mesh_, int rank) : mesh(mesh_), layout(params, units, mesh_) {
     const int s = mesh.coordinate(rank, Axis::shard);
     for (int u = 0; u < layout.num_units(); ++u) {
-      StateView view{.unit = u, .shard = s};
-      for (float*& data : view.data) {
+      StateView& view = state.shards.emplace_back(StateView{.unit = u, .shard = s});
+      for (std::size_t k = 0; k <= states.size(); ++k) {
         memory.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(layout.shard_numel(u)) + 1,
                                                               std::numeric_limits<float>::quiet_NaN()));
-        data = memory.back()->data();
+        view.data.emplace_back(memory.back()->data(), Shape{layout.shard_numel(u)});
       }
-      views.push_back(view);
     }
   }
   void fill() {
@@ -47,11 +48,11 @@ struct Rank {
     each([](const float& x, float v) { ASSERT_EQ(x, v); });
   }
   void each(const auto& action) {
-    for (const StateView& view : views)
-      for (int k = 0; k < num_state_kinds; ++k)
+    for (const StateView& view : state.shards)
+      for (std::size_t k = 0; k <= states.size(); ++k)
         for (const auto& segment : layout.segments(view.unit, view.shard))
           for (std::int64_t i = 0; i < segment.length; ++i)
-            action(view.data[k][segment.unit_offset - view.shard * layout.shard_numel(view.unit) + i],
+            action(view.data[k].as<float>()[segment.unit_offset - view.shard * layout.shard_numel(view.unit) + i],
                    value(k, segment.param, segment.param_offset + i));
   }
   [[nodiscard]] SaveRequest request(const std::string& directory) const {
@@ -59,7 +60,7 @@ struct Rank {
             .step = 7,
             .params = params,
             .layout = &layout,
-            .shards = views,
+            .state = state,
             .auxiliary_files = {{"config.json", "{\"model_type\": \"gpt2\"}\n"}},
             .training = R"({"samples": 12})",
             .run_metadata = strfmt(R"({"world": %d})", mesh.world())};
@@ -67,7 +68,7 @@ struct Rank {
   Mesh mesh;
   shard::ShardLayout layout;
   std::vector<std::unique_ptr<std::vector<float>>> memory;
-  std::vector<StateView> views;
+  TrainingState state{states, {}};
 };
 
 void save_from(const Mesh& mesh, const std::string& directory,
@@ -102,7 +103,7 @@ TEST(Checkpoint, EqualStatesMakeEqualFilesAndAnyWorldReadsThem) {
       const CheckpointReader reader(world, folder / "checkpoint-4");
       EXPECT_EQ(reader.manifest().step, 7);
       EXPECT_EQ(reader.auxiliary_file("config.json"), "{\"model_type\": \"gpt2\"}\n");
-      (void)reader.load(params, rank.layout, rank.views);
+      (void)reader.load(params, rank.layout, rank.state);
       rank.expect_filled();
     });
 }
@@ -118,7 +119,7 @@ TEST(Checkpoint, SeveralFilesHoldCompleteTensors) {
                 test::bytes_of(folder / ("checkpoint-8/" + file.name)));
   run_local(2, [&](World& world) {
     Rank rank({1, 2}, world.rank());
-    (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.views);
+    (void)CheckpointReader(world, folder / "checkpoint-7").load(params, rank.layout, rank.state);
     rank.expect_filled();
   });
 }
@@ -130,12 +131,12 @@ TEST(Checkpoint, TrainingMayOvertakeASaveThatHasASnapshot) {
     Rank rank({1, 2}, world.rank());
     rank.fill();
     SaveRequest request = rank.request(folder / "checkpoint-2");
-    std::vector<std::byte> snapshot(static_cast<std::size_t>(shard::replica_numel(rank.layout, world.rank())) * 12);
+    std::vector<std::byte> snapshot(shard::replica_bytes(rank.layout, states, world.rank()));
     request.snapshot = snapshot;
     CheckpointSave save(world, request);
-    for (const StateView& view : rank.views) {
+    for (const StateView& view : rank.state.shards) {
       save.before_update(view.unit);
-      for (float* data : view.data) std::fill_n(data, rank.layout.shard_numel(view.unit), -1.0f);
+      for (const TensorView& data : view.data) std::fill_n(data.as<float>(), rank.layout.shard_numel(view.unit), -1.0f);
     }
     (void)save.commit();
   });
@@ -153,11 +154,11 @@ TEST(Checkpoint, AnotherModelIsRefusedWithAList) {
     const shard::ShardLayout layout(others, units, {1, 1});
     std::vector<float> memory(static_cast<std::size_t>(layout.padded_numel(1)));
     const CheckpointReader reader(world, folder / "checkpoint-7");
-    const std::vector<StateView> views = {{.unit = 1, .shard = 0, .data = {memory.data()}}};
+    const TrainingState model{{}, {{1, 0, {{memory.data(), Shape{layout.padded_numel(1)}}}}}};
     expect_error(ExitCode::data,
                  "E113 /model/h.0.w is [64, 2000], the model's is [64, 2001]; E112 /model/h.0.bias2 is missing; "
                  "/model/h.0.bias is unexpected",
-                 [&] { (void)reader.load(others, layout, views); });
+                 [&] { (void)reader.load(others, layout, model); });
   });
 }
 
@@ -167,7 +168,7 @@ TEST(Checkpoint, ReplicasThatDifferAreNotSaved) {
                          [&](World& world) {
                            Rank rank({2, 2}, world.rank());
                            rank.fill();
-                           if (world.rank() == 3) rank.views[1].data[2][5] += 1;
+                           if (world.rank() == 3) rank.state.shards[1].data[2].as<float>()[5] += 1;
                            CheckpointSave save(world, rank.request(folder / "checkpoint-7"));
                            (void)save.commit();
                          }),

@@ -28,6 +28,7 @@ plan::RunSpec spec_of(const models::Model& model, const Topology& topology) {
   spec.topology = topology;
   spec.batch = {.global_batch = 24, .micro_batch = 2, .world = 4, .accumulation = 3};
   spec.tokens = 16;
+  spec.states = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
   spec.device = {Device::Kind::cuda, 0};
   return spec;
 }
@@ -135,7 +136,7 @@ TEST(PlanDevice, LargestBatchIsByDeviceMemory) {
 TEST(PlanDevice, ASnapshotIsPinned) {
   plan::RunSpec async = spec_of(model(), nccl);
   const std::size_t without = plan::memory_needed(plan::make_plan(async));
-  async.snapshot_vectors = 3;
+  async.snapshot = plan::Snapshot::all;
   const plan::RunPlan plan = plan::make_plan(async);
   plan::RunSpec host = async;
   host.topology = {Transport::mpi, 4};

@@ -32,6 +32,7 @@ plan::RunPlan plan_of(const Case& c) {
                 .world = 4,
                 .accumulation = static_cast<int>(c.accumulation)};
   spec.tokens = 16;
+  spec.states = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
   return plan::make_plan(spec);
 }
 

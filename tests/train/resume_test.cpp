@@ -18,10 +18,10 @@ constexpr int all_steps = 6, half = 3;
 constexpr std::int64_t batch = 8;
 
 struct Record {
-  std::vector<double> numbers;                    // of each step: loss, norm, learning rate, step, tokens
-  std::vector<float> state[io::num_state_kinds];  // unsharded, in canonical order, after the last step
-  std::vector<std::uint64_t> hashes;              // of the ranks
-  std::int64_t skipped = 0;                       // after the last step
+  std::vector<double> numbers;            // of each step: loss, norm, learning rate, step, tokens
+  std::vector<std::vector<float>> state;  // unsharded, in canonical order, after the last step
+  std::vector<std::uint64_t> hashes;      // of the ranks
+  std::int64_t skipped = 0;               // after the last step
   std::optional<train::LossScaleState> loss_scale;
 };
 const models::Model& model(DType dtype = DType::f32) {
@@ -45,8 +45,8 @@ std::string difference(const Record& a, const Record& b, std::size_t skip_number
   };
   std::string text = bits(
       "number", std::vector(a.numbers.begin() + static_cast<std::ptrdiff_t>(skip_numbers), a.numbers.end()), b.numbers);
-  for (int k = 0; k < io::num_state_kinds && text.empty(); ++k)
-    text = bits(io::group_of(static_cast<io::StateKind>(k)), a.state[k], b.state[k]);
+  for (std::size_t v = 0; v < a.state.size() && text.empty(); ++v)
+    text = bits(strfmt("vector %zu of the state", v).c_str(), a.state[v], b.state[v]);
   return text;
 }
 
@@ -55,11 +55,12 @@ void collect(train::Trainer& trainer, Record& run) {
   std::vector<std::int64_t> offsets;
   std::int64_t total = 0;
   for (const auto& param : model().params) offsets.push_back(std::exchange(total, total + param.numel()));
-  for (const auto& view : trainer.state())
-    for (int k = 0; k < io::num_state_kinds; ++k)
+  const io::TrainingState state = trainer.state();
+  for (const auto& view : state.shards)
+    for (std::size_t v = 0; v < run.state.size(); ++v)
       for (const auto& s : layout.segments(view.unit, view.shard))
-        std::memcpy(run.state[k].data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset,
-                    view.data[k] + (s.unit_offset - view.shard * layout.shard_numel(view.unit)),
+        std::memcpy(run.state[v].data() + offsets[static_cast<std::size_t>(s.param)] + s.param_offset,
+                    view.data[v].as<float>() + (s.unit_offset - view.shard * layout.shard_numel(view.unit)),
                     static_cast<std::size_t>(s.length) * sizeof(float));
 }
 
@@ -69,7 +70,7 @@ io::SaveRequest request_of(train::Trainer& trainer, const std::string& directory
   request.step = step;
   request.params = model().params;
   request.layout = &trainer.plan().layout;
-  request.shards = trainer.state();
+  request.state = trainer.state();
   return request;
 }
 
@@ -96,11 +97,11 @@ Record train_part(Variant v, const Part& part) {
   run.hashes.resize(static_cast<std::size_t>(v.world));
   std::int64_t total = 0;
   for (const auto& param : model().params) total += param.numel();
-  for (auto& state : run.state) state.resize(static_cast<std::size_t>(total));
+  run.state.assign(1 + train::adamw_states().size(), std::vector<float>(static_cast<std::size_t>(total)));
   const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
   run_local(v.world, [&](World& world) {
     auto options = options_of(model(v.dtype), v, all_steps);
-    if (part.in_background) options.run.snapshot_vectors = io::num_state_kinds;
+    if (part.in_background) options.run.snapshot = plan::Snapshot::all;
     train::Trainer trainer(world, options);
     if (part.from.empty()) {
       trainer.initialize();

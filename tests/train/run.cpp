@@ -67,6 +67,7 @@ std::string Variant::str() const {
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
   train::TrainerOptions options;
   options.run.model = &model;
+  options.run.states = train::adamw_states();
   options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group,
                                               v.ranks_per_node > 0 ? v.ranks_per_node : v.world, v.unit_strategies);
   auto& policy = options.run.strategy.policy;

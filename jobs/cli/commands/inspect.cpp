@@ -76,9 +76,11 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
   const auto [placement, rest] = split_run_metadata(run_metadata);
   std::string auxiliary_files;
   for (const auto& a : manifest.auxiliary_files) auxiliary_files += (auxiliary_files.empty() ? "" : ", ") + a.name;
+  std::string states;
+  for (const std::string& name : io::state_names(manifest.files)) states += (states.empty() ? "" : ", ") + name;
   findings.lines = {
       {"step", std::to_string(manifest.step)},
-      {"contains", manifest.optimizer ? "model and optimizer state" : "the model alone"},
+      {"contains", manifest.optimizer ? "model and optimizer state (" + states + ")" : "the model alone"},
       {"files", strfmt("%zu, %s", manifest.files.size(), human_bytes(bytes).c_str())},
       {"complete", problem.empty() ? "yes, by file sizes (checkpoint verify reads every byte)" : "NO: " + problem},
       {"saved on", text_of(placement)},
@@ -87,6 +89,7 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
       {"also", auxiliary_files.empty() ? "-" : auxiliary_files}};
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
+  findings.json["optimizer_states"] = io::state_names(manifest.files);
   findings.json["whole"] = problem.empty();
   if (!problem.empty()) findings.json["problem"] = problem;
   findings.json["saved_by"] = run_metadata;

@@ -92,15 +92,23 @@ nlohmann::ordered_json row_json(const Row& row) {
   return json;
 }
 
-void explain() {
-  log::info(R"(how the figures are made
+/// "exp_avg 4, exp_avg_sq 4 bytes an element".
+std::string states_text(std::span<const StateSpec> states) {
+  std::string text;
+  for (const StateSpec& state : states)
+    text += strfmt("%s%s %g", text.empty() ? "" : ", ", state.name.c_str(), state.element_bytes());
+  return text.empty() ? "no state" : text + " bytes an element";
+}
+
+void explain(const plan::RunSpec& spec) {
+  std::string text = R"(how the figures are made
   Layout, schedules and arena are those of the run. Memory is that of rank 0.
   params       the fp32 master shard, and gathered units: all of them if parameters are not sharded, else prefetch + 1
                buffers. In shared memory a rank is charged its own part. With --mixed_precision a gathered unit has two
                bytes an element and does not share memory with the master. Of frozen parameters, the shard in the type
                in which the run computes takes the master's place.
   grads        reduced shards (gradient accumulators), and full gradients: of the units in flight, or of all
-  optimizer    exp_avg and exp_avg_sq of the shard: 8 bytes an element
+  optimizer    of the shard: STATES
   activations  what each module saves for backward; with --gradient_checkpointing full the inputs of the blocks, and the
                activations of one block
   buffers      activations between modules, workspaces, token ids and targets
@@ -110,7 +118,9 @@ void explain() {
                node uplink: by all ranks of a node to other nodes, which is what its network cards carry. Of a buffer
                gathered over S ranks, L of them on each node, (S-1)/S leaves each node by a ring (NCCL), (S-L)/S by the
                two-level transport (node), L(S-L)/S by mpi. Within a node that shares memory a gather sends nothing.
-  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask))");
+  FLOPs        6 N_matmul + 12 L H T per token (a multiply-add counts two; attention is not halved for its mask))";
+  constexpr std::string_view states = "STATES";
+  log::info(text.replace(text.find(states), states.size(), states_text(spec.states)));
 }
 
 /// Where the memory is, and the least time of a step: on this rank's GPU, or on an H200 where there is none to ask.
@@ -155,9 +165,9 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
     log::info(strfmt("frozen    %s of a rank's params, kept in %s; no gradients and optimizer states",
                      human_bytes(plan::frozen_bytes(plan)).c_str(), name_of(model.dtype)));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
-  const auto weights = static_cast<double>(model.num_params()) * sizeof(float);
-  log::info(strfmt("disk      %s a checkpoint, %s with the model alone", human_bytes(3 * weights).c_str(),
-                   human_bytes(weights).c_str()));
+  log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
+                   human_bytes(io::state_bytes(model.params, plan.spec.states)).c_str(),
+                   human_bytes(io::state_bytes(model.params, {})).c_str()));
 }
 
 }  // namespace
@@ -207,7 +217,7 @@ void print_plan(const PlanOf& of) {
                        human_bytes(plan::memory_needed(chosen)).c_str(), human_bytes(memory).c_str(),
                        fits ? "yes" : "no", largest > 0 ? std::to_string(largest).c_str() : "none"));
     }
-    if (options.flag("explain")) explain();
+    if (options.flag("explain")) explain(chosen.spec);
     if (options.flag("print_schedule"))
       log::info("schedule of a training step, verified\n" + shard::text(chosen.train));
   }

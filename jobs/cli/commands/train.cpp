@@ -113,9 +113,9 @@ void TrainRun::start() {
 void TrainRun::read_parameters() {
   if (options_.flag("from_scratch")) return trainer_->initialize();
   if (std::filesystem::exists(config_.directory + "/" + io::manifest_name)) {
-    std::vector<io::StateView> views = trainer_->state();
-    for (io::StateView& view : views) view.data[1] = view.data[2] = nullptr;
-    (void)io::CheckpointReader(world_, config_.directory).load(model_.params, trainer_->plan().layout, views);
+    io::TrainingState state = trainer_->state();
+    state.states.clear();
+    (void)io::CheckpointReader(world_, config_.directory).load(model_.params, trainer_->plan().layout, state);
   } else {
     const std::vector<io::ShardView> shards = trainer_->shards();
     io::read_model(world_, config_.directory, model_.params, trainer_->plan().layout, shards,

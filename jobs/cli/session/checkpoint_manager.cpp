@@ -28,12 +28,13 @@ CheckpointManager::CheckpointManager(Parts parts)
 }
 
 void CheckpointManager::check_free_space() {
+  const Options& options = *parts_.options;
   struct statvfs disk {};
   const std::string& path = parts_.output->path();
   if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
-  const double vectors = parts_.options->flag("save_only_model") ? 1 : io::num_state_kinds;
-  const double needed =
-      1.01 * vectors * sizeof(float) * static_cast<double>(parts_.trainer->plan().spec.model->num_params()) + (1 << 20);
+  const plan::RunSpec& run = parts_.trainer->plan().spec;
+  const auto states = options.flag("save_only_model") ? std::span<const StateSpec>() : std::span(run.states);
+  const double needed = 1.01 * static_cast<double>(io::state_bytes(run.model->params, states)) + (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   limit_.save_took(needed / 2e8);  // at 200 MB/s, until a save has been measured
   if (there < needed)
@@ -100,9 +101,8 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.step = saving_step_ = progress.step;
   request.params = trainer.plan().spec.model->params;
   request.layout = &trainer.plan().layout;
-  request.shards = trainer.state();
-  if (options.flag("save_only_model"))
-    for (io::StateView& view : request.shards) view.data[1] = view.data[2] = nullptr;
+  request.state = trainer.state();
+  if (options.flag("save_only_model")) request.state.states.clear();
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.auxiliary_files = parts_.auxiliary_files;
   request.training = training_text(progress, parts_.data, options);

@@ -31,11 +31,11 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
                   infer::Inference& run) {
   const std::vector<io::ShardView> shards = run.shards();
   if (options.has("checkpoint")) {
-    std::vector<io::StateView> views;
+    io::TrainingState state;
     for (const io::ShardView& shard : shards)
-      views.push_back({shard.unit, shard.shard, {shard.data.as<float>(), nullptr, nullptr}, shard.data.device});
+      state.shards.push_back({shard.unit, shard.shard, {shard.data}});
     (void)io::CheckpointReader(world, config.directory)
-        .load(model.params, run.plan().layout, views, kernels::threads());
+        .load(model.params, run.plan().layout, state, kernels::threads());
   } else {
     io::read_model(world, config.directory, model.params, run.plan().layout, shards,
                    [&](const std::string& name) { return models::tensor_use(model, name); });

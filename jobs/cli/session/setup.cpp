@@ -313,7 +313,9 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
   spec.packed = options.flag("packing");
-  if (options.flag("async_save")) spec.snapshot_vectors = options.flag("save_only_model") ? 1 : 3;
+  spec.states = train::adamw_states();
+  if (options.flag("async_save"))
+    spec.snapshot = options.flag("save_only_model") ? plan::Snapshot::model : plan::Snapshot::all;
   return spec;
 }
 

@@ -23,7 +23,7 @@ void save(World& world, train::Trainer& trainer, const models::Model& model, con
   request.step = step;
   request.params = model.params;
   request.layout = &trainer.plan().layout;
-  request.shards = trainer.state();
+  request.state = trainer.state();
   (void)io::CheckpointSave(world, request).commit();
 }
 

@@ -36,7 +36,7 @@ std::map<std::string, std::string> files_of(const std::string& directory) {
 /// Saves the second step twice, the second time during two more steps; returns the number of errors.
 int compare(World& world, const models::Model& model, const Variant& v, const std::string& base) {
   train::TrainerOptions options = options_of(model, v, 4);
-  options.run.snapshot_vectors = io::num_state_kinds;
+  options.run.snapshot = plan::Snapshot::all;
   train::Trainer trainer(world, options);
   trainer.initialize();
   const RandomTokens tokens(400, 37);
@@ -50,7 +50,7 @@ int compare(World& world, const models::Model& model, const Variant& v, const st
   request.step = 2;
   request.params = model.params;
   request.layout = &trainer.plan().layout;
-  request.shards = trainer.state();
+  request.state = trainer.state();
   (void)io::CheckpointSave(world, request).commit();
   request.directory = base + "/async";
   request.snapshot = trainer.slot_memory(plan::snapshot_name);
