@@ -6,20 +6,13 @@
 namespace tessera::kernels {
 
 void adamw(const AdamWArgs& args, StreamView stream) {
-  const std::int64_t n = args.param.numel();
-  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n && args.grad.numel() == n,
-                 "param %ld, grad %ld elements", n, args.grad.numel());
+  check_update(args.update);
+  const std::int64_t n = args.update.param.numel();
+  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n, "param %lld, moments %lld, %lld elements",
+                 static_cast<long long>(n), static_cast<long long>(args.exp_avg.numel()),
+                 static_cast<long long>(args.exp_avg_sq.numel()));
   TESSERA_ASSERT(args.scalars != nullptr);
-  TESSERA_ASSERT(
-      !args.copy || (args.copy.numel() == n && (args.copy.dtype == DType::bf16 || args.copy.dtype == DType::f16)),
-      "copy of %ld, %s", args.copy.numel(), name_of(args.copy.dtype));
-  std::int64_t end = 0;
-  for (const AdamWSegment& segment : args.segments) {
-    TESSERA_ASSERT(end <= segment.begin && segment.begin <= segment.end && segment.end <= n,
-                   "segment [%ld, %ld) of %ld", segment.begin, segment.end, n);
-    end = segment.end;
-  }
-  TESSERA_DISPATCH(args.param, adamw, args);
+  TESSERA_DISPATCH(args.update.param, adamw, args);
 }
 
 }  // namespace tessera::kernels

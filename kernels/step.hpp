@@ -1,16 +1,40 @@
 #pragma once
 // Gradient norm, clip factor and skip flag of a step, computed where the sums are. On a device the host does not wait
-// for them: AdamW reads the clip factor and the flag from device memory.
+// for them: the optimizer's kernel reads the clip factor and the flag from device memory.
 
-#include "kernels/adamw.hpp"
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/update.hpp"
 #include "runtime/base/exact_sum.hpp"
 
 namespace tessera::kernels {
 
+/// The optimizer's own scalars of a step (AdamWScalars, SgdScalars, …); only its kernels know the type.
+class OptimizerScalars {
+ public:
+  OptimizerScalars() = default;
+  template <class T>
+  explicit OptimizerScalars(const T& scalars) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof bytes_ && alignof(T) <= 8);
+    std::memcpy(bytes_, &scalars, sizeof scalars);
+  }
+  /// Their address, in the memory that holds this object.
+  template <class T>
+  [[nodiscard]] const T* as() const {
+    return reinterpret_cast<const T*>(bytes_);
+  }
+
+ private:
+  alignas(8) std::byte bytes_[64] = {};
+};
+
 /// Values that change from step to step, in the memory of the run's device. The host writes them before a step;
-/// clip_and_skip writes adamw.clip and adamw.skip.
+/// clip_and_skip writes `decision`.
 struct StepScalars {
-  AdamWScalars adamw;
+  UpdateDecision decision;
+  OptimizerScalars optimizer;
   double loss_scale = 0;      // 1 / valid tokens of the global batch, times gradient_scale
   double gradient_scale = 1;  // the loss scale: gradients come out multiplied by this power of two
   double max_grad_norm = 0;   // 0: no clipping

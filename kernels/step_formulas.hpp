@@ -57,11 +57,11 @@ TESSERA_HD void compute_clip_and_skip(const ClipAndSkipArgs& args, std::int64_t*
   StepScalars& step = *args.step;
   bool bad = args.loss[ExactSum::num_digits] != 0 || args.norm2[ExactSum::num_digits] != 0;
   for (int u = 0; u < args.units; ++u) bad = bad || args.flags[u] != 0;
-  step.adamw.skip = bad ? 1 : 0;
+  step.decision.skip = bad ? 1 : 0;
   if (bad) return;
   const double norm = sqrt(exact_value(args.norm2, digits)) / step.gradient_scale;
   const double wanted = step.max_grad_norm > 0 ? step.max_grad_norm / (norm + 1e-6) : 1.0;
-  step.adamw.clip = static_cast<double>(static_cast<float>((wanted < 1.0 ? wanted : 1.0) / step.gradient_scale));
+  step.decision.clip = static_cast<double>(static_cast<float>((wanted < 1.0 ? wanted : 1.0) / step.gradient_scale));
 }
 
 }  // namespace tessera::kernels

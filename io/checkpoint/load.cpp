@@ -125,7 +125,8 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
     if (!state.states.empty() && !manifest_.optimizer)
       throw Error(
           ExitCode::data, directory_ + " has no optimizer state, only the model", {},
-          "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model");
+          "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model; "
+          "--resume_only_model true continues with optimizer states that start at zero");
     const auto wanted = [&] {
       try {
         return state_ranges(params, layout, state, manifest_.files, std::nullopt);

@@ -40,7 +40,7 @@ struct MadeState {
       units.push_back(std::move(unit));
     }
     layout = shard::ShardLayout(params, units, Mesh(1, world.size()));
-    state.states = train::adamw_states();
+    state.states = train::optimizer_states({});
     const std::size_t vectors = 1 + state.states.size();  // of fp32
     std::size_t floats = 0;
     for (int u = 0; u < layout.num_units(); ++u) floats += static_cast<std::size_t>(layout.shard_numel(u)) * vectors;

@@ -21,11 +21,11 @@ void Executor::begin_on_device(BoundSchedule& program) {
   comm_->wait(ended_);  // a gather reads what the previous updates write
   if (program.step == nullptr) return;
   const StepBlock& block = *program.block;
-  *program.pinned_step = {.adamw = parts_.optimizer->scalars(),
+  *program.pinned_step = {.decision = {},
+                          .optimizer = block.optimizer,
                           .loss_scale = block.loss_scale,
                           .gradient_scale = block.gradient_scale,
                           .max_grad_norm = block.max_grad_norm};
-  parts_.optimizer->read_scalars_at(&program.step->adamw);
   copy_bytes(program.step, program.pinned_step, sizeof *program.step, compute_.view());
 }
 

@@ -121,7 +121,8 @@ void Executor::execute(BoundSchedule& program, int i) {
     case Op::update:
       if (program.block->skipped || program.block->warmup) break;  // the state stays unchanged
       if (program.block->callback != nullptr) program.block->callback->before_update(instruction.unit);
-      parts_.optimizer->update(parts_.manager->update_view(instruction.unit), compute_.view());
+      parts_.optimizer->update(parts_.manager->update_view(instruction.unit), on_device() ? program.step : &step_,
+                               compute_.view());
       break;
   }
   if (marks) mark({&program, i, false, begin, now()}, instruction.stream == StreamId::compute);
@@ -246,7 +247,8 @@ void Executor::norm(BoundSchedule& program) {
   judge(program, bad_unit);
   const double limit = block.max_grad_norm;
   const double clip = limit > 0 ? std::min(1.0, limit / (block.grad_norm + 1e-6)) : 1.0;
-  parts_.optimizer->set_clip(clip / block.gradient_scale);
+  step_.optimizer = block.optimizer;
+  step_.decision.clip = static_cast<double>(static_cast<float>(clip / block.gradient_scale));
 }
 
 /// Computes the gradient norm of the summed counters. If anything is not finite, skips the step or ends the run.

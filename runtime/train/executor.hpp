@@ -62,10 +62,11 @@ struct StepBlock {
   bool skips = false, skipped = false;  // enabled; happened
   /// On a device: a training step without its updates, which leaves parameters, states and the next run unchanged.
   bool warmup = false;
-  double max_grad_norm = 0;          // 0: no clipping
-  StepCallback* callback = nullptr;  // null: none
-  kernels::LossSums local;           // of this rank's micro-batches
-  shard::StepSums sums;              // of the world, after `norm`
+  kernels::OptimizerScalars optimizer;  // of the step
+  double max_grad_norm = 0;             // 0: no clipping
+  StepCallback* callback = nullptr;     // null: none
+  kernels::LossSums local;              // of this rank's micro-batches
+  shard::StepSums sums;                 // of the world, after `norm`
   /// RouterInfo::num_losses() balance losses of the step, in units of balance_unit: this rank's, and after `norm` the
   /// world's (on a device only those). Integers, so that the order of summation does not change them.
   std::span<std::int64_t> balance;
@@ -151,7 +152,8 @@ class Executor {
   Clock::time_point origin_ = Clock::now();
   std::vector<Mark> compute_marks_, comm_marks_;
   bool tracing_ = false;
-  Event ended_;  // on a device: the end of a run, updates included
+  kernels::StepScalars step_;  // on the host: what the updates read
+  Event ended_;                // on a device: the end of a run, updates included
   Stream compute_;
   std::unique_ptr<Stream> copy_;  // on a device: host-to-device copies of token buffers
   // Last, so that they end before what they use. reduce_ is null if comm_ has both gather and reduce.

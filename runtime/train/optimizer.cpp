@@ -2,41 +2,119 @@
 
 #include <cmath>
 
+#include "kernels/adamw.hpp"
+#include "kernels/sgd.hpp"
+
 namespace tessera::train {
 
-std::vector<StateSpec> adamw_states() { return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}}; }
+namespace {
 
-void AdamW::begin(std::int64_t step, double learning_rate) {
-  const auto t = static_cast<double>(step);
-  scalars_.learning_rate = learning_rate;
-  scalars_.beta1 = options_.beta1;
-  scalars_.beta2 = options_.beta2;
-  scalars_.eps = options_.eps;
-  scalars_.weight_decay = options_.weight_decay;
-  scalars_.bias_correction1 = 1.0 - std::pow(options_.beta1, t);
-  scalars_.sqrt_bias_correction2 = std::sqrt(1.0 - std::pow(options_.beta2, t));
+/// What optimizers that work element by element have in common: shards may split parameters anywhere.
+class ElementOptimizer : public Optimizer {
+ public:
+  ElementOptimizer(const OptimizerOptions& options, std::span<const ParamSpec> params)
+      : options_(options), params_(params) {
+    segments_.reserve(params.size());
+  }
+
+ protected:
+  [[nodiscard]] const OptimizerOptions& options() const { return options_; }
+  /// What every kernel takes. The segments are valid until the next call.
+  [[nodiscard]] kernels::UpdateArgs update_args(const shard::UpdateView& shard, const kernels::StepScalars* step) {
+    segments_.clear();
+    for (const auto& range : shard.ranges) {
+      const ParamSpec& param = params_[static_cast<std::size_t>(range.param)];
+      if (!param.trainable) continue;
+      const std::int64_t end = range.begin + range.length;
+      const double decay = param.decay ? options_.weight_decay : 0;
+      const bool goes_on =
+          !segments_.empty() && segments_.back().end == range.begin && segments_.back().weight_decay == decay;
+      if (goes_on) segments_.back().end = end;
+      else segments_.push_back({.begin = range.begin, .end = end, .weight_decay = decay});
+    }
+    const Shape n{shard.numel};
+    return {.param = {shard.master, n, shard.device},
+            .grad = {shard.grad, n, shard.device},
+            .decision = &step->decision,
+            .segments = segments_,
+            .copy = shard.low_precision};
+  }
+
+ private:
+  OptimizerOptions options_;
+  std::span<const ParamSpec> params_;
+  std::vector<kernels::UpdateSegment> segments_;  // of the current shard
+};
+
+class AdamW final : public ElementOptimizer {
+ public:
+  using ElementOptimizer::ElementOptimizer;
+
+  [[nodiscard]] kernels::OptimizerScalars scalars(std::int64_t update, double learning_rate) const override {
+    const auto t = static_cast<double>(update);
+    return kernels::OptimizerScalars(
+        kernels::AdamWScalars{.learning_rate = learning_rate,
+                              .beta1 = options().beta1,
+                              .beta2 = options().beta2,
+                              .eps = options().eps,
+                              .bias_correction1 = 1.0 - std::pow(options().beta1, t),
+                              .sqrt_bias_correction2 = std::sqrt(1.0 - std::pow(options().beta2, t))});
+  }
+  void update(const shard::UpdateView& shard, const kernels::StepScalars* step, StreamView stream) override {
+    kernels::adamw({.update = update_args(shard, step),
+                    .exp_avg = shard.states[0],
+                    .exp_avg_sq = shard.states[1],
+                    .scalars = step->optimizer.as<kernels::AdamWScalars>()},
+                   stream);
+  }
+};
+
+class Sgd final : public ElementOptimizer {
+ public:
+  using ElementOptimizer::ElementOptimizer;
+
+  [[nodiscard]] kernels::OptimizerScalars scalars(std::int64_t /*update*/, double learning_rate) const override {
+    return kernels::OptimizerScalars(kernels::SgdScalars{
+        .learning_rate = learning_rate, .momentum = options().momentum, .nesterov = options().nesterov ? 1 : 0});
+  }
+  void update(const shard::UpdateView& shard, const kernels::StepScalars* step, StreamView stream) override {
+    kernels::sgd({.update = update_args(shard, step),
+                  .momentum_buffer = shard.states.empty() ? TensorView() : shard.states[0],
+                  .scalars = step->optimizer.as<kernels::SgdScalars>()},
+                 stream);
+  }
+};
+
+}  // namespace
+
+const char* name_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adamw: return "adamw";
+    case OptimizerKind::sgd: return "sgd";
+  }
+  return "";
 }
 
-void AdamW::update(const shard::UpdateView& shard, StreamView stream) {
-  segments_.clear();
-  for (const auto& range : shard.ranges) {
-    const ParamSpec& param = params_[static_cast<std::size_t>(range.param)];
-    if (!param.trainable) continue;
-    const std::int64_t end = range.begin + range.length;
-    const bool goes_on =
-        !segments_.empty() && segments_.back().end == range.begin && segments_.back().decay == param.decay;
-    if (goes_on) segments_.back().end = end;
-    else segments_.push_back({range.begin, end, param.decay});
+std::vector<StateSpec> optimizer_states(const OptimizerOptions& options) {
+  switch (options.kind) {
+    case OptimizerKind::adamw: return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+    case OptimizerKind::sgd:
+      if (options.momentum == 0) return {};
+      return {{.name = "momentum_buffer"}};
   }
-  const Shape n{shard.numel};
-  kernels::adamw({.param = {shard.master, n, shard.device},
-                  .exp_avg = shard.states[0],
-                  .exp_avg_sq = shard.states[1],
-                  .grad = {shard.grad, n, shard.device},
-                  .scalars = memory_ != nullptr ? memory_ : &scalars_,
-                  .segments = segments_,
-                  .copy = shard.low_precision},
-                 stream);
+  return {};
+}
+
+std::string text_of(const OptimizerOptions& options) {
+  const std::string own = options.kind == OptimizerKind::sgd
+                              ? strfmt("momentum %a nesterov %d", options.momentum, options.nesterov ? 1 : 0)
+                              : strfmt("beta1 %a beta2 %a eps %a", options.beta1, options.beta2, options.eps);
+  return std::string(name_of(options.kind)) + " " + own + strfmt(" weight decay %a", options.weight_decay);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::span<const ParamSpec> params) {
+  if (options.kind == OptimizerKind::sgd) return std::make_unique<Sgd>(options, params);
+  return std::make_unique<AdamW>(options, params);
 }
 
 }  // namespace tessera::train

@@ -23,8 +23,8 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 /// What must be equal on all ranks beside the plan, as text.
 std::string agreed(const TrainerOptions& options) {
   std::string text = strfmt("seed %lu, ", options.seed);
-  text += strfmt("adamw %a %a %a %a, clip %a, lr %a %a %ld/%ld/%ld kind %d", options.adamw.beta1, options.adamw.beta2,
-                 options.adamw.eps, options.adamw.weight_decay, options.max_grad_norm, options.lr.learning_rate,
+  text += text_of(options.optimizer);
+  text += strfmt(", clip %a, lr %a %a %ld/%ld/%ld kind %d", options.max_grad_norm, options.lr.learning_rate,
                  options.lr.min_lr, options.lr.warmup_steps, options.lr.total_steps, options.lr.decay_steps,
                  static_cast<int>(options.lr.kind));
   if (options.loss_scale)
@@ -36,7 +36,7 @@ std::string agreed(const TrainerOptions& options) {
 /// The plan's input: the optimizer says which states there are.
 plan::RunSpec run_of(const TrainerOptions& options) {
   plan::RunSpec run = options.run;
-  run.states = adamw_states();
+  run.states = optimizer_states(options.optimizer);
   return run;
 }
 
@@ -52,13 +52,13 @@ struct Trainer::Parts : RunContext {
   [[nodiscard]] StepBlock block_of(std::int64_t step, const io::PackedCounts& work);
 
   TrainerOptions options;
-  AdamW optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Executor::BoundSchedule> load, train, eval, logits;  // load: null if there is nothing to load
   Executor executor;  // after the bound schedules: its streams end before them
   SampleBatches batches;
   std::vector<std::int64_t> balance;  // StepBlock::balance, and the same as losses
   std::vector<double> aux_losses;
-  std::int64_t steps_done = 0, skipped = 0;
+  StepsDone done;
   std::optional<LossScale> loss_scale;
   StepCallback* callback = nullptr;
 };
@@ -66,8 +66,8 @@ struct Trainer::Parts : RunContext {
 Trainer::Parts::Parts(World& world_, const TrainerOptions& options_)
     : RunContext(world_, run_of(options_), agreed(options_), options_.test_hooks),
       options(options_),
-      optimizer(options.adamw, plan.spec.model->params),
-      executor({&plan, &manager, &optimizer, arena.get(), options.comm_streams}),
+      optimizer(make_optimizer(options.optimizer, plan.spec.model->params)),
+      executor({&plan, &manager, optimizer.get(), arena.get(), options.comm_streams}),
       batches(plan.spec.batch, data_rank(), plan.spec.tokens),
       balance(static_cast<std::size_t>(plan.spec.model->router.num_losses())),
       aux_losses(balance.size()) {
@@ -119,12 +119,9 @@ io::TrainingState Trainer::state() {
 
 std::span<std::byte> Trainer::slot_memory(const char* slot) { return parts_->slot_memory(slot); }
 
-void Trainer::resume_at(std::int64_t steps_done, std::int64_t skipped) {
-  parts_->steps_done = steps_done;
-  parts_->skipped = skipped;
-}
+void Trainer::resume_at(const StepsDone& done) { parts_->done = done; }
 
-std::int64_t Trainer::skipped_steps() const { return parts_->skipped; }
+std::int64_t Trainer::skipped_steps() const { return parts_->done.skipped; }
 
 std::optional<LossScaleState> Trainer::loss_scale() const {
   return parts_->loss_scale ? std::optional(parts_->loss_scale->state()) : std::nullopt;
@@ -147,7 +144,7 @@ void Trainer::parameters_changed() {
 
 void Trainer::end_scaled_step(Parts& p, const StepReport& report) {
   if (!report.skipped) return p.loss_scale->passed();
-  ++p.skipped;
+  ++p.done.skipped;
   if (p.loss_scale->overflowed()) return;
   throw Error(ExitCode::diverged,
               strfmt("gradients overflow fp16 even at the lowest loss scale, %g", report.loss_scale),
@@ -158,21 +155,21 @@ StepReport Trainer::step(const io::TokenStream& tokens, const io::Sampler& sampl
                          std::int64_t count) {
   Parts& p = *parts_;
   const auto begin = Clock::now();
-  const std::int64_t step = p.steps_done + 1;
-  const std::int64_t updates = p.steps_done - p.skipped;
+  const std::int64_t step = p.done.steps + 1;
+  const std::int64_t updates = p.done.steps - p.done.skipped;
   StepReport report{.step = step, .learning_rate = p.options.lr.at(updates), .samples = count};
   p.world.set_step(step);
   p.batches.set(tokens, &sampler, first, count);
-  p.optimizer.begin(updates + 1, report.learning_rate);
 
   const io::PackedCounts work = p.batches.work();
   report.flops = p.plan.spec.model->train_flops(static_cast<double>(work.tokens), static_cast<double>(work.squares));
   StepBlock block = p.block_of(step, work);
+  block.optimizer = p.optimizer->scalars(updates - p.done.states_from + 1, report.learning_rate);
   block.callback = p.callback;
   report.loss_scale = block.gradient_scale;
   p.run(*p.train, p.batches, block);
 
-  p.steps_done = step;
+  p.done.steps = step;
   report.skipped = block.skipped;
   if (p.loss_scale) end_scaled_step(p, report);
   std::ranges::transform(p.balance, p.aux_losses.begin(),
@@ -224,7 +221,7 @@ std::span<const double> Trainer::layer_aux_losses() const {
 
 EvalReport Trainer::evaluate(const io::TokenStream& tokens, std::int64_t max_samples) {
   Parts& p = *parts_;
-  return train::evaluate({&p, &p.executor, p.eval.get(), p.steps_done, {}}, tokens, max_samples);
+  return train::evaluate({&p, &p.executor, p.eval.get(), p.done.steps, {}}, tokens, max_samples);
 }
 
 std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt, int count, double temperature,
@@ -236,7 +233,7 @@ std::vector<std::int32_t> Trainer::generate(std::span<const std::int32_t> prompt
   PromptBatch batch(ids, p.plan.spec.tokens);
   for (int i = 0; i < count; ++i) {
     StepBlock block;
-    block.step = p.steps_done;
+    block.step = p.done.steps;
     p.run(*p.logits, batch, block);
     ids.push_back(pick_token({logits, static_cast<std::size_t>(p.plan.spec.model->vocab)}, temperature, seed,
                              static_cast<std::uint64_t>(i)));

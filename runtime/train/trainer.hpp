@@ -24,7 +24,7 @@ namespace tessera::train {
 
 struct TrainerOptions {
   plan::RunSpec run;  // topology and rank are filled from the world, states from the optimizer
-  AdamWOptions adamw;
+  OptimizerOptions optimizer;
   LrSchedule lr;
   double max_grad_norm = 1.0;                  // 0: no clipping
   std::optional<LossScaleOptions> loss_scale;  // fp16: dynamic loss scaling
@@ -49,6 +49,13 @@ struct StepReport {
   shard::ControlFlags flags;                  // summed over the ranks' callbacks
   double loss_scale = 1;                      // of this step
   bool skipped = false;                       // a gradient overflowed: nothing was updated
+};
+
+/// How far a run is.
+struct StepsDone {
+  std::int64_t steps = 0;
+  std::int64_t skipped = 0;      // of them, on overflow: learning rate and bias corrections do not count them
+  std::int64_t states_from = 0;  // updates done when the optimizer states were zero: bias corrections count from there
 };
 
 /// Warm-up step: samples [0, count) of the sampler's order.
@@ -86,9 +93,8 @@ class Trainer {
   /// Memory of a planned slot for its owner to fill: plan::snapshot_name (asynchronous save), plan::index_name (packed
   /// samples). Empty if there is none.
   [[nodiscard]] std::span<std::byte> slot_memory(const char* slot);
-  /// Continues with step steps_done + 1. `skipped` of the steps done were skipped on overflow: learning rate and bias
-  /// corrections do not count them.
-  void resume_at(std::int64_t steps_done, std::int64_t skipped = 0);
+  /// Continues with the step after those done.
+  void resume_at(const StepsDone& done);
   [[nodiscard]] std::int64_t skipped_steps() const;
   /// State of the loss scaling, if there is one.
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;

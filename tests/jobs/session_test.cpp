@@ -162,7 +162,7 @@ TEST(Progress, KeepsTheLossScaleOfAnFp16Run) {
 TEST(Resume, ListsTheSettingsThatDiffer) {
   train::TrainerOptions options;
   options.lr = {.kind = train::LrSchedule::Kind::cosine, .learning_rate = 1e-3, .warmup_steps = 2, .total_steps = 8};
-  options.adamw = {0.9, 0.999, 1e-8, 0.1};
+  options.optimizer.weight_decay = 0.1;
   options.run.batch.global_batch = 8;
   const nlohmann::ordered_json before = training_settings(options);
   io::Manifest manifest;
@@ -171,8 +171,8 @@ TEST(Resume, ListsTheSettingsThatDiffer) {
   EXPECT_TRUE(changed_settings(manifest, before).empty());
   options.lr.kind = train::LrSchedule::Kind::linear;
   options.lr.learning_rate = 3e-4;
-  options.adamw.beta2 = 0.95;
-  options.adamw.weight_decay = 0;
+  options.optimizer.beta2 = 0.95;
+  options.optimizer.weight_decay = 0;
   options.run.batch.global_batch = 16;
   options.run.strategy.policy.param_dtype = DType::bf16;
   std::string list;

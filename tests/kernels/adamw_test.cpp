@@ -11,23 +11,25 @@ struct State {
   std::vector<float> param, m, v;
   explicit State(std::int64_t n)
       : param(random_vector<float>(n, 1)), m(static_cast<std::size_t>(n)), v(static_cast<std::size_t>(n)) {}
-  void step(std::vector<float>& grad, const AdamWScalars& scalars, bool decay) {
-    const AdamWSegment all{0, static_cast<std::int64_t>(param.size()), decay};
-    step(grad, scalars, {&all, 1});
+  void step(std::vector<float>& grad, const AdamWScalars& scalars, double clip, double decay) {
+    const UpdateSegment all{.begin = 0, .end = static_cast<std::int64_t>(param.size()), .weight_decay = decay};
+    step(grad, scalars, clip, {&all, 1});
   }
-  void step(std::vector<float>& grad, const AdamWScalars& scalars, std::span<const AdamWSegment> segments) {
-    adamw({.param = view(param),
+  void step(std::vector<float>& grad, const AdamWScalars& scalars, double clip,
+            std::span<const UpdateSegment> segments) {
+    const UpdateDecision decision{.clip = clip};
+    adamw({.update = {.param = view(param), .grad = view(grad), .decision = &decision, .segments = segments},
            .exp_avg = view(m),
            .exp_avg_sq = view(v),
-           .grad = view(grad),
-           .scalars = &scalars,
-           .segments = segments},
+           .scalars = &scalars},
           host_stream);
   }
 };
 
-AdamWScalars scalars_at(int step, double clip) {
-  AdamWScalars s{.learning_rate = 3e-3, .weight_decay = 0.1, .clip = clip};
+constexpr double weight_decay = 0.1;
+
+AdamWScalars scalars_at(int step) {
+  AdamWScalars s{.learning_rate = 3e-3};
   s.bias_correction1 = 1 - std::pow(s.beta1, step);
   s.sqrt_bias_correction2 = std::sqrt(1 - std::pow(s.beta2, step));
   return s;
@@ -49,11 +51,11 @@ TEST(AdamW, MatchesPyTorchsAlgorithm) {
       std::vector<double> p(state.param.begin(), state.param.end()), m(p.size()), v(p.size());
       for (int step = 1; step <= 20; ++step) {
         auto g = gradient(n, step);
-        const AdamWScalars s = scalars_at(step, 0.7);
-        state.step(g, s, decay);
+        const AdamWScalars s = scalars_at(step);
+        state.step(g, s, 0.7, decay ? weight_decay : 0);
         for (std::size_t i = 0; i < p.size(); ++i) {
           const double grad = 0.7 * static_cast<double>(g[i]);
-          if (decay) p[i] *= 1 - s.learning_rate * s.weight_decay;
+          if (decay) p[i] *= 1 - s.learning_rate * weight_decay;
           m[i] = s.beta1 * m[i] + (1 - s.beta1) * grad;
           v[i] = s.beta2 * v[i] + (1 - s.beta2) * grad * grad;
           p[i] -= s.learning_rate / s.bias_correction1 * m[i] / (std::sqrt(v[i]) / s.sqrt_bias_correction2 + s.eps);
@@ -68,9 +70,8 @@ TEST(AdamW, FirstStepHasTheSizeOfTheLearningRate) {
   State state(5);
   const auto before = state.param;
   std::vector<float> g{1, -2, 0.5, 3, -1};
-  AdamWScalars s = scalars_at(1, 1);
-  s.weight_decay = 0;
-  state.step(g, s, true);
+  const AdamWScalars s = scalars_at(1);
+  state.step(g, s, 1, 0);
   for (std::size_t i = 0; i < 5; ++i)
     EXPECT_NEAR(static_cast<double>(state.param[i] - before[i]),
                 std::copysign(s.learning_rate, -static_cast<double>(g[i])), 3e-7);
@@ -84,8 +85,8 @@ TEST(AdamW, TheWrittenSequenceToTheBit) {
   for (std::size_t i = 0; i < 3 * sets.size(); ++i) states.emplace_back(n);
   for (int step = 1; step <= 10; ++step) {
     auto g = gradient(n, step);
-    const AdamWScalars s = scalars_at(step, 0.9);
-    const auto clip = static_cast<float>(s.clip), keep = static_cast<float>(1 - s.learning_rate * s.weight_decay),
+    const AdamWScalars s = scalars_at(step);
+    const auto clip = 0.9F, keep = static_cast<float>(1 - s.learning_rate * weight_decay),
                rate = static_cast<float>(s.learning_rate / s.bias_correction1), b1 = static_cast<float>(1 - s.beta1),
                b2 = static_cast<float>(1 - s.beta2), beta2 = static_cast<float>(s.beta2),
                eps = static_cast<float>(s.eps), root = static_cast<float>(s.sqrt_bias_correction2);
@@ -97,7 +98,7 @@ TEST(AdamW, TheWrittenSequenceToTheBit) {
     }
     for (std::size_t i = 0; i < states.size(); ++i) {
       const Setting setting(static_cast<int>(i % 3) + 1, sets[i / 3]);
-      states[i].step(g, s, true);
+      states[i].step(g, s, 0.9, weight_decay);
       ASSERT_EQ(states[i].param, truth.param) << name_of(sets[i / 3]) << " step " << step;
       ASSERT_EQ(states[i].m, truth.m);
       ASSERT_EQ(states[i].v, truth.v);
@@ -107,40 +108,46 @@ TEST(AdamW, TheWrittenSequenceToTheBit) {
 
 TEST(AdamW, SegmentsAreUpdatedAndNothingElse) {
   const std::int64_t n = 9001;
-  const std::vector<AdamWSegment> segments{
-      {3, 100, true}, {100, 101, false}, {101, 101, true}, {128, 4300, false}, {4301, n, true}};
+  const std::vector<UpdateSegment> segments{
+      {3, 100, 1, weight_decay}, {100, 101, 1, 0}, {101, 101, 1, 0}, {128, 4300, 1, 0}, {4301, n, 0.5, weight_decay}};
   auto g = gradient(n, 1);
-  const AdamWScalars s = scalars_at(1, 0.9);
-  State decayed(n), kept(n), state(n);
+  const AdamWScalars s = scalars_at(1);
+  AdamWScalars half = s;
+  half.learning_rate *= 0.5;
+  State decayed(n), kept(n), slow(n), state(n);
   const State before(n);
-  decayed.step(g, s, true);
-  kept.step(g, s, false);
+  decayed.step(g, s, 0.9, weight_decay);
+  kept.step(g, s, 0.9, 0);
+  slow.step(g, half, 0.9, weight_decay);
   const Setting setting(3, instruction_sets().back());
-  state.step(g, s, segments);
+  state.step(g, s, 0.9, segments);
   for (std::int64_t at = 0; at < n; ++at) {
     const auto i = static_cast<std::size_t>(at);
     const auto segment =
         std::find_if(segments.begin(), segments.end(), [&](const auto& x) { return x.begin <= at && at < x.end; });
-    const State& expected = segment == segments.end() ? before : segment->decay ? decayed : kept;
+    const State& expected = segment == segments.end()   ? before
+                            : segment->lr_factor < 1    ? slow
+                            : segment->weight_decay > 0 ? decayed
+                                                        : kept;
     ASSERT_EQ(state.param[i], expected.param[i]) << i;
     ASSERT_EQ(state.m[i], expected.m[i]) << i;
     ASSERT_EQ(state.v[i], expected.v[i]) << i;
   }
-  for (const auto& wrong : {std::vector<AdamWSegment>{{0, 5}, {4, 9}}, {{5, 4}}, {{-1, 4}}, {{0, n + 1}}})
-    EXPECT_THROW(state.step(g, s, wrong), std::logic_error);
+  for (const auto& wrong : {std::vector<UpdateSegment>{{0, 5}, {4, 9}}, {{5, 4}}, {{-1, 4}}, {{0, n + 1}}})
+    EXPECT_THROW(state.step(g, s, 1, wrong), std::logic_error);
 }
 
 TEST(AdamW, NotANumberIsNotHidden) {
   State state(9);
   std::vector<float> g(9, std::nanf(""));
-  state.step(g, scalars_at(1, 1), true);
+  state.step(g, scalars_at(1), 1, weight_decay);
   for (const float p : state.param) EXPECT_TRUE(std::isnan(p));
 }
 
 TEST(AdamW, LengthsAreChecked) {
   State state(9);
   std::vector<float> g(8);
-  EXPECT_THROW(state.step(g, scalars_at(1, 1), true), std::logic_error);
+  EXPECT_THROW(state.step(g, scalars_at(1), 1, weight_decay), std::logic_error);
 }
 
 }  // namespace

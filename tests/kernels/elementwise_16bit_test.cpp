@@ -162,43 +162,27 @@ TYPED_TEST(SixteenBit, AdamWWritesTheRoundedCopy) {
     auto param = random_vector<float>(n, 1), grad = random_vector<float>(n, 2), m = random_vector<float>(n, 3, 0.1),
          v = m;
     for (float& x : v) x = x * x;
-    const AdamWScalars scalars{.learning_rate = 1e-2,
-                               .weight_decay = 0.1,
-                               .bias_correction1 = 0.1,
-                               .sqrt_bias_correction2 = 0.03,
-                               .clip = 0.5};
-    const AdamWSegment all{0, n};
+    const AdamWScalars scalars{.learning_rate = 1e-2, .bias_correction1 = 0.1, .sqrt_bias_correction2 = 0.03};
+    const UpdateDecision decision{.clip = 0.5};
+    const UpdateSegment all{.begin = 0, .end = n, .weight_decay = 0.1};
+    const auto update = [&](std::vector<float>& x, const TensorView& rounded) {
+      return UpdateArgs{
+          .param = view(x), .grad = view(grad), .decision = &decision, .segments = {&all, 1}, .copy = rounded};
+    };
     auto param2 = param, m2 = m, v2 = v;
     std::vector<TypeParam> copy(static_cast<std::size_t>(n));
-    adamw({.param = view(param),
-           .exp_avg = view(m),
-           .exp_avg_sq = view(v),
-           .grad = view(grad),
-           .scalars = &scalars,
-           .segments = {&all, 1}},
-          host_stream);
-    adamw({.param = view(param2),
-           .exp_avg = view(m2),
-           .exp_avg_sq = view(v2),
-           .grad = view(grad),
-           .scalars = &scalars,
-           .segments = {&all, 1},
-           .copy = view(copy)},
+    adamw({.update = update(param, {}), .exp_avg = view(m), .exp_avg_sq = view(v), .scalars = &scalars}, host_stream);
+    adamw({.update = update(param2, view(copy)), .exp_avg = view(m2), .exp_avg_sq = view(v2), .scalars = &scalars},
           host_stream);
     EXPECT_EQ(param, param2);  // the copy changes nothing else
     EXPECT_EQ(m, m2);
     EXPECT_EQ(v, v2);
     expect_rounded(copy, param);
     std::vector<TypeParam> few(3);
-    EXPECT_THROW(adamw({.param = view(param),
-                        .exp_avg = view(m),
-                        .exp_avg_sq = view(v),
-                        .grad = view(grad),
-                        .scalars = &scalars,
-                        .segments = {&all, 1},
-                        .copy = view(few)},
-                       host_stream),
-                 std::logic_error);
+    EXPECT_THROW(
+        adamw({.update = update(param, view(few)), .exp_avg = view(m), .exp_avg_sq = view(v), .scalars = &scalars},
+              host_stream),
+        std::logic_error);
   });
 }
 

@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/adamw.hpp"
+#include "kernels/sgd.hpp"
 #include "kernels/step_formulas.hpp"
 #include "runtime/base/rng.hpp"
 
@@ -54,7 +56,7 @@ struct Words {
   std::vector<std::int64_t> flags = {0, 0, 0};
   [[nodiscard]] StepScalars decided(double limit, double scale) const {
     StepScalars step{
-        .adamw = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
+        .decision = {.clip = 77, .skip = 77}, .loss_scale = 3, .gradient_scale = scale, .max_grad_norm = limit};
     clip_and_skip({.norm2 = norm2.words().data(),
                    .loss = loss.words().data(),
                    .flags = flags.data(),
@@ -74,8 +76,8 @@ TEST(Step, clips_as_the_host_does) {
       const StepScalars step = words.decided(limit, scale);
       const double norm = std::sqrt(words.norm2.value()) / scale,
                    clip = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
-      EXPECT_EQ(step.adamw.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
-      EXPECT_EQ(step.adamw.skip, 0);
+      EXPECT_EQ(step.decision.clip, static_cast<double>(static_cast<float>(clip / scale))) << limit << " " << scale;
+      EXPECT_EQ(step.decision.skip, 0);
     }
 }
 
@@ -83,8 +85,8 @@ TEST(Step, skips_what_is_not_finite) {
   Words loss, unit;
   loss.loss.add(std::nan(""));
   unit.flags[2] = 2;
-  EXPECT_EQ(loss.decided(1, 1).adamw.skip, 1);
-  EXPECT_EQ(unit.decided(1, 1).adamw.skip, 1);
+  EXPECT_EQ(loss.decided(1, 1).decision.skip, 1);
+  EXPECT_EQ(unit.decided(1, 1).decision.skip, 1);
 }
 
 TEST(Step, joins_a_unit_and_clears_it) {
@@ -141,16 +143,14 @@ TEST(Step, units_at_the_bound_are_added) {
 TEST(Step, a_skipped_update_changes_nothing) {
   std::vector<float> p = {1, 2}, m = {3, 4}, v = {5, 6}, g = {7, 8};
   const std::vector<float> before[] = {p, m, v};
-  const AdamWScalars scalars{.learning_rate = 1, .skip = 1};
+  const AdamWScalars scalars{.learning_rate = 1};
+  const UpdateDecision decision{.skip = 1};
   const Shape n{2};
-  const AdamWSegment all{0, 2};
-  adamw({.param = {p.data(), n},
-         .exp_avg = {m.data(), n},
-         .exp_avg_sq = {v.data(), n},
-         .grad = {g.data(), n},
-         .scalars = &scalars,
-         .segments = {&all, 1}},
-        host_stream);
+  const UpdateSegment all{0, 2};
+  const UpdateArgs update{.param = {p.data(), n}, .grad = {g.data(), n}, .decision = &decision, .segments = {&all, 1}};
+  adamw({.update = update, .exp_avg = {m.data(), n}, .exp_avg_sq = {v.data(), n}, .scalars = &scalars}, host_stream);
+  const SgdScalars sgd_scalars{.learning_rate = 1};
+  sgd({.update = update, .momentum_buffer = {m.data(), n}, .scalars = &sgd_scalars}, host_stream);
   EXPECT_EQ(p, before[0]);
   EXPECT_EQ(m, before[1]);
   EXPECT_EQ(v, before[2]);

@@ -141,21 +141,24 @@ TEST_P(GoldenRun, TenStepsOfAdamWMatch) {
                                         .beta1 = static_cast<float>(beta1),
                                         .beta2 = static_cast<float>(beta2),
                                         .eps = options["adam_epsilon"],
-                                        .weight_decay = options["weight_decay"],
                                         .bias_correction1 = static_cast<float>(1 - std::pow(beta1, t)),
-                                        .sqrt_bias_correction2 = static_cast<float>(std::sqrt(1 - std::pow(beta2, t))),
-                                        .clip = static_cast<float>(std::min(1.0, max_norm / (norm_all + 1e-6)))};
+                                        .sqrt_bias_correction2 = static_cast<float>(std::sqrt(1 - std::pow(beta2, t)))};
+    const kernels::UpdateDecision decision{.clip = static_cast<float>(std::min(1.0, max_norm / (norm_all + 1e-6)))};
     for (std::size_t p = 0; p < run.model.params.size(); ++p) {
       const TensorView &param = run.runner.param(static_cast<int>(p)), &grad = run.runner.grad(static_cast<int>(p));
       const Shape flat{param.numel()};
-      const kernels::AdamWSegment all{0, param.numel(), run.model.params[p].decay};
+      const kernels::UpdateSegment all{
+          .begin = 0,
+          .end = param.numel(),
+          .weight_decay = run.model.params[p].decay ? options["weight_decay"].get<double>() : 0};
       for (std::size_t m : {2 * p, 2 * p + 1}) moments[m].resize(static_cast<std::size_t>(param.numel()), 0.0F);
-      kernels::adamw({.param = param.reshape(flat),
+      kernels::adamw({.update = {.param = param.reshape(flat),
+                                 .grad = grad.reshape(flat),
+                                 .decision = &decision,
+                                 .segments = {&all, 1}},
                       .exp_avg = {moments[2 * p].data(), flat},
                       .exp_avg_sq = {moments[2 * p + 1].data(), flat},
-                      .grad = grad.reshape(flat),
-                      .scalars = &scalars,
-                      .segments = {&all, 1}},
+                      .scalars = &scalars},
                      host_stream);
     }
   }

@@ -25,6 +25,7 @@
 #include "kernels/reduce.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/sgd.hpp"
 #include "kernels/step.hpp"
 #include "kernels/swiglu.hpp"
 #include "tests/simulated_device/device.hpp"
@@ -52,6 +53,12 @@ void take(T* scalar) {
 void take(AttentionCache& cache) {
   take(cache.keys);
   take(cache.values);
+}
+void take(UpdateArgs& update) {
+  take(update.param);
+  take(update.grad);
+  take(update.copy);
+  take(update.decision);
 }
 void take(TokenFields& fields) {
   take(fields.positions);
@@ -158,15 +165,24 @@ std::size_t apply_gemm_choices(const std::string& text, const std::string& from)
   return gemm_state().choices.take(text, from);
 }
 
+/// A device's kernel has the segments as an argument: the caller's list may change after the call.
+template <class Args>
+static void launch_update(StreamView stream, Args args, void (*update)(const Args&, StreamView)) {
+  const std::vector<UpdateSegment> segments(args.update.segments.begin(), args.update.segments.end());
+  simulated::launch(stream, [args, segments, update]() mutable {
+    args.update.segments = segments;
+    update(args, host_stream);
+  });
+}
+
 void adamw(const AdamWArgs& given, StreamView stream) {
   using A = AdamWArgs;
-  require(given.scalars, sizeof *given.scalars);
-  std::vector<AdamWSegment> segments(given.segments.begin(), given.segments.end());
-  AdamWArgs args = taken(given, &A::param, &A::exp_avg, &A::exp_avg_sq, &A::grad, &A::copy);
-  simulated::launch(stream, [args, segments]() mutable {
-    args.segments = segments;
-    kernels::adamw(args, host_stream);
-  });
+  launch_update(stream, taken(given, &A::update, &A::exp_avg, &A::exp_avg_sq, &A::scalars), kernels::adamw);
+}
+
+void sgd(const SgdArgs& given, StreamView stream) {
+  using A = SgdArgs;
+  launch_update(stream, taken(given, &A::update, &A::momentum_buffer, &A::scalars), kernels::sgd);
 }
 
 void make_dispatch(const TensorView& experts, const Dispatch& dispatch, StreamView stream) {

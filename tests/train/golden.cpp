@@ -11,10 +11,10 @@ namespace tessera::test {
 
 using nlohmann::json;
 
-Golden load_golden(const std::string& shape) {
+Golden load_golden(const std::string& shape, const std::string& file) {
   Golden g;
   g.directory = std::string(TESSERA_GOLDEN) + "/" + shape;
-  g.expected = json::parse(io::read_text(g.directory + "/golden.json"));
+  g.expected = json::parse(io::read_text(g.directory + "/" + file));
   g.model = models::make(io::read_text(g.directory + "/config.json"), shape);
   g.data = io::open_dataset({g.directory + "/" + g.expected["tokens"].get<std::string>()});
   return g;
@@ -57,15 +57,22 @@ namespace {
 
 train::TrainerOptions options(const Golden& g, const Variant& v) {
   const json& o = g.expected["options"];
-  auto options = options_of(g.model, v, 1);
-  options.adamw = {o["adam_beta1"], o["adam_beta2"], o["adam_epsilon"], o["weight_decay"]};
+  Variant variant = v;
+  variant.weight_decay = o["weight_decay"];
+  if (o.contains("optim")) {
+    variant.optimizer = {.kind = train::OptimizerKind::sgd, .momentum = o["momentum"], .nesterov = o["nesterov"]};
+  } else {
+    variant.optimizer = {.beta1 = o["adam_beta1"], .beta2 = o["adam_beta2"], .eps = o["adam_epsilon"]};
+  }
+  auto options = options_of(g.model, variant, 1);
   options.lr = {
       train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};
   options.max_grad_norm = o["max_grad_norm"];
   return options;
 }
 
-/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise into full steps: not compared.
+/// Key biases have no gradient in exact arithmetic; AdamW turns the rounding noise into full steps, which are not
+/// compared.
 enum class KeyBiases : bool { count, left_out };
 
 /// Σ x² of one rank's elements, by parameter.
@@ -158,7 +165,8 @@ class Comparison {
 GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   const json& e = g.expected;
   Comparison comparison(g, v);
-  Squares gradients(g, KeyBiases::count), weights(g, KeyBiases::left_out);
+  const bool sgd = e["options"].contains("optim");
+  Squares gradients(g, KeyBiases::count), weights(g, sgd ? KeyBiases::count : KeyBiases::left_out);
   train::Trainer trainer(world, options(g, v));
   const auto& layout = trainer.plan().layout;
   const auto shards = trainer.shards();

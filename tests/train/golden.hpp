@@ -1,5 +1,5 @@
 #pragma once
-// Ten AdamW steps of PyTorch (tests/models/golden), compared with a run of any World, on the host or a device.
+// Ten optimizer steps of PyTorch (tests/models/golden), compared with a run of any World, on the host or a device.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,7 +15,8 @@ struct Golden {
   models::Model model;
   io::Dataset data;
 };
-[[nodiscard]] Golden load_golden(const std::string& shape);
+/// `file`: golden.json, or a run of another optimizer (sgd.json).
+[[nodiscard]] Golden load_golden(const std::string& shape, const std::string& file = "golden.json");
 
 /// A run of a directory's frozen.json, whose parameters are frozen in the model.
 struct FrozenGolden {

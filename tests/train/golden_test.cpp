@@ -1,5 +1,5 @@
-// Ten AdamW steps against PyTorch (tests/models/golden), on 1 to 4 ranks and at each ZeRO stage; also with frozen
-// parameters.
+// Ten AdamW or SGD steps against PyTorch (tests/models/golden), on 1 to 4 ranks and at each ZeRO stage; also with
+// frozen parameters.
 
 #include <gtest/gtest.h>
 
@@ -31,6 +31,20 @@ TEST_P(GoldenShape, TenStepsOfPyTorch) {
     const auto first = check(golden, golden_stage(golden, world, "0"));
     for (const char* stage : {"1", "2", "3"})
       EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
+  }
+}
+
+TEST_P(GoldenShape, TenStepsOfPyTorchsSgd) {
+  const Golden golden = load_golden(GetParam(), "sgd.json");
+  for (const int world : {1, 2, 3, 4}) {
+    const auto first = check(golden, golden_stage(golden, world, "0"));
+    for (const char* stage : {"1", "2", "3"})
+      EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
+  }
+  for (const char* hybrid : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
+    Variant v = golden_stage(golden, 4, hybrid);
+    v.group = 2;
+    (void)check(golden, v);
   }
 }
 

@@ -97,7 +97,7 @@ Record train_part(Variant v, const Part& part) {
   run.hashes.resize(static_cast<std::size_t>(v.world));
   std::int64_t total = 0;
   for (const auto& param : model().params) total += param.numel();
-  run.state.assign(1 + train::adamw_states().size(), std::vector<float>(static_cast<std::size_t>(total)));
+  run.state.assign(1 + train::optimizer_states({}).size(), std::vector<float>(static_cast<std::size_t>(total)));
   const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
   run_local(v.world, [&](World& world) {
     auto options = options_of(model(v.dtype), v, all_steps);
@@ -110,7 +110,7 @@ Record train_part(Variant v, const Part& part) {
       EXPECT_EQ(reader.manifest().step, part.first);
       (void)reader.load(model().params, trainer.plan().layout, trainer.state());
       trainer.parameters_changed();
-      trainer.resume_at(part.first, part.saved != nullptr ? part.saved->skipped : 0);
+      trainer.resume_at({part.first, part.saved != nullptr ? part.saved->skipped : 0});
       if (part.saved != nullptr && part.saved->loss_scale) trainer.resume_loss_scale(*part.saved->loss_scale);
     }
     std::unique_ptr<Saver> saver;

@@ -67,7 +67,6 @@ std::string Variant::str() const {
 train::TrainerOptions options_of(const models::Model& model, const Variant& v, int steps) {
   train::TrainerOptions options;
   options.run.model = &model;
-  options.run.states = train::adamw_states();
   options.run.strategy = shard::make_strategy(v.strategy, v.world, v.group,
                                               v.ranks_per_node > 0 ? v.ranks_per_node : v.world, v.unit_strategies);
   auto& policy = options.run.strategy.policy;
@@ -82,7 +81,9 @@ train::TrainerOptions options_of(const models::Model& model, const Variant& v, i
   policy.reshard_after_forward = policy.reshard_after_forward && v.reshard;
   options.run.batch = plan::solve_batch(v.global_batch, v.micro_batch, std::nullopt, v.world);
   options.run.tokens = v.tokens;
-  options.adamw.weight_decay = v.weight_decay;
+  options.optimizer = v.optimizer;
+  options.optimizer.weight_decay = v.weight_decay;
+  options.run.states = train::optimizer_states(options.optimizer);
   options.lr = {.kind = train::LrSchedule::Kind::cosine,
                 .learning_rate = v.learning_rate,
                 .warmup_steps = 1,

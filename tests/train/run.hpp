@@ -62,6 +62,7 @@ struct Variant {
   Delay delay;
   DType dtype = DType::f32, reduce_dtype = DType::f32;
   train::LossScaleOptions loss_scale;  // of fp16
+  train::OptimizerOptions optimizer;   // its weight decay is the next line's
   double learning_rate = 1e-2, max_grad_norm = 1.0, weight_decay = 0.1;
   [[nodiscard]] std::string str() const;
 };

@@ -140,10 +140,19 @@ bool TrainRun::resume() {
       const io::CheckpointReader reader(world_, candidate.checkpoint);
       progress_ =
           read_progress(reader.manifest(), candidate.checkpoint, data_identity_, options_.flag("ignore_data_skip"));
-      const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, trainer_->state());
+      io::TrainingState state = trainer_->state();
+      const bool only_model = options_.flag("resume_only_model");
+      if (only_model) {
+        state.states.clear();
+        progress_.states_from = progress_.step - progress_.skipped;
+      } else {
+        require_states(reader.manifest(), candidate.checkpoint, trainer_options_.optimizer);
+      }
+      const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
       resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
                               progress_.samples) +
                        human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
+      if (only_model) resume_lines_.push_back("resume    the model alone: optimizer states start at zero");
       changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
@@ -160,7 +169,7 @@ bool TrainRun::resume() {
       resume_lines_.push_back("resume    differs from the checkpoint: " + line);
     }
     trainer_->parameters_changed();
-    trainer_->resume_at(progress_.step, progress_.skipped);
+    trainer_->resume_at({progress_.step, progress_.skipped, progress_.states_from});
     if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
     first_step_ = progress_.step;
     length_.resume(progress_.step, progress_.samples, trainer_options_.run.batch.global_batch);

@@ -124,8 +124,9 @@ void ConfigFileReader::custom(const ExternalKeySpec& spec, const io::ConfigNode&
     if (!steps || *steps < 1) refuse(" " + text + ": expected a number of steps");
     set("logging_steps", strfmt("%.0f", std::min(*steps, 1e15)));
   } else if (what == "optimizer_type") {
-    if (word != "adamw" && word != "adam") refuse(" " + text + ": not built yet", "Use AdamW");
-    note(node, key, "used: AdamW");
+    if (word == "sgd") return set("optim", "sgd");
+    if (word != "adamw" && word != "adam") refuse(" " + text + ": not built yet", "Use AdamW or SGD");
+    set("optim", "adamw");
   } else if (what == "scheduler_type") {
     if (word == "warmuplr") set("lr_scheduler_type", "constant");
     else if (word == "warmupdecaylr") set("lr_scheduler_type", "linear");

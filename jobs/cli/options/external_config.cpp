@@ -104,6 +104,8 @@ constexpr ExternalKeySpec external_key_rows[] = {
     {"optimizer.params", "betas", KeyAction::custom, "betas"},
     {"optimizer.params", "eps", KeyAction::set, "adam_epsilon"},
     {"optimizer.params", "weight_decay", KeyAction::set, "weight_decay"},
+    {"optimizer.params", "momentum", KeyAction::set, "momentum"},
+    {"optimizer.params", "nesterov", KeyAction::set, "nesterov"},
     {"optimizer.params", "torch_adam", KeyAction::ignored, unneeded},
     {"optimizer.params", "adam_w_mode", KeyAction::ignored, "weight decay is decoupled (AdamW)"},
     {"scheduler", "type", KeyAction::custom, "scheduler_type"},

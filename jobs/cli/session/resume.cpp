@@ -34,12 +34,32 @@ DataIdentity identity_of(const RunData& data, const Options& options, std::int64
   return id;
 }
 
+namespace {
+
+/// The options of this optimizer, by their names on the command line.
+Json optimizer_settings(const train::OptimizerOptions& optimizer) {
+  Json json;
+  if (optimizer.kind == train::OptimizerKind::sgd) {
+    json["momentum"] = optimizer.momentum;
+    json["nesterov"] = optimizer.nesterov;
+  } else {
+    json["adam_beta1"] = optimizer.beta1;
+    json["adam_beta2"] = optimizer.beta2;
+    json["adam_epsilon"] = optimizer.eps;
+  }
+  json["weight_decay"] = optimizer.weight_decay;
+  return json;
+}
+
+}  // namespace
+
 std::string training_text(const Progress& progress, const DataIdentity& data, const Options& options) {
   Json json;
   json["global_step"] = progress.step;
   json["samples"] = progress.samples;
   json["tokens"] = progress.tokens;
   if (progress.skipped > 0 || progress.loss_scale) json["skipped_steps"] = progress.skipped;
+  if (progress.states_from > 0) json["optimizer_states_from"] = progress.states_from;
   if (progress.loss_scale)
     json["loss_scale"] = {{"scale", progress.loss_scale->scale},
                           {"good_steps", progress.loss_scale->good_steps},
@@ -48,11 +68,9 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   json["data"] = {{"tokens", data.tokens}, {"samples", data.samples}, {"max_length", data.max_length},
                   {"seed", data.seed},     {"shuffle", data.shuffle}, {"crc32c", strfmt("%08x", data.crc)}};
   if (data.packing != "none") json["data"]["packing"] = data.packing;
-  json["optimizer"] = {{"name", "adamw"},
-                       {"adam_beta1", options.real("adam_beta1")},
-                       {"adam_beta2", options.real("adam_beta2")},
-                       {"adam_epsilon", options.real("adam_epsilon")},
-                       {"weight_decay", options.real("weight_decay")}};
+  const train::OptimizerOptions optimizer = optimizer_options(options);
+  json["optimizer"] = {{"name", train::name_of(optimizer.kind)}};
+  json["optimizer"].update(optimizer_settings(optimizer));
   return json.dump();
 }
 
@@ -109,10 +127,11 @@ Progress read_progress(const io::Manifest& manifest, const std::string& director
                   "It has a model alone: start a new run from it with --model");
     return json.at(key).get<std::int64_t>();
   };
-  Progress progress{number("global_step"), number("samples"), number("tokens"), 0, std::nullopt};
+  Progress progress{.step = number("global_step"), .samples = number("samples"), .tokens = number("tokens")};
+  if (json.contains("optimizer_states_from")) progress.states_from = number("optimizer_states_from");
   if (json.contains("skipped_steps")) progress.skipped = number("skipped_steps");
-  if (progress.skipped > progress.step)
-    throw Error(ExitCode::data, directory + " has more skipped steps than steps", {},
+  if (progress.skipped > progress.step || progress.states_from > progress.step - progress.skipped)
+    throw Error(ExitCode::data, directory + " has more skipped steps or updates than steps", {},
                 "It is damaged: resume from another checkpoint");
   progress.loss_scale = read_loss_scale(json, directory);
   if (ignore_data) {
@@ -144,15 +163,28 @@ Json training_settings(const train::TrainerOptions& options) {
   if (lr.kind != Kind::constant) json["total_steps"] = lr.total_steps;  // what the rate decays over
   if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
   if (lr.kind == Kind::wsd) json["lr_decay_steps"] = lr.decay_steps;
-  json.update({{"adam_beta1", options.adamw.beta1},
-               {"adam_beta2", options.adamw.beta2},
-               {"adam_epsilon", options.adamw.eps},
-               {"weight_decay", options.adamw.weight_decay},
-               {"max_grad_norm", options.max_grad_norm},
+  json["optim"] = train::name_of(options.optimizer.kind);
+  json.update(optimizer_settings(options.optimizer));
+  json.update({{"max_grad_norm", options.max_grad_norm},
                {"global_batch_size", options.run.batch.global_batch},
                {"compute_dtype", tessera::name_of(policy.param_dtype)},
                {"reduce_dtype", tessera::name_of(policy.reduce_dtype)}});
   return json;
+}
+
+void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now) {
+  if (!manifest.optimizer) return;
+  const std::vector<std::string> there = io::state_names(manifest.files);
+  std::string missing, list;
+  for (const StateSpec& state : train::optimizer_states(now))
+    if (std::ranges::find(there, state.name) == there.end()) missing += (missing.empty() ? "" : ", ") + state.name;
+  if (missing.empty()) return;
+  for (const std::string& name : there) list += (list.empty() ? "" : ", ") + name;
+  throw Error(ExitCode::usage,
+              strfmt("the checkpoint is of another optimizer: it has %s, and %s needs %s", list.c_str(),
+                     train::name_of(now.kind), missing.c_str()),
+              directory,
+              "Give its --optim, or --resume_only_model true to continue with optimizer states that start at zero");
 }
 
 std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const Json& now) {
@@ -167,6 +199,8 @@ std::vector<SettingChange> changed_settings(const io::Manifest& manifest, const 
     for (const char* key : {"compute_dtype", "reduce_dtype"})
       if (metadata.is_object() && metadata.contains(key)) then[key] = metadata.at(key);
   }
+  if (const Json optimizer = object(manifest.training, "optimizer"); optimizer.contains("name"))
+    then["optim"] = optimizer.at("name");
   std::vector<SettingChange> changes;
   for (const auto& [name, value] : now.items())
     if (then.contains(name) && then.at(name) != value) changes.push_back({name, then.at(name).dump(), value.dump()});

@@ -22,6 +22,7 @@ struct Progress {
   std::int64_t tokens = 0;                          // valid tokens trained on
   std::int64_t skipped = 0;                         // steps that overflowed and updated nothing (fp16)
   std::optional<train::LossScaleState> loss_scale;  // fp16
+  std::int64_t states_from = 0;                     // updates done when the optimizer states were zero
 };
 
 /// What must not change about the data of a run that is resumed within it.
@@ -40,6 +41,9 @@ struct DataIdentity {
 /// others, unless `ignore_data`: then samples is 0.
 [[nodiscard]] Progress read_progress(const io::Manifest& manifest, const std::string& directory,
                                      const DataIdentity& data, bool ignore_data);
+
+/// Throws Error (usage) naming the states that the checkpoint lacks, unless it has none at all (its load says so).
+void require_states(const io::Manifest& manifest, const std::string& directory, const train::OptimizerOptions& now);
 
 /// The settings that decide how training continues from a state and may change on resuming: learning rate and schedule,
 /// optimizer, clipping, precision, batch. Kept in run.json and in the run metadata of each checkpoint ("settings").

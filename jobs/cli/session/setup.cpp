@@ -313,7 +313,7 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
   spec.packed = options.flag("packing");
-  spec.states = train::adamw_states();
+  spec.states = train::optimizer_states(optimizer_options(options));
   if (options.flag("async_save"))
     spec.snapshot = options.flag("save_only_model") ? plan::Snapshot::model : plan::Snapshot::all;
   return spec;
@@ -366,14 +366,36 @@ train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps) 
   return lr;
 }
 
+train::OptimizerOptions optimizer_options(const Options& options) {
+  const std::string optim = options.text("optim");
+  const bool sgd = optim == "sgd";
+  for (const char* name : {"momentum", "nesterov"})
+    if (!sgd && options.given(name))
+      throw options.refuse(name, strfmt("--%s is for --optim sgd, and --optim is ", name) + optim,
+                           "Add --optim sgd, or drop it");
+  for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
+    if (sgd && options.given(name))
+      throw options.refuse(name, strfmt("--%s is for --optim adamw, and --optim is ", name) + optim, "Drop it");
+  train::OptimizerOptions result;
+  result.kind = sgd ? train::OptimizerKind::sgd : train::OptimizerKind::adamw;
+  result.beta1 = options.real("adam_beta1");
+  result.beta2 = options.real("adam_beta2");
+  result.eps = options.real("adam_epsilon");
+  result.momentum = options.real("momentum");
+  result.nesterov = options.flag("nesterov");
+  result.weight_decay = options.real("weight_decay");
+  if (result.nesterov && result.momentum == 0)
+    throw options.refuse("nesterov", "--nesterov needs momentum, and --momentum is 0", "Add --momentum 0.9");
+  return result;
+}
+
 train::TrainerOptions trainer_options(const Options& options, const models::Model& model, const World& world,
                                       std::int64_t total_steps) {
   train::TrainerOptions result;
   result.run = run_spec(options, model, world.size(), world.topology());
   result.run.rank = world.rank();
   result.run.device = world.device();
-  result.adamw = {options.real("adam_beta1"), options.real("adam_beta2"), options.real("adam_epsilon"),
-                  options.real("weight_decay")};
+  result.optimizer = optimizer_options(options);
   result.lr = lr_schedule(options, total_steps);
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));

@@ -92,6 +92,9 @@ struct RunLength {
 
 [[nodiscard]] train::LrSchedule lr_schedule(const Options& options, std::int64_t total_steps);
 
+/// The optimizer and its options. Throws Error (usage) for options of another optimizer.
+[[nodiscard]] train::OptimizerOptions optimizer_options(const Options& options);
+
 /// The Trainer's options.
 [[nodiscard]] train::TrainerOptions trainer_options(const Options& options, const models::Model& model,
                                                     const World& world, std::int64_t total_steps);

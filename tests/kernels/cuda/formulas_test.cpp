@@ -8,6 +8,7 @@
 #include "kernels/cuda/adamw_step.hpp"
 #include "kernels/cuda/exact_sum_term.hpp"
 #include "kernels/cuda/normals.hpp"
+#include "kernels/cuda/sgd_step.hpp"
 #include "kernels/cuda/sort_rows.hpp"
 #include "kernels/gelu.hpp"
 #include "kernels/init.hpp"
@@ -55,23 +56,20 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
     v[0] = 0, v[1] = 1e-42F;
     auto own_param = param, own_m = m, own_v = v;
     auto own_grad = grad;
-    const AdamWSegment all{0, count, decay};
+    const UpdateSegment all{.begin = 0, .end = count, .lr_factor = 0.3, .weight_decay = decay ? 0.1 : 0};
+    const UpdateDecision decision{.clip = 0.37};
     const AdamWScalars scalars{.learning_rate = 3e-4,
                                .beta1 = 0.9,
                                .beta2 = 0.95,
                                .eps = 1e-8,
-                               .weight_decay = 0.1,
                                .bias_correction1 = 1 - 0.9 * 0.9,
-                               .sqrt_bias_correction2 = std::sqrt(1 - 0.95 * 0.95),
-                               .clip = 0.37};
-    adamw({.param = view(param),
+                               .sqrt_bias_correction2 = std::sqrt(1 - 0.95 * 0.95)};
+    adamw({.update = {.param = view(param), .grad = view(own_grad), .decision = &decision, .segments = {&all, 1}},
            .exp_avg = view(m),
            .exp_avg_sq = view(v),
-           .grad = view(own_grad),
-           .scalars = &scalars,
-           .segments = {&all, 1}},
+           .scalars = &scalars},
           host_stream);
-    const auto constants = cuda::adamw_constants(scalars, decay);
+    const auto constants = cuda::adamw_constants(scalars, decision.clip, {0, count, all.lr_factor, all.weight_decay});
     for (std::size_t i = 0; i < grad.size(); ++i)
       cuda::adamw_element(constants, grad[i], own_param[i], own_m[i], own_v[i]);
     EXPECT_EQ(own_param, param);
@@ -80,25 +78,48 @@ TEST(CudaFormulas, AdamWIsTheHostsToTheBit) {
   }
 }
 
-TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
-  std::vector<AdamWSegment> segments;
+TEST(CudaFormulas, SgdIsTheHostsToTheBit) {
+  auto grad = random_vector<float>(count, 6);
+  const UpdateSegment all{.begin = 0, .end = count, .lr_factor = 0.3, .weight_decay = 0.1};
+  const UpdateDecision decision{.clip = 0.37};
+  for (const double momentum : {0.0, 0.9})
+    for (const bool nesterov : {false, true}) {
+      auto param = random_vector<float>(count, 7), buffer = random_vector<float>(count, 8);
+      auto own_param = param, own_buffer = buffer;
+      const SgdScalars scalars{.learning_rate = 3e-4, .momentum = momentum, .nesterov = nesterov ? 1 : 0};
+      sgd({.update = {.param = view(param), .grad = view(grad), .decision = &decision, .segments = {&all, 1}},
+           .momentum_buffer = momentum > 0 ? view(buffer) : TensorView{},
+           .scalars = &scalars},
+          host_stream);
+      const auto constants = cuda::sgd_constants(scalars, decision.clip, {0, count, all.lr_factor, all.weight_decay});
+      for (std::size_t i = 0; i < grad.size(); ++i) {
+        if (momentum > 0) cuda::sgd_element(constants, grad[i], own_param[i], own_buffer[i]);
+        else cuda::sgd_element(constants, grad[i], own_param[i]);
+      }
+      EXPECT_EQ(own_param, param);
+      EXPECT_EQ(own_buffer, buffer);
+    }
+}
+
+TEST(CudaFormulas, UpdateBlocksTakeEachElementOfASegmentOnce) {
+  std::vector<UpdateSegment> segments;
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < 150; ++i) {
     const std::int64_t begin = end + (i % 3 == 0 ? i % 7 : 0);
     end = begin + (i * i * 37) % 20011;
-    segments.push_back({begin, end, i % 2 == 0});
+    segments.push_back({.begin = begin, .end = end, .weight_decay = i % 2 == 0 ? 0.1 : 0});
   }
   std::vector<int> seen(static_cast<std::size_t>(end));  // as decay asks for: 2 or 1
   int launches = 0;
-  for (std::span<const AdamWSegment> rest = segments; !rest.empty(); ++launches) {
-    const cuda::AdamWTable table = cuda::take_adamw_table(rest);
+  for (std::span<const UpdateSegment> rest = segments; !rest.empty(); ++launches) {
+    const cuda::UpdateTable table = cuda::take_update_table(rest);
     for (int t = 0; t < table.tiles; ++t) {
-      const cuda::AdamWTile tile = cuda::adamw_tile(table, t);
+      const cuda::UpdateTile tile = cuda::update_tile(table, t);
       ASSERT_LT(tile.first, tile.last);
-      ASSERT_LE(tile.last - tile.first, cuda::adamw_tile_elements);
-      const auto take = [&](std::int64_t at) { seen[static_cast<std::size_t>(at)] += tile.decay ? 2 : 1; };
+      ASSERT_LE(tile.last - tile.first, cuda::update_tile_elements);
+      const auto take = [&](std::int64_t at) { seen[static_cast<std::size_t>(at)] += tile.weight_decay > 0 ? 2 : 1; };
       const std::int64_t n = t % 2 == 0 ? 8 : 4;
-      const cuda::AdamWRuns runs = cuda::adamw_runs(tile, n);
+      const cuda::UpdateRuns runs = cuda::update_runs(tile, n);
       ASSERT_EQ((runs.to - runs.from) % n, 0);
       if (runs.to > runs.from) { ASSERT_EQ(runs.from % n, 0); }
       for (std::int64_t at = runs.from; at < runs.to; ++at) take(at);
@@ -107,9 +128,9 @@ TEST(CudaFormulas, AdamWsBlocksTakeEachElementOfASegmentOnce) {
     }
   }
   EXPECT_EQ(launches, 3);
-  for (const AdamWSegment& s : segments)
+  for (const UpdateSegment& s : segments)
     for (std::int64_t at = s.begin; at < s.end; ++at)
-      ASSERT_EQ(std::exchange(seen[static_cast<std::size_t>(at)], 0), s.decay ? 2 : 1) << at;
+      ASSERT_EQ(std::exchange(seen[static_cast<std::size_t>(at)], 0), s.weight_decay > 0 ? 2 : 1) << at;
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), end);  // and nothing between them
 }
 

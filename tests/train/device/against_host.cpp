@@ -47,7 +47,7 @@ Said one_rank(World& world, const models::Model& model, const Variant& v, const 
   } else {
     (void)io::CheckpointReader(world, files.from).load(model.params, trainer.plan().layout, trainer.state());
     trainer.parameters_changed();
-    trainer.resume_at(files.first);
+    trainer.resume_at({files.first});
   }
   const io::Sampler sampler(io::count_samples(stream, v.tokens).samples, true, 11);
   if (choosing != nullptr)
