@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUNS = {
-    "tiny": dict(lr=0.2, momentum=0.9, nesterov=True, weight_decay=0.02, max_grad_norm=1.5),
-    "odd": dict(lr=0.3, momentum=0.0, nesterov=False, weight_decay=0.01, max_grad_norm=1.5),
+    "tiny": dict(lr=0.2, momentum=0.9, nesterov=True, weight_decay=0.02, max_grad_norm=2.5),
+    "odd": dict(lr=0.3, momentum=0.0, nesterov=False, weight_decay=0.01, max_grad_norm=2.0),
     "text": dict(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0, max_grad_norm=2.0),
 }
 
