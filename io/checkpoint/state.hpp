@@ -22,7 +22,7 @@ inline constexpr const char* model_group = "/model/";
 [[nodiscard]] std::vector<std::string> state_names(const std::vector<StateFile>& files);
 
 /// This rank's shard of a unit: its parameters (shard_numel(unit) fp32 elements), then its optimizer states in the
-/// order of the specs (StateSpec::count(shard_numel(unit)) values each).
+/// order of the specs (StateSpec::count(shard_numel(unit)) values each); a frozen unit has none of these.
 struct StateView {
   int unit = 0, shard = 0;
   std::vector<TensorView> data;
@@ -36,8 +36,8 @@ struct TrainingState {
 
 /// The data sets of each file: all of /model, then the optimizer states one after another, each in canonical order of
 /// parameters, in files of at most `file_bytes` (a larger tensor has its own file). A state with a value for each
-/// element has the parameter's shape, one with blocks is a vector of the blocks' values. Depends on shapes, states and
-/// file_bytes alone. Throws Error (data): a parameter's name that cannot be a data set's.
+/// element has the parameter's shape, one with blocks is a vector of the blocks' values; frozen parameters
+/// have no states. Depends on shapes, states and file_bytes alone. Throws Error (data): a parameter's name that cannot be a data set's.
 [[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params,
                                                       std::span<const StateSpec> states, std::uint64_t file_bytes);
 /// Bytes of these data sets.

@@ -22,8 +22,7 @@ struct GpuSpec {
 
 struct MinimumStepTime {
   double gemm_s = 0;  // model FLOPs of this rank's share of the global batch, recomputation included
-  double states_s =
-      0;  // master weights, optimizer states and gradient of the shard, read and written once by the update
+  double states_s = 0;  // master weights, optimizer states and gradient of the shard, each read or written by the update
 };
 /// Neither counts communication, the softmax of attention, norms or kernel launches.
 [[nodiscard]] MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu);

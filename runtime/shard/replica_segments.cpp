@@ -28,6 +28,7 @@ std::size_t replica_bytes(const ShardLayout& layout, std::span<const StateSpec> 
   for (int u = 0; u < layout.num_units(); ++u)
     for (const Segment& s : replica_segments(layout, u, rank)) {
       bytes += static_cast<std::size_t>(s.length) * sizeof(float);
+      if (!layout.trainable(u)) continue;
       for (const StateSpec& state : states) bytes += state.bytes(s.length);
     }
   return bytes;

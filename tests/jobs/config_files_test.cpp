@@ -128,6 +128,11 @@ TEST(Accelerate, UnsupportedValuesAreErrors) {
               HasSubstr("offload_optimizer"));
   EXPECT_THAT(error_line_of_yaml("fp16: {enabled: true, loss_scale: 128}\n"), HasSubstr("loss_scale"));
   EXPECT_THAT(error_line_of_yaml("deepspeed:\n  optimizer: {type: Lion}\n"), HasSubstr("Lion"));
+  const Options sgd =
+      options_of_yaml("deepspeed:\n  optimizer: {type: SGD, params: {momentum: 0.8, nesterov: true}}\n");
+  EXPECT_EQ(sgd.text("optim"), "sgd");
+  EXPECT_EQ(sgd.real("momentum"), 0.8);
+  EXPECT_TRUE(sgd.flag("nesterov"));
 }
 
 TEST(Precision, NamesOfEveryTool) {

@@ -192,6 +192,31 @@ TEST(Resume, ListsTheSettingsThatDiffer) {
   EXPECT_TRUE(changed_settings(manifest, before).empty());
 }
 
+TEST(Resume, AnotherOptimizersCheckpointIsRefusedByItsStates) {
+  io::Manifest manifest;
+  manifest.optimizer = true;
+  manifest.files.resize(2);
+  manifest.files[0].datasets = {{.path = "/model/wte.weight"}, {.path = "/optimizer/exp_avg/wte.weight"}};
+  manifest.files[1].datasets = {{.path = "/optimizer/exp_avg_sq/wte.weight"}};
+  const auto require = [&](const train::OptimizerOptions& now) { require_states(manifest, "here", now); };
+  EXPECT_NO_THROW(require({}));
+  EXPECT_NO_THROW(require({.kind = train::OptimizerKind::sgd})) << "needs none";
+  try {
+    require({.kind = train::OptimizerKind::sgd, .momentum = 0.9});
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(ExitCode::usage));
+    EXPECT_THAT(error.line(), HasSubstr("it has exp_avg, exp_avg_sq, and sgd needs momentum_buffer"));
+    EXPECT_THAT(error.line(), HasSubstr("--resume_only_model true"));
+  }
+  manifest.training = R"({"optimizer": {"name": "adamw"}})";
+  train::TrainerOptions now;
+  now.optimizer.kind = train::OptimizerKind::sgd;
+  const auto changes = changed_settings(manifest, training_settings(now));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].name + changes[0].before + changes[0].after, "optim\"adamw\"\"sgd\"");
+}
+
 TEST(Lines, Eval) {
   EXPECT_EQ(eval_line(200, 1000, {.loss = 2.7011, .token_accuracy = 0.482, .tokens = 64100, .seconds = 1}),
             "eval 200/1000 | loss 2.7011 | ppl 14.90 | token_acc 0.482 | tok/s 64.1k");
@@ -247,6 +272,25 @@ std::string refused(const F& body) {
   }
   ADD_FAILURE() << "not refused";
   return "";
+}
+
+TEST(Setup, Optimizers) {
+  const auto of = [](std::vector<std::string> arguments) {
+    return optimizer_options(options_of(std::move(arguments)));
+  };
+  for (const char* spelling : {"adamw", "adamw_torch", "adamw_torch_fused"})
+    EXPECT_EQ(of({"--optim", spelling, "--adam_beta2", "0.95"}).kind, train::OptimizerKind::adamw) << spelling;
+  const train::OptimizerOptions sgd =
+      of({"--optim", "sgd", "--sgd_momentum", "0.9", "--nesterov", "--weight_decay", "0.1"});
+  EXPECT_EQ(sgd.kind, train::OptimizerKind::sgd);
+  EXPECT_EQ(sgd.momentum, 0.9);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.weight_decay, 0.1);
+  EXPECT_EQ(train::optimizer_states(sgd), (std::vector<StateSpec>{{.name = "momentum_buffer"}}));
+  EXPECT_TRUE(train::optimizer_states(of({"--optim", "sgd"})).empty());
+  EXPECT_THAT(refused([&] { (void)of({"--momentum", "0.9"}); }), HasSubstr("--momentum is for --optim sgd"));
+  EXPECT_THAT(refused([&] { (void)of({"--optim", "sgd", "--adam_beta1", "0.8"}); }), HasSubstr("--adam_beta1"));
+  EXPECT_THAT(refused([&] { (void)of({"--optim", "sgd", "--nesterov"}); }), HasSubstr("--momentum is 0"));
 }
 
 TEST(Setup, BatchEquation) {

@@ -53,6 +53,21 @@ expect '^resume    differs from the checkpoint: learning_rate 0.01 -> 0.003, lr_
 expect '^\{"resume":"out/checkpoint-4","global_step":4,"differs":\{"learning_rate":\[0.01,0.003\],.*"compute_dtype":\["fp32","bf16"\]' other/logging.jsonl
 [ "$(steps other)" = "5 6 7 8 " ] || fail "steps of another directory: $(steps other)"
 
+# Another optimizer is refused by the states that it lacks, unless they may start at zero.
+run --resume_from_checkpoint out/checkpoint-4 --output_dir sgd --optim sgd --momentum 0.9
+[ $code = 2 ] || fail "another optimizer: exit $code"
+expect 'the checkpoint is of another optimizer: it has exp_avg, exp_avg_sq, and sgd needs momentum_buffer' log
+run --resume_from_checkpoint out/checkpoint-4 --output_dir sgd --optim sgd --momentum 0.9 --resume_only_model true
+[ $code = 0 ] || fail "another optimizer with zero states ended with $code"
+expect '^resume    the model alone: optimizer states start at zero' log
+expect '^resume    differs from the checkpoint: optim adamw -> sgd' log
+[ "$(steps sgd)" = "5 6 7 8 " ] || fail "steps of another optimizer: $(steps sgd)"
+expect '"optimizer_states_from": 4' sgd/checkpoint-8/manifest.json
+"$tessera" inspect sgd/checkpoint-8 > log 2>&1
+expect '^contains   model and optimizer state \(momentum_buffer\)' log
+run --resume_from_checkpoint auto --output_dir sgd --optim sgd --momentum 0.9 --max_steps 9
+[ $code = 0 ] || fail "resuming sgd ended with $code"
+
 # A stop has a reason.
 run --max_steps 100000000 --logging_steps 100000 --eval_steps 0 --time_limit 4s --output_dir limited
 [ $code = 75 ] || fail "the time limit: exit $code"

@@ -97,7 +97,8 @@ Record train_part(Variant v, const Part& part) {
   run.hashes.resize(static_cast<std::size_t>(v.world));
   std::int64_t total = 0;
   for (const auto& param : model().params) total += param.numel();
-  run.state.assign(1 + train::optimizer_states({}).size(), std::vector<float>(static_cast<std::size_t>(total)));
+  run.state.assign(1 + train::optimizer_states(v.optimizer).size(),
+                   std::vector<float>(static_cast<std::size_t>(total)));
   const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
   run_local(v.world, [&](World& world) {
     auto options = options_of(model(v.dtype), v, all_steps);
@@ -200,6 +201,51 @@ TEST(Resume, ContinuesBitForBitInBf16) {
     const Record loaded = train_part(other, {.from = there, .first = half, .last = half, .saved = &before});
     EXPECT_EQ(difference(before, loaded, before.numbers.size()), "");
   }
+}
+
+TEST(Resume, SgdContinuesAndItsCheckpointsAreTheSameBytesInEveryWorld) {
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string there = folder / "checkpoint-3", again = folder / "again";
+  for (const double momentum : {0.9, 0.0}) {
+    Variant v{.world = 3, .strategy = "3", .learning_rate = 0.1};
+    v.optimizer = {.kind = train::OptimizerKind::sgd, .momentum = momentum, .nesterov = momentum > 0};
+    const Record uninterrupted = train_part(v, {});
+    const Record before = train_part(v, {.to = there, .last = half});
+    EXPECT_EQ(before.state.size(), momentum > 0 ? 2u : 1u);
+    EXPECT_EQ(io::read_manifest(there).optimizer, momentum > 0);
+    EXPECT_EQ(difference(uninterrupted, train_part(v, {.from = there, .first = half}), numbers_of_half), "");
+    for (const auto& [world, strategy] : {std::pair{1, "3"}, {4, "1"}, {2, "0"}}) {
+      Variant other = v;
+      other.world = world;
+      other.strategy = strategy;
+      const Record loaded = train_part(other, {.from = there, .to = again, .first = half, .last = half});
+      EXPECT_EQ(difference(before, loaded, before.numbers.size()), "");
+      EXPECT_TRUE(state_files(there) == state_files(again)) << other.str();
+    }
+  }
+}
+
+// States that start at zero after a resume count their updates from there: AdamW's first update has the length of the
+// learning rate again.
+TEST(Resume, StatesThatStartAtZeroCountTheirUpdatesFromThere) {
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string there = folder / "checkpoint-3";
+  (void)train_part({.weight_decay = 0}, {.to = there, .last = half});
+  run_local(1, [&](World& world) {
+    train::Trainer trainer(world, options_of(model(), {.weight_decay = 0}, all_steps));
+    io::TrainingState state = trainer.state();
+    state.states.clear();
+    (void)io::CheckpointReader(world, there).load(model().params, trainer.plan().layout, state);
+    trainer.parameters_changed();
+    trainer.resume_at({.steps = half, .states_from = half});
+    const std::vector<float> before(state.shards[0].data[0].as<float>(), state.shards[0].data[0].as<float>() + 64);
+    const io::Sampler sampler(io::count_samples(tokens().size(), 9).samples, true, 11);
+    const double rate = trainer.step(tokens(), sampler, half * batch, 4).learning_rate;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const double moved = std::abs(static_cast<double>(state.shards[0].data[0].as<float>()[i] - before[i]));
+      EXPECT_TRUE(moved < 1e-12 || std::abs(moved - rate) < 1e-2 * rate) << i << ": " << moved << " of " << rate;
+    }
+  });
 }
 
 TEST(Resume, InBf16CheckpointsAreTheSameBytesInEveryWorld) {
