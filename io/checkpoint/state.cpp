@@ -157,6 +157,8 @@ std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const sh
       for (std::size_t v = 0; v < vectors.size() && vectors[v].has(params[static_cast<std::size_t>(s.param)]); ++v) {
         const Location& location = locations.at(v, s.param);
         const StateSpec& values = vectors[v].values;
+        TESSERA_ASSERT(view.data[v].dtype == values.dtype, "%s in %s", name_of(values.dtype),
+                       name_of(view.data[v].dtype));
         ranges.push_back({location.file, location.dataset->offset + values.bytes(s.param_offset),
                           values.bytes(s.length),
                           static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - begin), view.unit,
