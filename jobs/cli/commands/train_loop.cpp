@@ -53,8 +53,12 @@ train::StepReport TrainRun::one_step() {
     output_->fail();
     world_.abort(error);
   }
-  progress_ = {done, progress_.samples + count, progress_.tokens + report.tokens, trainer_->skipped_steps(),
-               trainer_->loss_scale()};
+  progress_ = {done,
+               progress_.samples + count,
+               progress_.tokens + report.tokens,
+               trainer_->skipped_steps(),
+               trainer_->loss_scale(),
+               progress_.states_from};
   interval_.add(report);
   if (!report.skipped) {  // a skipped step's loss may be NaN
     loss_sum_ += report.loss * static_cast<double>(report.tokens);
