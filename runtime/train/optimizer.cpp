@@ -13,7 +13,11 @@ namespace {
 class ElementOptimizer : public Optimizer {
  public:
   ElementOptimizer(const OptimizerOptions& options, std::span<const ParamSpec> params)
-      : options_(options), params_(params) {
+      : options_(options), params_(params), rates_(options.rates) {
+    if (rates_.empty())
+      for (const ParamSpec& param : params) rates_.push_back({.weight_decay = param.decay ? options.weight_decay : 0});
+    TESSERA_ASSERT(rates_.size() == params.size(), "rates of %zu parameters, the model has %zu", rates_.size(),
+                   params.size());
     segments_.reserve(params.size());
   }
 
@@ -23,14 +27,13 @@ class ElementOptimizer : public Optimizer {
   [[nodiscard]] kernels::UpdateArgs update_args(const shard::UpdateView& shard, const kernels::StepScalars* step) {
     segments_.clear();
     for (const auto& range : shard.ranges) {
-      const ParamSpec& param = params_[static_cast<std::size_t>(range.param)];
-      if (!param.trainable) continue;
+      if (!params_[static_cast<std::size_t>(range.param)].trainable) continue;
       const std::int64_t end = range.begin + range.length;
-      const double decay = param.decay ? options_.weight_decay : 0;
-      const bool goes_on =
-          !segments_.empty() && segments_.back().end == range.begin && segments_.back().weight_decay == decay;
+      const ParamRates& rates = rates_[static_cast<std::size_t>(range.param)];
+      const bool goes_on = !segments_.empty() && segments_.back().end == range.begin &&
+                           rates == ParamRates{segments_.back().lr_factor, segments_.back().weight_decay};
       if (goes_on) segments_.back().end = end;
-      else segments_.push_back({.begin = range.begin, .end = end, .weight_decay = decay});
+      else segments_.push_back({range.begin, end, rates.lr_factor, rates.weight_decay});
     }
     const Shape n{shard.numel};
     return {.param = {shard.master, n, shard.device},
@@ -43,6 +46,7 @@ class ElementOptimizer : public Optimizer {
  private:
   OptimizerOptions options_;
   std::span<const ParamSpec> params_;
+  std::vector<ParamRates> rates_;                 // of each parameter
   std::vector<kernels::UpdateSegment> segments_;  // of the current shard
 };
 
@@ -109,7 +113,9 @@ std::string text_of(const OptimizerOptions& options) {
   const std::string own = options.kind == OptimizerKind::sgd
                               ? strfmt("momentum %a nesterov %d", options.momentum, options.nesterov ? 1 : 0)
                               : strfmt("beta1 %a beta2 %a eps %a", options.beta1, options.beta2, options.eps);
-  return std::string(name_of(options.kind)) + " " + own + strfmt(" weight decay %a", options.weight_decay);
+  std::string text = std::string(name_of(options.kind)) + " " + own + strfmt(" weight decay %a", options.weight_decay);
+  for (const ParamRates& rates : options.rates) text += strfmt(" %a/%a", rates.lr_factor, rates.weight_decay);
+  return text;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::span<const ParamSpec> params) {

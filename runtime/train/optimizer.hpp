@@ -17,12 +17,21 @@ enum class OptimizerKind : unsigned char { adamw, sgd };
 /// "adamw", "sgd": as checkpoints name it.
 [[nodiscard]] const char* name_of(OptimizerKind kind);
 
+/// Of one parameter.
+struct ParamRates {
+  double lr_factor = 1;  // times the learning rate
+  double weight_decay = 0;
+  friend bool operator==(const ParamRates&, const ParamRates&) = default;
+};
+
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adamw
   double momentum = 0;                            // sgd
   bool nesterov = false;                          // sgd; needs momentum
   double weight_decay = 0;                        // of parameters with ParamSpec::decay
+  std::vector<ParamRates> rates;                  // of each parameter; empty: the same rate, weight_decay as above
+  std::vector<std::string> param_groups;          // how the user gave `rates`, for records
 };
 
 /// The states that the optimizer keeps, in the order of UpdateView::states: exp_avg and exp_avg_sq of AdamW;

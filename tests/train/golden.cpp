@@ -64,6 +64,11 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   } else {
     variant.optimizer = {.beta1 = o["adam_beta1"], .beta2 = o["adam_beta2"], .eps = o["adam_epsilon"]};
   }
+  if (o.contains("rates"))
+    for (const ParamSpec& param : g.model.params) {
+      const json& rates = o["rates"][param.name];
+      variant.optimizer.rates.push_back({rates["lr_scale"], rates["weight_decay"]});
+    }
   auto options = options_of(g.model, variant, 1);
   options.lr = {
       train::parse_lr_kind(o["lr_scheduler_type"]), o["learning_rate"], 0, o["warmup_steps"], o["max_steps"], 0};

@@ -48,6 +48,12 @@ TEST_P(GoldenShape, TenStepsOfPyTorchsSgd) {
   }
 }
 
+TEST(GoldenGroups, TenStepsOfPyTorchsAdamWWithParameterGroups) {
+  const Golden golden = load_golden("odd", "param_groups.json");
+  for (const int world : {1, 3})
+    for (const char* stage : {"0", "2", "3"}) (void)check(golden, golden_stage(golden, world, stage));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, GoldenShape, ::testing::Values("tiny", "odd", "text"));
 
 class GoldenFamily : public ::testing::TestWithParam<const char*> {};

@@ -17,6 +17,11 @@ const OptionSpec tuning_table[] = {
      .help = "parameters that are trained: of the globs of both options, in the order given, the last match wins. If "
              "this option is the first or the only one, all other parameters are frozen",
      .equivalents = "ms-swift --trainable_parameters"},
+    {.name = "param_groups", .type = Type::repeated_text, .values = "\"GLOB lr_scale=X weight_decay=Y\"",
+     .group = "Tuning",
+     .help = "learning-rate factor and weight decay (one or both) of the parameters that the glob selects, as in "
+             "freeze_parameters; repeat the option for more groups. For each value the last match wins",
+     .equivalents = "PyTorch param_groups"},
 };
 
 // clang-format on

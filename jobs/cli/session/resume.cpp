@@ -71,6 +71,7 @@ std::string training_text(const Progress& progress, const DataIdentity& data, co
   const train::OptimizerOptions optimizer = optimizer_options(options);
   json["optimizer"] = {{"name", train::name_of(optimizer.kind)}};
   json["optimizer"].update(optimizer_settings(optimizer));
+  if (!optimizer.param_groups.empty()) json["optimizer"]["param_groups"] = optimizer.param_groups;
   return json.dump();
 }
 
@@ -164,6 +165,7 @@ Json training_settings(const train::TrainerOptions& options) {
   if (lr.kind == Kind::cosine_with_min_lr || lr.kind == Kind::wsd) json["min_lr"] = lr.min_lr;
   if (lr.kind == Kind::wsd) json["lr_decay_steps"] = lr.decay_steps;
   json["optim"] = train::name_of(options.optimizer.kind);
+  json["param_groups"] = options.optimizer.param_groups;
   json.update(optimizer_settings(options.optimizer));
   json.update({{"max_grad_norm", options.max_grad_norm},
                {"global_batch_size", options.run.batch.global_batch},

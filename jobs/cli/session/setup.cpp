@@ -12,6 +12,7 @@
 #include "io/file/text_file.hpp"
 #include "io/inspect/recognize.hpp"
 #include "jobs/cli/options/model_presets.hpp"
+#include "jobs/cli/session/param_groups.hpp"
 #include "jobs/cli/session/precision.hpp"
 #include "jobs/cli/session/trainable.hpp"
 
@@ -313,7 +314,9 @@ plan::RunSpec run_spec(const Options& options, const models::Model& model, int w
   spec.tokens = sequence_length(options, model);
   spec.eval_batch = options.optional_integer("per_device_eval_batch_size").value_or(0);
   spec.packed = options.flag("packing");
-  spec.states = train::optimizer_states(optimizer_options(options));
+  const train::OptimizerOptions optimizer = optimizer_options(options);
+  spec.states = train::optimizer_states(optimizer);
+  (void)param_rates(options, model, optimizer.weight_decay);  // refuses what the run would refuse
   if (options.flag("async_save"))
     spec.snapshot = options.flag("save_only_model") ? plan::Snapshot::model : plan::Snapshot::all;
   return spec;
@@ -384,6 +387,7 @@ train::OptimizerOptions optimizer_options(const Options& options) {
   result.momentum = options.real("momentum");
   result.nesterov = options.flag("nesterov");
   result.weight_decay = options.real("weight_decay");
+  for (Options::Item& item : options.in_order({"param_groups"})) result.param_groups.push_back(std::move(item.text));
   if (result.nesterov && result.momentum == 0)
     throw options.refuse("nesterov", "--nesterov needs momentum, and --momentum is 0", "Add --momentum 0.9");
   return result;
@@ -396,6 +400,7 @@ train::TrainerOptions trainer_options(const Options& options, const models::Mode
   result.run.rank = world.rank();
   result.run.device = world.device();
   result.optimizer = optimizer_options(options);
+  result.optimizer.rates = param_rates(options, model, result.optimizer.weight_decay);
   result.lr = lr_schedule(options, total_steps);
   result.max_grad_norm = options.real("max_grad_norm");
   result.seed = static_cast<std::uint64_t>(options.integer("seed"));

@@ -9,17 +9,12 @@
 
 namespace tessera::jobs {
 
-namespace {
-
-/// "Did you mean …?" for a glob that selects nothing; wildcards at its end are not compared.
 std::string close_names(const std::string& glob, const models::ParamSelector& selector) {
   const std::size_t last = glob.find_last_not_of("*.");
   const std::string near =
       suggestion(last == std::string::npos ? glob : glob.substr(0, last + 1), selector.selectable());
   return near.empty() ? "tessera inspect lists the parameters of a model directory" : near;
 }
-
-}  // namespace
 
 std::vector<TrainableRule> trainable_rules(const Options& options) {
   std::vector<TrainableRule> rules;

@@ -6,6 +6,7 @@
 
 #include "jobs/cli/options/options.hpp"
 #include "models/module.hpp"
+#include "models/param_selector.hpp"
 
 namespace tessera::jobs {
 
@@ -28,6 +29,9 @@ struct TrainableRule {
 /// do.
 [[nodiscard]] models::Model make_training_model(const Options& options, const std::string& config_json,
                                                 const std::string& source, DType dtype);
+
+/// "Did you mean …?" for a glob that selects nothing; wildcards at its end are not compared.
+[[nodiscard]] std::string close_names(const std::string& glob, const models::ParamSelector& selector);
 
 [[nodiscard]] std::int64_t num_trainable(const std::vector<ParamSpec>& params);
 /// "124.4M parameters, 38.6M trainable (31.0 %)"; without the share if all are trained.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes sgd.json beside the GPT-2 golden runs: ten steps of the same models on the same tokens with torch.optim.SGD.
+"""Makes sgd.json and param_groups.json beside the GPT-2 golden runs: ten steps of the same models on the same tokens with
+torch.optim.SGD, and with torch.optim.AdamW whose parameter groups have other learning rates and weight decays.
 
     python3 make_optimizer_golden.py     # needs torch, safetensors, numpy; README.md has the fields
 
 The model is written out here, without transformers; its first loss and gradients must be those of golden.json.
 """
+import fnmatch
 import json
 import math
 import os
@@ -15,11 +17,47 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUNS = {
+SGD = {
     "tiny": dict(lr=0.2, momentum=0.9, nesterov=True, weight_decay=0.02, max_grad_norm=2.5),
     "odd": dict(lr=0.3, momentum=0.0, nesterov=False, weight_decay=0.01, max_grad_norm=2.0),
     "text": dict(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0, max_grad_norm=2.0),
 }
+# Of the groups that match a name, the last that gives a value decides it, as --param_groups does.
+GROUPS = {
+    "odd": dict(lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.05, max_grad_norm=1.9, groups=[
+        ("wte.weight", dict(lr_scale=0.1, weight_decay=0.0)), ("h.1.*", dict(lr_scale=2.0)),
+        ("h.*.bias", dict(weight_decay=0.2)), ("h.1.attn.*", dict(lr_scale=0.5))]),
+}
+
+
+def rates_of(run, params):
+    """Learning-rate factor and weight decay of each parameter."""
+    rates = {n: dict(lr_scale=1.0, weight_decay=run["weight_decay"] if p.dim() >= 2 else 0.0) for n, p in params.items()}
+    for glob, values in run.get("groups", []):
+        for name in fnmatch.filter(rates, glob):
+            rates[name].update(values)
+    return rates
+
+
+def optimizer_of(run, model):
+    rates = rates_of(run, model.params)
+    groups = [dict(params=[p], weight_decay=rates[n]["weight_decay"], lr_scale=rates[n]["lr_scale"])
+              for n, p in model.params.items()]
+    if "betas" in run:
+        return torch.optim.AdamW(groups, lr=run["lr"], betas=run["betas"], eps=run["eps"], foreach=False, fused=False)
+    return torch.optim.SGD(groups, lr=run["lr"], momentum=run["momentum"], nesterov=run["nesterov"], foreach=False)
+
+
+def options_of(run, golden, params):
+    options = dict(learning_rate=run["lr"], lr_scheduler_type="cosine", warmup_steps=golden["options"]["warmup_steps"],
+                   max_steps=golden["steps"], weight_decay=run["weight_decay"], max_grad_norm=run["max_grad_norm"])
+    if "betas" in run:
+        options.update(adam_beta1=run["betas"][0], adam_beta2=run["betas"][1], adam_epsilon=run["eps"])
+        options.update(param_groups=[glob + "".join(f" {k}={v}" for k, v in values.items()) for glob, values in run["groups"]],
+                       rates=rates_of(run, params))
+    else:
+        options.update(optim="sgd", momentum=run["momentum"], nesterov=run["nesterov"])
+    return options
 
 
 def read_tokens(path):
@@ -66,16 +104,13 @@ def learning_rate(step, base, warmup, steps):
 
 
 def train(model, ids, golden, run):
-    decayed = [p for p in model.params.values() if p.dim() >= 2]
-    plain = [p for p in model.params.values() if p.dim() < 2]
-    optimizer = torch.optim.SGD([dict(params=decayed, weight_decay=run["weight_decay"]), dict(params=plain, weight_decay=0.0)],
-                                lr=run["lr"], momentum=run["momentum"], nesterov=run["nesterov"])
+    optimizer = optimizer_of(run, model)
     samples, tokens, warmup = golden["samples_per_step"], golden["tokens_per_sample"], golden["options"]["warmup_steps"]
     steps, norms = [], {}
     for step in range(golden["steps"]):
         rate = learning_rate(step, run["lr"], warmup, golden["steps"])
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["lr_scale"]
         first = step * samples * tokens
         x = torch.tensor([ids[first + k * tokens: first + (k + 1) * tokens] for k in range(samples)])
         y = torch.tensor([ids[first + k * tokens + 1: first + (k + 1) * tokens + 1] for k in range(samples)])
@@ -88,18 +123,28 @@ def train(model, ids, golden, run):
         norm = torch.nn.utils.clip_grad_norm_(list(model.params.values()), run["max_grad_norm"])
         steps.append(dict(loss=loss.item(), grad_norm=norm.item(), learning_rate=rate))
         optimizer.step()
-    return steps, norms, {n: p.detach().double().norm().item() for n, p in model.params.items()}
+    adamw = isinstance(optimizer, torch.optim.AdamW)
+    return steps, norms, {n: compared(n, p.detach().double(), adamw).norm().item() for n, p in model.params.items()}
+
+
+def compared(name, value, adamw):
+    """AdamW turns the rounding noise that is a key bias' gradient into steps of full length."""
+    if not adamw or not name.endswith("attn.c_attn.bias"):
+        return value
+    q, _, v = value.chunk(3)
+    return torch.cat([q, v])
 
 
 def distance(a, b):
     return max(abs(x[k] - y[k]) / abs(y[k]) for x, y in zip(a, b) for k in ("loss", "grad_norm"))
 
 
-def make(name, run):
+def make(name, file_name, run):
     folder = os.path.join(HERE, name)
     golden = json.load(open(os.path.join(folder, "golden.json")))
     ids = read_tokens(os.path.join(folder, golden["tokens"]))
-    steps, norms, final = train(Gpt2(folder, torch.float32), ids, golden, run)
+    model = Gpt2(folder, torch.float32)
+    steps, norms, final = train(model, ids, golden, run)
     double_steps, _, _ = train(Gpt2(folder, torch.float64), ids, golden, run)
     for key in ("loss", "grad_norm"):
         assert abs(steps[0][key] - golden[key][0]) <= 1e-5 * golden[key][0], f"{name}: another model than golden.json's"
@@ -110,14 +155,11 @@ def make(name, run):
         made_with=f"torch {torch.__version__}, CPU, float32, 1 thread",
         tokens=golden["tokens"], samples_per_step=golden["samples_per_step"],
         tokens_per_sample=golden["tokens_per_sample"], steps=golden["steps"],
-        options=dict(optim="sgd", learning_rate=run["lr"], lr_scheduler_type="cosine",
-                     warmup_steps=golden["options"]["warmup_steps"], max_steps=golden["steps"],
-                     weight_decay=run["weight_decay"], momentum=run["momentum"], nesterov=run["nesterov"],
-                     max_grad_norm=run["max_grad_norm"]),
+        options=options_of(run, golden, model.params),
         loss=[s["loss"] for s in steps], grad_norm=[s["grad_norm"] for s in steps],
         learning_rate=[s["learning_rate"] for s in steps], gradient_norms_step_1=norms, weight_norms_final=final,
         distance_to_float64=dict(steps=distance(steps, double_steps)))
-    with open(os.path.join(folder, "sgd.json"), "w") as file:
+    with open(os.path.join(folder, file_name), "w") as file:
         json.dump(out, file, indent=1)
         file.write("\n")
     print(name, "clipped", clipped, "loss", steps[0]["loss"], "->", steps[-1]["loss"], out["distance_to_float64"])
@@ -126,5 +168,6 @@ def make(name, run):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for run_name, run_options in RUNS.items():
-        make(run_name, run_options)
+    for runs, run_file in ((SGD, "sgd.json"), (GROUPS, "param_groups.json")):
+        for run_name, run_options in runs.items():
+            make(run_name, run_file, run_options)
