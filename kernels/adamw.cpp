@@ -8,9 +8,8 @@ namespace tessera::kernels {
 void adamw(const AdamWArgs& args, StreamView stream) {
   check_update(args.update);
   const std::int64_t n = args.update.param.numel();
-  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n, "param %lld, moments %lld, %lld elements",
-                 static_cast<long long>(n), static_cast<long long>(args.exp_avg.numel()),
-                 static_cast<long long>(args.exp_avg_sq.numel()));
+  TESSERA_ASSERT(args.exp_avg.numel() == n && args.exp_avg_sq.numel() == n, "param %ld, moments %ld, %ld elements", n,
+                 args.exp_avg.numel(), args.exp_avg_sq.numel());
   TESSERA_ASSERT(args.scalars != nullptr);
   TESSERA_DISPATCH(args.update.param, adamw, args);
 }

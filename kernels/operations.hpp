@@ -51,6 +51,7 @@
 /// X(name, parameters): arguments that are lists in host memory, several, or bare pointers.
 #define TESSERA_OTHER_OPERATIONS(X)                                                  \
   X(adamw, const AdamWArgs& args)                                                    \
+  X(adamw_8bit, const AdamW8BitArgs& args)                                           \
   X(sgd, const SgdArgs& args)                                                        \
   X(sum_tree, const SumTreeArgs& args)                                               \
   X(sum_tree_16bit, const SumTree16BitArgs& args)                                    \
@@ -80,6 +81,7 @@ TESSERA_OPERATIONS(TESSERA_DECLARE_ARGS)
   host::name(__VA_ARGS__)
 
 struct AdamWArgs;
+struct AdamW8BitArgs;
 struct SgdArgs;
 struct AttentionShape;
 struct SumTreeArgs;

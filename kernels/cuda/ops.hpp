@@ -2,7 +2,7 @@
 // The device's side of every operation. kernels/<op>.cpp has checked shapes and dispatches here. Kernels are launched
 // on the stream and do not wait for it. Pointers are device memory, scalars too. fp32, bf16 and fp16; statistics are
 // fp32; an fp64 tensor is refused. What differs from the host's side:
-//   adamw, sgd, normals, balance_*        the same bits as the host's
+//   adamw, adamw_8bit, sgd, normals, balance_*   the same bits as the host's
 //   sum_tree, sum_tree_16bit              the same bits as the host's; sum_tree takes at most 256 parts
 //   accumulate_norm, carry_sums           the same integers as the host's
 //   sum_of_squares                        adds to the int64 counters of an ExactSum: the same integers as the host's

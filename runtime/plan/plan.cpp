@@ -144,6 +144,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
   plan.spec = spec;
   plan.units = make_units(*spec.model, spec.strategy);
   const Mesh& mesh = spec.strategy.mesh;
+  for (shard::UnitSpec& unit : plan.units)
+    if (unit.trainable) unit.granularity = granularity(spec.states);
   plan.layout = shard::ShardLayout(spec.model->params, plan.units, mesh);
 
   shard::ScheduleInput input;
@@ -167,8 +169,8 @@ RunPlan build(const RunSpec& spec, Proof proof) {
 
   const bool trains = spec.purpose == Purpose::train;
   plan.groups = shard::groups_of(plan.main().units, mesh);
-  plan.slots = shard::shard_slots(
-      {&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, spec.states});
+  plan.slots =
+      shard::shard_slots({&plan.layout, plan.schedules(), mesh, plan.groups, spec.topology, spec.rank, spec.states});
   for (auto& slot : trains ? activation_slots(spec, plan.train) : inference_slots(spec))
     plan.slots.push_back(std::move(slot));
   if (spec.device != host_device) place_on_device(spec, plan.layout.num_units(), plan.slots);

@@ -3,6 +3,7 @@
 #include "runtime/shard/layout.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "runtime/base/at.hpp"
@@ -18,7 +19,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + u
 std::int64_t ShardLayout::quantum(const UnitSpec& unit) {
   const std::size_t smallest =
       std::min({size_of(unit.storage_dtype), size_of(unit.policy.param_dtype), size_of(unit.policy.reduce_dtype)});
-  return 512 / static_cast<std::int64_t>(smallest);
+  return std::max(512 / static_cast<std::int64_t>(smallest), unit.granularity);
 }
 
 ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const UnitSpec> units, const Mesh& mesh)
@@ -28,6 +29,8 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
       param_numel_(params.size(), 0),
       mesh_(mesh) {
   for (int u = 0; u < num_units(); ++u) {
+    const std::int64_t alignment = std::max(param_alignment, units_[at(u)].granularity);
+    TESSERA_ASSERT(std::has_single_bit(static_cast<std::uint64_t>(alignment)), "an alignment of %ld", alignment);
     std::int64_t end = 0, numel = 0;
     for (const int p : units_[at(u)].params) {
       if (p < 0 || at(p) >= params.size())
@@ -41,7 +44,7 @@ ShardLayout::ShardLayout(std::span<const ParamSpec> params, std::span<const Unit
                                unit_name(u) + " is not");
       unit_of_[at(p)] = u;
       param_numel_[at(p)] = spec.numel();
-      offset_of_[at(p)] = round_up(end, param_alignment);
+      offset_of_[at(p)] = round_up(end, alignment);
       end = offset_of_[at(p)] + spec.numel();
       numel += spec.numel();
     }

@@ -5,8 +5,9 @@
 // A unit is one flat buffer: its parameters one after another, each aligned to param_alignment elements, padded at the
 // end, and split into S equal shards (S: size of the unit's shard group). The padding makes a shard a multiple of
 // quantum elements, and of a trainable unit, whose shards are summed over R replicas, of R·quantum. So all strategies
-// of one world pad trainable units alike. Offsets are in elements: master weights, gathered parameters and gradients of
-// a unit have the same layout, whatever their types.
+// of one world pad trainable units alike. Alignment and quantum are at least the granularity of the optimizer's states,
+// so that no block of them crosses a shard. Offsets are in elements: master weights, gathered parameters and gradients
+// of a unit have the same layout, whatever their types.
 
 #include <cstdint>
 #include <span>
@@ -27,6 +28,7 @@ struct UnitSpec {
   bool trainable = true;             // false: frozen, without gradients and optimizer states
   DType storage_dtype = DType::f32;  // of the shards; fp32 if trainable: they are the master weights
   UnitPolicy policy = {};            // its axes are those of the mesh that the layout is made for
+  std::int64_t granularity = 1;      // of the optimizer's states (runtime/base/param.hpp); a power of two
 };
 
 /// Part of one parameter inside a unit's flat buffer. Offsets and lengths in elements.
@@ -41,7 +43,8 @@ struct Segment {
 class ShardLayout {
  public:
   static constexpr std::int64_t param_alignment = 64;  // elements: 256 bytes of fp32
-  /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest dtype of the unit's buffers.
+  /// Shard boundaries are multiples of so many elements: 512 bytes of the smallest dtype of the unit's buffers, and
+  /// whole blocks of its states.
   [[nodiscard]] static std::int64_t quantum(const UnitSpec& unit);
 
   ShardLayout() = default;

@@ -2,14 +2,14 @@
 
 #include <cmath>
 
-#include "kernels/adamw.hpp"
+#include "kernels/adamw_8bit.hpp"
 #include "kernels/sgd.hpp"
 
 namespace tessera::train {
 
 namespace {
 
-/// What optimizers that work element by element have in common: shards may split parameters anywhere.
+/// What optimizers that work element by element, or block by block, have in common.
 class ElementOptimizer : public Optimizer {
  public:
   ElementOptimizer(const OptimizerOptions& options, std::span<const ParamSpec> params)
@@ -50,7 +50,7 @@ class ElementOptimizer : public Optimizer {
   std::vector<kernels::UpdateSegment> segments_;  // of the current shard
 };
 
-class AdamW final : public ElementOptimizer {
+class AnyAdamW : public ElementOptimizer {
  public:
   using ElementOptimizer::ElementOptimizer;
 
@@ -64,12 +64,32 @@ class AdamW final : public ElementOptimizer {
                               .bias_correction1 = 1.0 - std::pow(options().beta1, t),
                               .sqrt_bias_correction2 = std::sqrt(1.0 - std::pow(options().beta2, t))});
   }
+};
+
+class AdamW final : public AnyAdamW {
+ public:
+  using AnyAdamW::AnyAdamW;
+
   void update(const shard::UpdateView& shard, const kernels::StepScalars* step, StreamView stream) override {
     kernels::adamw({.update = update_args(shard, step),
                     .exp_avg = shard.states[0],
                     .exp_avg_sq = shard.states[1],
                     .scalars = step->optimizer.as<kernels::AdamWScalars>()},
                    stream);
+  }
+};
+
+/// Its blocks begin where parameters do, and the layout keeps them in one shard.
+class AdamW8Bit final : public AnyAdamW {
+ public:
+  using AnyAdamW::AnyAdamW;
+
+  void update(const shard::UpdateView& shard, const kernels::StepScalars* step, StreamView stream) override {
+    kernels::adamw_8bit({.update = update_args(shard, step),
+                         .exp_avg = {shard.states[0], shard.states[1]},
+                         .exp_avg_sq = {shard.states[2], shard.states[3]},
+                         .scalars = step->optimizer.as<kernels::AdamWScalars>()},
+                        stream);
   }
 };
 
@@ -94,6 +114,7 @@ class Sgd final : public ElementOptimizer {
 const char* name_of(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::adamw: return "adamw";
+    case OptimizerKind::adamw_8bit: return "adamw_8bit";
     case OptimizerKind::sgd: return "sgd";
   }
   return "";
@@ -102,6 +123,13 @@ const char* name_of(OptimizerKind kind) {
 std::vector<StateSpec> optimizer_states(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::adamw: return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+    case OptimizerKind::adamw_8bit: {
+      constexpr std::int64_t block = kernels::quantization_block;
+      return {{.name = "exp_avg_8bit", .dtype = DType::u8},
+              {.name = "exp_avg_absmax", .block = block},
+              {.name = "exp_avg_sq_8bit", .dtype = DType::u8},
+              {.name = "exp_avg_sq_absmax", .block = block}};
+    }
     case OptimizerKind::sgd:
       if (options.momentum == 0) return {};
       return {{.name = "momentum_buffer"}};
@@ -120,6 +148,7 @@ std::string text_of(const OptimizerOptions& options) {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::span<const ParamSpec> params) {
   if (options.kind == OptimizerKind::sgd) return std::make_unique<Sgd>(options, params);
+  if (options.kind == OptimizerKind::adamw_8bit) return std::make_unique<AdamW8Bit>(options, params);
   return std::make_unique<AdamW>(options, params);
 }
 

@@ -13,8 +13,8 @@
 
 namespace tessera::train {
 
-enum class OptimizerKind : unsigned char { adamw, sgd };
-/// "adamw", "sgd": as checkpoints name it.
+enum class OptimizerKind : unsigned char { adamw, adamw_8bit, sgd };
+/// "adamw", "adamw_8bit", "sgd": as checkpoints name it.
 [[nodiscard]] const char* name_of(OptimizerKind kind);
 
 /// Of one parameter.
@@ -26,7 +26,7 @@ struct ParamRates {
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adamw
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adamw, adamw_8bit
   double momentum = 0;                            // sgd
   bool nesterov = false;                          // sgd; needs momentum
   double weight_decay = 0;                        // of parameters with ParamSpec::decay
@@ -34,8 +34,9 @@ struct OptimizerOptions {
   std::vector<std::string> param_groups;          // how the user gave `rates`, for records
 };
 
-/// The states that the optimizer keeps, in the order of UpdateView::states: exp_avg and exp_avg_sq of AdamW;
-/// momentum_buffer of SGD, nothing without momentum.
+/// The states that the optimizer keeps, in the order of UpdateView::states: exp_avg and exp_avg_sq of AdamW; their
+/// 8-bit codes, each followed by the magnitudes of its blocks, of 8-bit AdamW; momentum_buffer of SGD, nothing without
+/// momentum.
 [[nodiscard]] std::vector<StateSpec> optimizer_states(const OptimizerOptions& options);
 /// All options that matter to this optimizer, exactly, as text.
 [[nodiscard]] std::string text_of(const OptimizerOptions& options);

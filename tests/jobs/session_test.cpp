@@ -280,6 +280,8 @@ TEST(Setup, Optimizers) {
   };
   for (const char* spelling : {"adamw", "adamw_torch", "adamw_torch_fused"})
     EXPECT_EQ(of({"--optim", spelling, "--adam_beta2", "0.95"}).kind, train::OptimizerKind::adamw) << spelling;
+  for (const char* spelling : {"adamw_8bit", "adamw_bnb_8bit"})
+    EXPECT_EQ(of({"--optim", spelling}).kind, train::OptimizerKind::adamw_8bit) << spelling;
   const train::OptimizerOptions sgd =
       of({"--optim", "sgd", "--sgd_momentum", "0.9", "--nesterov", "--weight_decay", "0.1"});
   EXPECT_EQ(sgd.kind, train::OptimizerKind::sgd);

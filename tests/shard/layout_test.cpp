@@ -127,6 +127,25 @@ TEST(Layout, RandomModels) {
   }
 }
 
+TEST(Layout, NoBlockOfAnOptimizersStatesCrossesAShard) {
+  Model model = odd_model();
+  constexpr std::int64_t block = 256;
+  for (UnitSpec& unit : model.units) unit.granularity = block;
+  for (const int world : {1, 2, 3, 5, 8}) {
+    const ShardLayout layout(model.params, model.units, Mesh(1, world));
+    expect_partition(layout, model);
+    expect_aligned_and_covered(layout, model);
+    for (int u = 0; u < layout.num_units(); ++u) {
+      EXPECT_EQ(layout.shard_numel(u) % block, 0);
+      for (int s = 0; s < world; ++s)
+        for (const Segment& segment : layout.segments(u, s)) {
+          EXPECT_EQ(segment.unit_offset % block, 0);
+          EXPECT_EQ(segment.param_offset % block, 0);
+        }
+    }
+  }
+}
+
 TEST(Layout, ATinyUnitIsPaddedToAQuantumForEachRank) {
   const Model model = odd_model();
   const ShardLayout layout(model.params, model.units, Mesh(1, 9));

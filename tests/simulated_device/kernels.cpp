@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/adamw.hpp"
+#include "kernels/adamw_8bit.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_cache.hpp"
 #include "kernels/balance.hpp"
@@ -59,6 +59,10 @@ void take(UpdateArgs& update) {
   take(update.grad);
   take(update.copy);
   take(update.decision);
+}
+void take(QuantizedMoment& moment) {
+  take(moment.codes);
+  take(moment.absmax);
 }
 void take(TokenFields& fields) {
   take(fields.positions);
@@ -178,6 +182,11 @@ static void launch_update(StreamView stream, Args args, void (*update)(const Arg
 void adamw(const AdamWArgs& given, StreamView stream) {
   using A = AdamWArgs;
   launch_update(stream, taken(given, &A::update, &A::exp_avg, &A::exp_avg_sq, &A::scalars), kernels::adamw);
+}
+
+void adamw_8bit(const AdamW8BitArgs& given, StreamView stream) {
+  using A = AdamW8BitArgs;
+  launch_update(stream, taken(given, &A::update, &A::exp_avg, &A::exp_avg_sq, &A::scalars), kernels::adamw_8bit);
 }
 
 void sgd(const SgdArgs& given, StreamView stream) {

@@ -59,10 +59,14 @@ train::TrainerOptions options(const Golden& g, const Variant& v) {
   const json& o = g.expected["options"];
   Variant variant = v;
   variant.weight_decay = o["weight_decay"];
-  if (o.contains("optim")) {
+  const std::string optim = o.value("optim", "adamw");
+  if (optim == "sgd") {
     variant.optimizer = {.kind = train::OptimizerKind::sgd, .momentum = o["momentum"], .nesterov = o["nesterov"]};
   } else {
-    variant.optimizer = {.beta1 = o["adam_beta1"], .beta2 = o["adam_beta2"], .eps = o["adam_epsilon"]};
+    variant.optimizer = {.kind = optim == "adamw" ? train::OptimizerKind::adamw : train::OptimizerKind::adamw_8bit,
+                         .beta1 = o["adam_beta1"],
+                         .beta2 = o["adam_beta2"],
+                         .eps = o["adam_epsilon"]};
   }
   if (o.contains("rates"))
     for (const ParamSpec& param : g.model.params) {
@@ -170,7 +174,7 @@ class Comparison {
 GoldenRun run_golden(World& world, const Golden& g, const Variant& v) {
   const json& e = g.expected;
   Comparison comparison(g, v);
-  const bool sgd = e["options"].contains("optim");
+  const bool sgd = e["options"].value("optim", "") == "sgd";
   Squares gradients(g, KeyBiases::count), weights(g, sgd ? KeyBiases::count : KeyBiases::left_out);
   train::Trainer trainer(world, options(g, v));
   const auto& layout = trainer.plan().layout;

@@ -15,7 +15,7 @@ struct Golden {
   models::Model model;
   io::Dataset data;
 };
-/// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json).
+/// `file`: golden.json, or a run of another optimizer (sgd.json, param_groups.json, adamw_8bit.json).
 [[nodiscard]] Golden load_golden(const std::string& shape, const std::string& file = "golden.json");
 
 /// A run of a directory's frozen.json, whose parameters are frozen in the model.

@@ -48,6 +48,18 @@ TEST_P(GoldenShape, TenStepsOfPyTorchsSgd) {
   }
 }
 
+TEST(Golden8Bit, TenStepsOfPyTorchsAdamWWithQuantizedMoments) {
+  const Golden golden = load_golden("tiny", "adamw_8bit.json");
+  for (const int world : {1, 3, 4}) {
+    const auto first = check(golden, golden_stage(golden, world, "0"));
+    for (const char* stage : {"1", "2", "3"})
+      EXPECT_EQ(check(golden, golden_stage(golden, world, stage)), first) << "ZeRO-" << stage;
+  }
+  Variant v = golden_stage(golden, 4, "HYBRID_SHARD");
+  v.group = 2;
+  (void)check(golden, v);
+}
+
 TEST(GoldenGroups, TenStepsOfPyTorchsAdamWWithParameterGroups) {
   const Golden golden = load_golden("odd", "param_groups.json");
   for (const int world : {1, 3})

@@ -380,7 +380,9 @@ train::OptimizerOptions optimizer_options(const Options& options) {
     if (sgd && options.given(name))
       throw options.refuse(name, strfmt("--%s is for --optim adamw, and --optim is ", name) + optim, "Drop it");
   train::OptimizerOptions result;
-  result.kind = sgd ? train::OptimizerKind::sgd : train::OptimizerKind::adamw;
+  result.kind = sgd                       ? train::OptimizerKind::sgd
+                : optim.ends_with("8bit") ? train::OptimizerKind::adamw_8bit
+                                          : train::OptimizerKind::adamw;
   result.beta1 = options.real("adam_beta1");
   result.beta2 = options.real("adam_beta2");
   result.eps = options.real("adam_epsilon");

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes sgd.json and param_groups.json beside the GPT-2 golden runs: ten steps of the same models on the same tokens with
-torch.optim.SGD, and with torch.optim.AdamW whose parameter groups have other learning rates and weight decays.
+"""Makes sgd.json, param_groups.json and adamw_8bit.json beside the GPT-2 golden runs: ten steps of the same models on the same
+tokens with torch.optim.SGD, with torch.optim.AdamW whose parameter groups have other learning rates and weight decays, and with
+AdamW whose moments are quantized after each step, block-wise by bitsandbytes' dynamic code.
 
-    python3 make_optimizer_golden.py     # needs torch, safetensors, numpy; README.md has the fields
+    python3 make_optimizer_golden.py     # needs torch, safetensors, numpy, bitsandbytes; README.md has the fields
 
 The model is written out here, without transformers; its first loss and gradients must be those of golden.json.
 """
@@ -11,6 +12,7 @@ import json
 import math
 import os
 
+import bitsandbytes
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,31 @@ GROUPS = {
 }
 
 
+EIGHT_BIT = {
+    "tiny": dict(lr=4e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, max_grad_norm=2.2, quantized=True),
+}
+
+
+class QuantizedAdamW(torch.optim.AdamW):
+    """Stores the moments as codes of blocks of 256 elements of a parameter, each the nearest value of the code."""
+
+    def step(self):
+        super().step()
+        for state in self.state.values():
+            for key, signed in (("exp_avg", True), ("exp_avg_sq", False)):
+                state[key].copy_(requantized(state[key], bitsandbytes.functional.create_dynamic_map(signed=signed)))
+
+
+def requantized(x, code):
+    flat, out = x.flatten(), []
+    for block in flat.split(256):
+        largest = block.abs().max()
+        scaled = (block / largest if largest > 0 else block).double()
+        nearest = (scaled[:, None] - code.double()[None]).abs().argmin(1)
+        out.append(code.to(x.dtype)[nearest] * largest)
+    return torch.cat(out).view_as(x)
+
+
 def rates_of(run, params):
     """Learning-rate factor and weight decay of each parameter."""
     rates = {n: dict(lr_scale=1.0, weight_decay=run["weight_decay"] if p.dim() >= 2 else 0.0) for n, p in params.items()}
@@ -44,7 +71,8 @@ def optimizer_of(run, model):
     groups = [dict(params=[p], weight_decay=rates[n]["weight_decay"], lr_scale=rates[n]["lr_scale"])
               for n, p in model.params.items()]
     if "betas" in run:
-        return torch.optim.AdamW(groups, lr=run["lr"], betas=run["betas"], eps=run["eps"], foreach=False, fused=False)
+        kind = QuantizedAdamW if "quantized" in run else torch.optim.AdamW
+        return kind(groups, lr=run["lr"], betas=run["betas"], eps=run["eps"], foreach=False, fused=False)
     return torch.optim.SGD(groups, lr=run["lr"], momentum=run["momentum"], nesterov=run["nesterov"], foreach=False)
 
 
@@ -53,6 +81,9 @@ def options_of(run, golden, params):
                    max_steps=golden["steps"], weight_decay=run["weight_decay"], max_grad_norm=run["max_grad_norm"])
     if "betas" in run:
         options.update(adam_beta1=run["betas"][0], adam_beta2=run["betas"][1], adam_epsilon=run["eps"])
+        if "quantized" in run:
+            options.update(optim="adamw_8bit")
+            return options
         options.update(param_groups=[glob + "".join(f" {k}={v}" for k, v in values.items()) for glob, values in run["groups"]],
                        rates=rates_of(run, params))
     else:
@@ -168,6 +199,6 @@ def make(name, file_name, run):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for runs, run_file in ((SGD, "sgd.json"), (GROUPS, "param_groups.json")):
+    for runs, run_file in ((SGD, "sgd.json"), (GROUPS, "param_groups.json"), (EIGHT_BIT, "adamw_8bit.json")):
         for run_name, run_options in runs.items():
             make(run_name, run_file, run_options)
