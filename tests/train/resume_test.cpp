@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -97,8 +98,9 @@ Record train_part(Variant v, const Part& part) {
   run.hashes.resize(static_cast<std::size_t>(v.world));
   std::int64_t total = 0;
   for (const auto& param : model().params) total += param.numel();
-  run.state.assign(1 + train::optimizer_states(v.optimizer).size(),
-                   std::vector<float>(static_cast<std::size_t>(total)));
+  const std::vector<StateSpec> states = train::optimizer_states(v.optimizer);
+  const bool all_fp32 = std::ranges::all_of(states, [](const StateSpec& s) { return s == StateSpec{.name = s.name}; });
+  run.state.assign(all_fp32 ? 1 + states.size() : 1, std::vector<float>(static_cast<std::size_t>(total)));
   const io::Sampler sampler(io::count_samples(tokens().size(), v.tokens).samples, true, 11);
   run_local(v.world, [&](World& world) {
     auto options = options_of(model(v.dtype), v, all_steps);
@@ -222,6 +224,29 @@ TEST(Resume, SgdContinuesAndItsCheckpointsAreTheSameBytesInEveryWorld) {
       EXPECT_EQ(difference(before, loaded, before.numbers.size()), "");
       EXPECT_TRUE(state_files(there) == state_files(again)) << other.str();
     }
+  }
+}
+
+TEST(Resume, EightBitStatesContinueAndAreTheSameBytesInEveryWorld) {
+  const TempDir folder(TempDir::Storage::memory);
+  const std::string there = folder / "checkpoint-3", again = folder / "again", behind = folder / "behind";
+  Variant v{.world = 4, .strategy = "HYBRID_SHARD", .group = 2};
+  v.optimizer.kind = train::OptimizerKind::adamw_8bit;
+  const Record uninterrupted = train_part(v, {});
+  const Record before = train_part(v, {.to = there, .last = half});
+  const Record rest = train_part(v, {.from = there, .first = half});
+  EXPECT_EQ(difference(uninterrupted, rest, numbers_of_half), "");
+  EXPECT_EQ(uninterrupted.hashes, rest.hashes);
+  (void)train_part(v, {.to = behind, .in_background = true});
+  EXPECT_TRUE(state_files(there) == state_files(behind));
+  for (const auto& [world, strategy] : {std::pair{1, "3"}, {3, "1"}, {2, "0"}, {5, "3"}}) {
+    Variant other = v;
+    other.world = world;
+    other.strategy = strategy;
+    other.group = 0;
+    const Record loaded = train_part(other, {.from = there, .to = again, .first = half, .last = half});
+    EXPECT_EQ(difference(before, loaded, before.numbers.size()), "");
+    EXPECT_TRUE(state_files(there) == state_files(again)) << other.str();
   }
 }
 
