@@ -152,7 +152,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty())
-    log::info("precision " + precision.str() + " | master weights and optimizer state fp32");
+    log::info("precision " + precision.str() + " | " + state_precision(plan.spec.states));
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",

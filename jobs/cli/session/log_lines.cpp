@@ -13,6 +13,11 @@
 
 namespace tessera::jobs {
 
+std::string state_precision(const std::vector<StateSpec>& states) {
+  const bool fp32 = std::ranges::all_of(states, [](const StateSpec& state) { return state.dtype == DType::f32; });
+  return fp32 ? "master weights and optimizer state fp32" : "master weights fp32, optimizer state 8-bit";
+}
+
 std::string batch_line(const plan::BatchPlan& batch) {
   const std::int64_t full = batch.micro_batch * batch.accumulation * batch.world;
   std::string text = strfmt("global %ld %s micro %ld x accumulation %d x ranks %d", batch.global_batch,
@@ -95,7 +100,7 @@ std::vector<std::string> start_up_block(const StartUp& start) {
                          plan.spec.strategy.policy.backward_prefetch, plan.units.size()));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
   if (!precision.str().empty())
-    lines.push_back("precision " + precision.str() + " | master weights and optimizer state fp32");
+    lines.push_back("precision " + precision.str() + " | " + state_precision(plan.spec.states));
   const bool on_device = plan.spec.device != host_device;
   if (on_device)
     lines.push_back(strfmt("compute   rank 0 on %s (GPU %d of its host) | ", device_name(plan.spec.device).c_str(),

@@ -34,6 +34,8 @@ struct StartUp {
 /// Warns, on the rank that finds it, if its memory is not as planned.
 void warn_of_unplanned_memory(const plan::RunPlan& plan, const MemoryTable& measured);
 
+/// "master weights and optimizer state fp32", or that the state has another type.
+[[nodiscard]] std::string state_precision(const std::vector<StateSpec>& states);
 /// "global 16 = micro 2 x accumulation 2 x ranks 4"; says where micro-batches are short.
 [[nodiscard]] std::string batch_line(const plan::BatchPlan& batch);
 [[nodiscard]] std::string data_line(const char* what, const std::vector<io::DatasetFile>& files,
