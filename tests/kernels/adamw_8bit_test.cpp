@@ -74,9 +74,11 @@ TEST(DynamicCode, ThresholdsFindTheNearestValue) {
     }
 }
 
-/// bitsandbytes takes another than the nearest value now and then: the neighbor on the other side.
-void expect_golden(const DynamicCode& code, const float* input, const float* absmax, const std::uint8_t* codes) {
-  int other = 0;
+/// The portable function of bitsandbytes takes the nearest value, up to the rounding of x / magnitude; the native one
+/// approximates (make_dynamic_code.py).
+void expect_golden(const DynamicCode& code, const float* input, const float* absmax, const std::uint8_t* codes,
+                   const std::uint8_t* native) {
+  int other = 0, other_native = 0, large = 0;
   for (int first = 0; first < golden_count; first += 256) {
     float largest = 0;
     for (int i = first; i < std::min(first + 256, golden_count); ++i) largest = std::max(largest, std::abs(input[i]));
@@ -85,14 +87,19 @@ void expect_golden(const DynamicCode& code, const float* input, const float* abs
       const int ours = nearest(code.values, input[i] / largest);
       EXPECT_LE(std::abs(ours - codes[i]), 1) << i;
       other += ours != codes[i];
+      if (std::abs(input[i]) < 1e-3F * largest) continue;
+      ++large;
+      EXPECT_LE(std::abs(ours - native[i]), 1) << i;
+      other_native += ours != native[i];
     }
   }
-  EXPECT_LT(other, golden_count / 50);
+  EXPECT_LE(other, 2);
+  EXPECT_LT(other_native, large / 20);
 }
 
 TEST(DynamicCode, CodesAreBitsandbytes) {
-  expect_golden(signed_dynamic_code, signed_input, signed_absmax, signed_codes);
-  expect_golden(unsigned_dynamic_code, unsigned_input, unsigned_absmax, unsigned_codes);
+  expect_golden(signed_dynamic_code, signed_input, signed_absmax, signed_codes, signed_native_codes);
+  expect_golden(unsigned_dynamic_code, unsigned_input, unsigned_absmax, unsigned_codes, unsigned_native_codes);
 }
 
 TEST(AdamW8Bit, AStepIsAdamWsOnTheDecodedMomentsToTheBit) {
@@ -158,8 +165,8 @@ TEST(AdamW8Bit, SegmentsAreUpdatedAndNothingElse) {
   EXPECT_THROW(state.step(g, block_scalars(1), {&crooked, 1}), std::logic_error);
 }
 
-/// Least squares by 1,000 steps with noisy gradients: both forms reach the same loss; their distance is printed.
-TEST(AdamW8Bit, AThousandStepsEndWhereFp32Does) {
+/// Least squares by 1,000 steps with noisy gradients, with fp32 and with 8-bit moments; prints how far apart they end.
+TEST(AdamW8Bit, AThousandStepsEndNearFp32) {
   const std::int64_t n = 4096;
   const auto goal = random_vector<float>(n, 9);
   BlockState blocks(n);
@@ -192,8 +199,8 @@ TEST(AdamW8Bit, AThousandStepsEndWhereFp32Does) {
   const double ours = distance(blocks.param, goal), fp32 = distance(param, goal), apart = distance(blocks.param, param);
   std::printf("1000 steps from %.4f: fp32 moments %.5f from the goal, 8-bit %.5f; %.5f apart\n", at_first, fp32, ours,
               apart);
-  EXPECT_LT(ours, 1.1 * fp32);
-  EXPECT_LT(apart, 0.1 * at_first);
+  EXPECT_LT(ours - fp32, 0.02 * at_first);
+  EXPECT_LT(apart, 0.04 * at_first);
 }
 
 }  // namespace
