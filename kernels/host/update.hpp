@@ -10,14 +10,14 @@
 namespace tessera::kernels::host {
 
 /// Calls f(first, count) for ranges of the segment, over this rank's threads; f updates elements [first, first + count)
-/// of the shard. The low-precision copy is written chunk by chunk while the chunk is in L1.
+/// of the shard. The low-precision copy is written block by block while the block is in L1.
 template <class F>
 void update_segment(const UpdateArgs& args, const UpdateSegment& segment, const F& f) {
   constexpr std::int64_t grain = 4096;  // elements
   parallel_ranges(segment.end - segment.begin, grain, [&](std::int64_t first, std::int64_t last) {
-    const std::int64_t chunk = args.copy ? grain : last - first;
-    for (std::int64_t begin = first; begin < last; begin += chunk) {
-      const std::int64_t n = std::min(chunk, last - begin), at = segment.begin + begin;
+    const std::int64_t block = args.copy ? grain : last - first;
+    for (std::int64_t begin = first; begin < last; begin += block) {
+      const std::int64_t n = std::min(block, last - begin), at = segment.begin + begin;
       f(at, n);
       if (!args.copy) continue;
       const float* param = args.param.as<float>() + at;
