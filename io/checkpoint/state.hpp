@@ -36,8 +36,9 @@ struct TrainingState {
 
 /// The data sets of each file: all of /model, then the optimizer states one after another, each in canonical order of
 /// parameters, in files of at most `file_bytes` (a larger tensor has its own file). A state with a value for each
-/// element has the parameter's shape, one with blocks is a vector of the blocks' values; frozen parameters
-/// have no states. Depends on shapes, states and file_bytes alone. Throws Error (data): a parameter's name that cannot be a data set's.
+/// element has the parameter's shape, one with blocks is a vector of the blocks' values; frozen parameters have
+/// no states. Depends on shapes, states and file_bytes alone. Throws Error (data): a parameter's name that cannot be a
+/// data set's.
 [[nodiscard]] std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params,
                                                       std::span<const StateSpec> states, std::uint64_t file_bytes);
 /// Bytes of these data sets.

@@ -21,8 +21,8 @@ struct GpuSpec {
 [[nodiscard]] const GpuSpec* find_gpu_spec(std::string_view name);
 
 struct MinimumStepTime {
-  double gemm_s = 0;  // model FLOPs of this rank's share of the global batch, recomputation included
-  double states_s = 0;  // master weights, optimizer states and gradient of the shard, each read or written by the update
+  double gemm_s = 0;    // model FLOPs of this rank's share of the global batch, recomputation included
+  double states_s = 0;  // masters, optimizer states and gradient of the shard, each read and written as the update does
 };
 /// Neither counts communication, the softmax of attention, norms or kernel launches.
 [[nodiscard]] MinimumStepTime minimum_step_time(const RunPlan& plan, const GpuSpec& gpu);

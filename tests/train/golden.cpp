@@ -139,9 +139,11 @@ class Comparison {
   }
   void step(std::size_t s, const train::StepReport& report, std::span<const double> layers) {
     const json& e = g_.expected;
+    // Rounding differences reach the other of two codes that are equally near.
+    const double relative = e["options"].value("optim", "") == "adamw_8bit" ? 2e-4 : 2e-5;
     const std::string at = strfmt("step %zu", s + 1);
-    near("loss", report.loss, e["loss"][s], 2e-5, at);
-    near("norm", report.grad_norm, e["grad_norm"][s], 2e-5, at);
+    near("loss", report.loss, e["loss"][s], relative, at);
+    near("norm", report.grad_norm, e["grad_norm"][s], relative, at);
     near("learning rate", report.learning_rate, e["learning_rate"][s], 1e-9, at);
     run_.curve.insert(run_.curve.end(), {report.loss, report.grad_norm});
     if (!e.contains("aux_loss")) return;
