@@ -151,8 +151,7 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                    plan.spec.strategy.mesh.str().c_str(), plan.spec.strategy.mesh.world(),
                    plan.spec.topology.ranks_per_node, name_of(plan.spec.topology.transport)));
   const Precision precision{plan.spec.strategy.policy.param_dtype, plan.spec.strategy.policy.reduce_dtype};
-  if (!precision.str().empty())
-    log::info("precision " + precision.str() + " | " + state_precision(plan.spec.states));
+  if (!precision.str().empty()) log::info("precision " + precision.str() + " | " + state_precision(plan.spec.states));
   log::info("batch     " + batch_line(plan.spec.batch));
   log::info(
       strfmt("work      %s%s FLOPs a step for the global batch%s", plan.spec.packed ? "at most " : "",

@@ -32,8 +32,7 @@ void read_weights(const Options& options, World& world, const ModelConfig& confi
   const std::vector<io::ShardView> shards = run.shards();
   if (options.has("checkpoint")) {
     io::TrainingState state;
-    for (const io::ShardView& shard : shards)
-      state.shards.push_back({shard.unit, shard.shard, {shard.data}});
+    for (const io::ShardView& shard : shards) state.shards.push_back({shard.unit, shard.shard, {shard.data}});
     (void)io::CheckpointReader(world, config.directory)
         .load(model.params, run.plan().layout, state, kernels::threads());
   } else {
