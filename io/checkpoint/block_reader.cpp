@@ -7,6 +7,7 @@
 #include "io/checkpoint/blocks.hpp"
 #include "io/file/crc32c.hpp"
 #include "io/file/thread_tasks.hpp"
+#include "kernels/convert.hpp"
 #include "runtime/base/transfer.hpp"
 
 namespace tessera::io {
@@ -115,6 +116,21 @@ std::span<const std::byte> BlockReader::block(std::uint64_t index) {
   return bytes;
 }
 
+void put_range(const StateRange& range, std::uint64_t offset, std::span<const std::byte> bytes) {
+  const std::uint64_t first = offset - range.offset;
+  if (range.stored == range.held) return copy_now(range.device, range.memory + first, bytes.data(), bytes.size());
+  const std::size_t from = size_of(range.stored), to = size_of(range.held);
+  TESSERA_ASSERT(first % from == 0 && bytes.size() % from == 0, "part of an element at byte %lu", offset);
+  const auto count = static_cast<std::int64_t>(bytes.size() / from);
+  std::vector<std::byte> converted(static_cast<std::size_t>(count) * to);
+  if (kernels::convert_bytes({bytes.data(), range.stored, converted.data(), range.held, count}) != count)
+    throw Error(
+        ExitCode::data,
+        strfmt("E143 a value at byte %lu of file %d is too large for %s", offset, range.file + 1, name_of(range.held)),
+        {}, "Compute in fp32 or bf16");
+  copy_now(range.device, range.memory + first / from * to, converted.data(), converted.size());
+}
+
 namespace {
 
 /// One block and the ranges that need bytes of it.
@@ -160,7 +176,7 @@ void copy_to_ranges(std::span<const std::byte> bytes, std::uint64_t offset, std:
   for (const StateRange& e : ranges)
     if (const std::uint64_t n = overlap(e.offset, e.bytes, offset, offset + bytes.size()); n > 0) {
       const std::uint64_t first = std::max(offset, e.offset);
-      copy_now(e.device, e.memory + (first - e.offset), bytes.data() + (first - offset), static_cast<std::size_t>(n));
+      put_range(e, first, bytes.subspan(static_cast<std::size_t>(first - offset), static_cast<std::size_t>(n)));
     }
 }
 
@@ -199,7 +215,7 @@ RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<
     for (const StateRange& e : ranges) {
       const std::uint64_t from = std::max(first, e.offset), to = std::min(last, e.offset + e.bytes);
       const auto bytes = reader.unchecked(from, to);
-      copy_now(e.device, e.memory + (from - e.offset), bytes.data(), bytes.size());
+      put_range(e, from, bytes);
       r.read.shared.push_back({static_cast<std::uint32_t>(task.file), crc32c(0, bytes), from, to - from});
     }
   });

@@ -114,13 +114,19 @@ class BlockReader {
   std::uint64_t current_ = ~std::uint64_t{0}, bytes_read_ = 0;
 };
 
+/// Copies bytes from `offset` of the file on, which lie inside the range, to the range's memory, in the type that the
+/// memory holds. If the types differ, `bytes` are complete elements. Throws Error (data): a value that memory cannot
+/// hold.
+void put_range(const StateRange& range, std::uint64_t offset, std::span<const std::byte> bytes);
+
 /// What read_ranges has read: bytes from disk, and the checksums of ranges in blocks that other ranks read parts of as
 /// well.
 struct RangesRead {
   std::uint64_t bytes = 0;
   std::vector<RangeChecksum> shared;
 };
-/// Fills the memory of `ranges` from the files on `threads` threads. Ranks with disjoint ranges read no byte twice. A
+/// Fills the memory of `ranges` from the files on `threads` threads; a range whose types differ begins at a multiple of
+/// the stored one's size. Ranks with disjoint ranges read no byte twice. A
 /// block whose data are all in `ranges` is checked here; check_shared, which has to follow, checks the others. Throws
 /// Error (data) as BlockReader.
 [[nodiscard]] RangesRead read_ranges(const std::vector<std::string>& paths, const std::vector<StateFile>& files,

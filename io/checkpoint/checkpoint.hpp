@@ -18,7 +18,8 @@ struct SaveRequest {
   std::int64_t step = 0;
   std::span<const ParamSpec> params;
   const shard::ShardLayout* layout = nullptr;
-  TrainingState state;  // this rank's
+  TrainingState state;            // this rank's
+  std::optional<BaseModel> base;  // set (base_model): frozen parameters are left out
   /// Refuse to save if replicas differ. Reads the whole state once more. The same on every rank.
   bool compare_replicas = true;
   std::uint64_t file_bytes = default_file_bytes;
@@ -28,6 +29,15 @@ struct SaveRequest {
   int threads = 2;                                   // of this rank, for writing
   static constexpr std::uint64_t default_file_bytes = std::uint64_t{32} << 30;
 };
+
+/// Collective. The record of the frozen parameters `names`, which `state` holds; all ranks get it. Equal for equal
+/// values, whatever the mesh. Values that are kept in another type count as rounded to `dtype`. Throws Error (data):
+/// replicas differ.
+[[nodiscard]] BaseModel base_model(World& world, std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                                   const TrainingState& state, std::span<const std::string> names, DType dtype);
+
+/// E145: the frozen parameters in place are not those of the checkpoint's base model.
+[[nodiscard]] Error other_base_error(const std::string& checkpoint, std::uint32_t found, std::uint32_t expected);
 
 struct SaveReport {
   std::uint64_t bytes = 0;   // of all data sets
@@ -74,13 +84,17 @@ class CheckpointReader {
   [[nodiscard]] std::vector<std::string> paths() const;
   /// Collective. The text of an auxiliary file ("config.json"), checked; "" if it does not exist.
   [[nodiscard]] std::string auxiliary_file(const std::string& name) const;
-  /// Collective. Fills the shards, with the optimizer states that `state` lists; padding becomes zero. Throws Error
-  /// (data) on every rank alike: damage (E123), other shapes than the model's (E113), missing or unexpected tensors
-  /// (E112), no optimizer states at all.
+  /// Collective. Fills the shards, with the optimizer states that `state` lists; padding becomes zero. Parameters are
+  /// converted to the views' types. States of parameters that are trained now and were frozen then become zero. If the
+  /// manifest has a `base`, the frozen parameters must be in place already: they are compared with it (E145), and stay.
+  /// Throws Error (data) on every rank alike: damage (E123), other shapes than the model's (E113), missing or
+  /// unexpected tensors (E112), no optimizer states at all, a value that the view's type cannot hold.
   LoadReport load(std::span<const ParamSpec> params, const shard::ShardLayout& layout, const TrainingState& state,
                   int threads = 3) const;
 
  private:
+  void check_base(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                  const TrainingState& state) const;
   World& world_;
   std::string directory_;
   Manifest manifest_;

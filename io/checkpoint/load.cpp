@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <set>
 
 #include "io/checkpoint/blocks.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -104,8 +106,8 @@ void clear_padding(const shard::ShardLayout& layout, const TrainingState& state)
                          last = first + layout.shard_numel(view.unit);
       const std::int64_t from = std::max(first, offset) - first, to = std::min(last, offset + length) - first;
       if (from >= to) continue;
-      for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v) {
-        const StateSpec values = v == 0 ? StateSpec() : state.states[v - 1];
+      for (std::size_t v = 0; v < view.data.size() && v <= state.states.size(); ++v) {
+        const StateSpec values = v == 0 ? StateSpec{.name = {}, .dtype = view.data[0].dtype} : state.states[v - 1];
         const std::size_t begin = values.bytes(from), end = values.bytes(to);
         if (begin < end)
           clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + begin, end - begin);
@@ -113,7 +115,55 @@ void clear_padding(const shard::ShardLayout& layout, const TrainingState& state)
     }
 }
 
+/// Parameters that were frozen when the files were written and are trained now start with zero states.
+void clear_new_states(std::span<const ParamSpec> params, const shard::ShardLayout& layout, const TrainingState& state,
+                      const std::vector<std::string>& frozen) {
+  const std::set<std::string> names(frozen.begin(), frozen.end());
+  for (const StateView& view : state.shards) {
+    const std::int64_t first = view.shard * layout.shard_numel(view.unit);
+    for (const shard::Segment& s : layout.segments(view.unit, view.shard)) {
+      const ParamSpec& param = params[static_cast<std::size_t>(s.param)];
+      if (!param.trainable || !names.contains(param.name)) continue;
+      for (std::size_t v = 1; v <= state.states.size(); ++v) {
+        const StateSpec& values = state.states[v - 1];
+        clear_now(view.data[v].device, static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - first),
+                  values.bytes(s.length));
+      }
+    }
+  }
+}
+
+/// Ranges whose elements would straddle a block's end are read as they are and converted afterwards: they are small,
+/// since larger data sets are aligned.
+class UnalignedRanges {
+ public:
+  explicit UnalignedRanges(std::vector<StateRange>& ranges) {
+    for (StateRange& e : ranges) {
+      if (e.stored == e.held || e.offset % size_of(e.stored) == 0) continue;
+      Part& part = parts_.emplace_back(Part{e, std::make_unique<std::vector<std::byte>>(e.bytes)});
+      e = {e.file, e.offset, e.bytes, part.bytes->data(), e.unit, host_device, e.stored, e.stored};
+    }
+  }
+  void convert() const {
+    for (const Part& part : parts_) put_range(part.range, part.range.offset, *part.bytes);
+  }
+
+ private:
+  struct Part {
+    StateRange range;
+    std::unique_ptr<std::vector<std::byte>> bytes;
+  };
+  std::vector<Part> parts_;
+};
+
 }  // namespace
+
+void CheckpointReader::check_base(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
+                                  const TrainingState& state) const {
+  const BaseModel found = base_model(world_, params, layout, state, manifest_.frozen, manifest_.base->dtype);
+  if (found == *manifest_.base) return;
+  throw other_base_error(directory_, found.crc, manifest_.base->crc);
+}
 
 LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                   const TrainingState& state, int threads) const {
@@ -121,20 +171,25 @@ LoadReport CheckpointReader::load(std::span<const ParamSpec> params, const shard
   LoadReport report;
   std::uint64_t bytes = 0;
   std::vector<RangeChecksum> shared;
+  if (manifest_.base) check_base(params, layout, state);
   world_.run_and_agree([&] {
     if (!state.states.empty() && !manifest_.optimizer)
       throw Error(
           ExitCode::data, directory_ + " has no optimizer state, only the model", {},
           "Start a new run from it with --model, or resume from a checkpoint that was saved without --save_only_model; "
           "--resume_only_model true continues with optimizer states that start at zero");
-    const auto wanted = [&] {
+    auto wanted = [&] {
       try {
-        return state_ranges(params, layout, state, manifest_.files, std::nullopt);
+        return state_ranges(params, layout, state, manifest_.files, {manifest_.frozen, manifest_.base.has_value()},
+                            std::nullopt);
       } catch (const Error& error) { throw Error(error.code(), directory_ + ": " + error.line()); }
     }();
     clear_padding(layout, state);
+    clear_new_states(params, layout, state, manifest_.frozen);
     for (const StateRange& e : wanted) bytes += e.bytes;
+    const UnalignedRanges unaligned(wanted);
     RangesRead read = read_ranges(paths(), manifest_.files, wanted, threads);
+    unaligned.convert();
     report.bytes_read = read.bytes;
     shared = std::move(read.shared);
   });

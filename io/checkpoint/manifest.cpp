@@ -18,6 +18,9 @@ namespace {
 constexpr const char* format_name = "tessera-checkpoint";
 constexpr std::int64_t format_version = 1;
 constexpr int max_depth = 64;  // nlohmann-json writes nested values by recursion
+// Features of a checkpoint that older programs must refuse. One without frozen parameters has none.
+constexpr const char* frozen_feature = "frozen_parameters";
+constexpr const char* base_feature = "base_model";
 constexpr std::size_t closing_bytes = sizeof("\"crc32c\": \"01234567\"\n}\n") - 1;
 
 std::string closing(std::uint32_t crc) { return strfmt("\"crc32c\": \"%08x\"\n}\n", crc); }
@@ -140,6 +143,12 @@ StateFile parse_file(const Reader& read, const Json& json) {
   return file;
 }
 
+BaseModel parse_base(const Reader& read, const Json& json) {
+  const SafetensorsType* type = find_safetensors_type(read.text(json, "dtype"));
+  if (type == nullptr || !type->known) read.refuse("E122", "the base model has a type that is not known");
+  return {type->dtype, read.checksum(json)};
+}
+
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
@@ -147,8 +156,14 @@ std::string manifest_text(const Manifest& manifest) {
   json["format"] = format_name;
   json["version"] = format_version;
   json["features_required"] = Json::array();
+  if (!manifest.frozen.empty()) json["features_required"].push_back(frozen_feature);
+  if (manifest.base) json["features_required"].push_back(base_feature);
   json["step"] = manifest.step;
   json["optimizer"] = manifest.optimizer;
+  if (!manifest.frozen.empty()) json["frozen"] = manifest.frozen;
+  if (manifest.base)
+    json["base_model"] = {{"dtype", safetensors_type(manifest.base->dtype).name},
+                          {"crc32c", strfmt("%08x", manifest.base->crc)}};
   json["block_bytes"] = block_bytes;
   json["files"] = Json::array();
   for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
@@ -179,13 +194,20 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     read.refuse("E132", strfmt("format version %lu; this program reads version %ld", read.member(json, "version"),
                                format_version));
   for (const Json& feature : read.list(json, "features_required"))
-    read.refuse("E133", "it needs " + (feature.is_string() ? quote_name(feature.get<std::string>()) : "a feature") +
-                            ", which this program does not have");
+    if (feature != frozen_feature && feature != base_feature)
+      read.refuse("E133", "it needs " + (feature.is_string() ? quote_name(feature.get<std::string>()) : "a feature") +
+                              ", which this program does not have");
   Manifest manifest;
   manifest.step = static_cast<std::int64_t>(read.member(json, "step"));
   const Json& optimizer = read.at(json, "optimizer");
   if (!optimizer.is_boolean()) read.refuse("E130", "\"optimizer\" is neither true nor false");
   manifest.optimizer = optimizer.get<bool>();
+  if (json.contains("frozen"))
+    for (const Json& name : read.list(json, "frozen")) {
+      if (!name.is_string()) read.refuse("E130", "a name of \"frozen\" is no text");
+      manifest.frozen.push_back(name.get<std::string>());
+    }
+  if (json.contains("base_model")) manifest.base = parse_base(read, json.at("base_model"));
   if (read.member(json, "block_bytes") != block_bytes)
     read.refuse("E133", "its blocks have another size than this program reads");
   std::vector<std::string> names;

@@ -3,6 +3,7 @@
 // docs/checkpoints.md has the format.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +32,18 @@ struct AuxiliaryFileRecord {
   std::uint32_t crc = 0;
 };
 
+/// The frozen parameters of a checkpoint that does not hold them: those of the model that training started from.
+struct BaseModel {
+  DType dtype = DType::f32;  // that they were kept in
+  std::uint32_t crc = 0;     // CRC32C of their elements in it, in canonical order
+  friend bool operator==(const BaseModel&, const BaseModel&) = default;
+};
+
 struct Manifest {
   std::int64_t step = 0;
-  bool optimizer = false;  // has moments
+  bool optimizer = false;           // has moments
+  std::vector<std::string> frozen;  // parameters that were not trained: they have no optimizer states
+  std::optional<BaseModel> base;    // set: `frozen` are not in the files either
   std::vector<StateFile> files;
   std::vector<AuxiliaryFileRecord> auxiliary_files;
   std::string training;  // JSON object: what a resumed run needs besides tensors; equal for equal states

@@ -37,7 +37,9 @@ struct ShardsCrc {
 std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
   const shard::ShardLayout& layout = *request.layout;
   const TrainingState& state = request.state;
-  const auto values = [&](std::size_t vector) { return vector == 0 ? StateSpec() : state.states[vector - 1]; };
+  const auto values = [&](const StateView& view, std::size_t vector) {
+    return vector == 0 ? StateSpec{.name = {}, .dtype = view.data[0].dtype} : state.states[vector - 1];
+  };
   std::vector<ShardsCrc> crcs;
   for (const StateView& view : state.shards) {
     if (layout.num_replicas(view.unit) == 1) continue;
@@ -47,9 +49,10 @@ std::vector<ShardsCrc> crcs_of(const SaveRequest& request) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
     for (const auto& s : layout.segments(view.unit, view.shard))
       for (std::size_t v = 0; v <= state.states.size() && v < view.data.size(); ++v)
-        of->crc = crc_of(of->crc, view.data[v].device,
-                         {static_cast<const std::byte*>(view.data[v].data) + values(v).bytes(s.unit_offset - begin),
-                          values(v).bytes(s.length)});
+        of->crc =
+            crc_of(of->crc, view.data[v].device,
+                   {static_cast<const std::byte*>(view.data[v].data) + values(view, v).bytes(s.unit_offset - begin),
+                    values(view, v).bytes(s.length)});
   }
   return crcs;
 }
@@ -73,6 +76,10 @@ void compare_replicas(World& world, const SaveRequest& request) {
   }
 }
 
+SavedParams saved_params(const SaveRequest& request) {
+  return request.base ? SavedParams::trainable : SavedParams::all;
+}
+
 }  // namespace
 
 struct CheckpointSave::Parts {
@@ -83,12 +90,18 @@ struct CheckpointSave::Parts {
         transaction(world_, {.directory = request.directory,
                              .step = request.step,
                              .optimizer = !request.state.states.empty(),
-                             .files = plan_state_files(request.params, request.state.states, request.file_bytes),
-                             .auxiliary_files = request.auxiliary_files}) {
+                             .files = plan_state_files(request.params, request.state.states, request.file_bytes,
+                                                       saved_params(request)),
+                             .auxiliary_files = request.auxiliary_files,
+                             .frozen = frozen_names(request.params),
+                             .base = request.base}) {
     for (const auto& file : transaction.files())
       for (const auto& d : file.datasets) all_bytes += d.bytes;
-    const auto ranges =
-        state_ranges(request.params, *request.layout, request.state, transaction.files(), world.rank());
+    const std::vector<std::string> frozen = frozen_names(request.params);
+    const auto ranges = state_ranges(request.params, *request.layout, request.state, transaction.files(),
+                                     {frozen, request.base.has_value()}, world.rank());
+    for (const StateRange& e : ranges)
+      TESSERA_ASSERT(e.stored == e.held, "unit %d is kept in another type than it is saved in", e.unit);
     const auto last = [this] { transaction.sync_layout(); };
     world.run_and_agree([&] {
       writer = std::make_unique<BlockWriter>(transaction.paths(), ranges, request.snapshot, request.threads, last);

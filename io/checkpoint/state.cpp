@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
+#include <tuple>
 
 #include "io/file/file.hpp"
 #include "runtime/shard/replica_segments.hpp"
@@ -28,6 +31,14 @@ std::vector<StoredVector> vectors_of(std::span<const StateSpec> states) {
   return vectors;
 }
 
+/// The values of a vector for one parameter, as they are saved; none if it has no such vector.
+std::optional<StateSpec> saved_values(const StoredVector& vector, const ParamSpec& param, SavedParams saved) {
+  if (!vector.has(param) || (!param.trainable && saved == SavedParams::trainable)) return std::nullopt;
+  StateSpec values = vector.values;
+  if (!vector.optimizer) values.dtype = param.storage_dtype;
+  return values;
+}
+
 std::vector<std::int64_t> shape_in_file(const ParamSpec& param, const StateSpec& values) {
   if (values.block > 1) return {values.count(param.numel())};
   std::vector<std::int64_t> shape;
@@ -51,26 +62,33 @@ std::vector<std::string> state_names(const std::vector<StateFile>& files) {
   return names;
 }
 
-std::uint64_t state_bytes(std::span<const ParamSpec> params, std::span<const StateSpec> states) {
+std::vector<std::string> frozen_names(std::span<const ParamSpec> params) {
+  std::vector<std::string> names;
+  for (const ParamSpec& p : params)
+    if (!p.trainable) names.push_back(p.name);
+  return names;
+}
+
+std::uint64_t state_bytes(std::span<const ParamSpec> params, std::span<const StateSpec> states, SavedParams saved) {
   std::uint64_t bytes = 0;
   for (const StoredVector& vector : vectors_of(states))
     for (const ParamSpec& p : params)
-      if (vector.has(p)) bytes += vector.values.bytes(p.numel());
+      if (const auto values = saved_values(vector, p, saved)) bytes += values->bytes(p.numel());
   return bytes;
 }
 
 std::vector<StateFile> plan_state_files(std::span<const ParamSpec> params, std::span<const StateSpec> states,
-                                        std::uint64_t file_bytes) {
+                                        std::uint64_t file_bytes, SavedParams saved) {
   std::vector<StateFile> files;
   std::uint64_t in_file = 0;
   for (const StoredVector& vector : vectors_of(states))
     for (const ParamSpec& p : params) {
-      if (!vector.has(p)) continue;
       if (p.name.empty() || p.name.find('/') != std::string::npos || p.name == "." || p.name.size() > 1024)
         throw Error(ExitCode::data, quote_name(p.name) + " cannot be the name of a data set");
-      Hdf5Dataset d{
-          .path = vector.group + p.name, .dtype = vector.values.dtype, .shape = shape_in_file(p, vector.values)};
-      d.bytes = vector.values.bytes(p.numel());
+      const auto values = saved_values(vector, p, saved);
+      if (!values) continue;
+      Hdf5Dataset d{.path = vector.group + p.name, .dtype = values->dtype, .shape = shape_in_file(p, *values)};
+      d.bytes = values->bytes(p.numel());
       if (files.empty() || in_file + d.bytes > file_bytes) {
         files.emplace_back();
         in_file = 0;
@@ -86,15 +104,18 @@ namespace {
 
 struct Location {
   int file = 0;
-  const Hdf5Dataset* dataset = nullptr;
+  const Hdf5Dataset* dataset = nullptr;  // null: the files have none, because of a frozen parameter
 };
 
 /// Finds each parameter's data sets and checks their shapes.
 class Locations {
  public:
   Locations(std::span<const ParamSpec> params, const std::vector<StateFile>& files,
-            const std::vector<StoredVector>& vectors)
-      : num_params_(params.size()), locations_(params.size() * vectors.size()) {
+            const std::vector<StoredVector>& vectors, const FrozenInFiles& frozen)
+      : num_params_(params.size()),
+        locations_(params.size() * vectors.size()),
+        frozen_(frozen.names.begin(), frozen.names.end()),
+        left_out_(frozen.left_out) {
     std::map<std::string, Location> by_path;
     for (std::size_t f = 0; f < files.size(); ++f)
       for (const auto& d : files[f].datasets) by_path[d.path] = {static_cast<int>(f), &d};
@@ -119,17 +140,21 @@ class Locations {
   }
   void find(const ParamSpec& p, const StoredVector& vector, std::map<std::string, Location>& by_path, Location& out) {
     const auto found = by_path.find(vector.group + p.name);
-    if (found == by_path.end()) return note("E112 " + vector.group + p.name + " is missing");
+    if (found == by_path.end()) {
+      if ((vector.optimizer || left_out_) && frozen_.contains(p.name)) return;
+      return note("E112 " + vector.group + p.name + " is missing");
+    }
     out = found->second;
     by_path.erase(found);
     const std::vector<std::int64_t> expected = shape_in_file(p, vector.values);
     if (out.dataset->shape != expected)
       note("E113 " + out.dataset->path + " is " + text_of(out.dataset->shape) + ", the model's is " +
            text_of(expected));
-    else if (out.dataset->dtype != vector.values.dtype)
+    else if (vector.optimizer ? out.dataset->dtype != vector.values.dtype : !convertible(out.dataset->dtype))
       note("E122 " + out.dataset->path + " is " + name_of(out.dataset->dtype) + ", not " +
            name_of(vector.values.dtype));
   }
+  static bool convertible(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
   static std::string text_of(const std::vector<std::int64_t>& shape) {
     std::string text;
     for (const std::int64_t n : shape) text += (text.empty() ? "" : ", ") + std::to_string(n);
@@ -138,6 +163,8 @@ class Locations {
 
   std::size_t num_params_;
   std::vector<Location> locations_;
+  std::set<std::string> frozen_;
+  bool left_out_;
   int problems_ = 0;
   std::string list_;
 };
@@ -146,9 +173,9 @@ class Locations {
 
 std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const shard::ShardLayout& layout,
                                      const TrainingState& state, const std::vector<StateFile>& files,
-                                     std::optional<int> saver) {
+                                     const FrozenInFiles& frozen, std::optional<int> saver) {
   const std::vector<StoredVector> vectors = vectors_of(state.states);
-  const Locations locations(params, files, vectors);
+  const Locations locations(params, files, vectors, frozen);
   std::vector<StateRange> ranges;
   for (const StateView& view : state.shards) {
     const std::int64_t begin = view.shard * layout.shard_numel(view.unit);
@@ -156,13 +183,14 @@ std::vector<StateRange> state_ranges(std::span<const ParamSpec> params, const sh
          saver ? shard::replica_segments(layout, view.unit, *saver) : layout.segments(view.unit, view.shard))
       for (std::size_t v = 0; v < vectors.size() && vectors[v].has(params[static_cast<std::size_t>(s.param)]); ++v) {
         const Location& location = locations.at(v, s.param);
-        const StateSpec& values = vectors[v].values;
-        TESSERA_ASSERT(view.data[v].dtype == values.dtype, "%s in %s", name_of(values.dtype),
-                       name_of(view.data[v].dtype));
-        ranges.push_back({location.file, location.dataset->offset + values.bytes(s.param_offset),
-                          values.bytes(s.length),
-                          static_cast<std::byte*>(view.data[v].data) + values.bytes(s.unit_offset - begin), view.unit,
-                          view.data[v].device});
+        if (location.dataset == nullptr) continue;
+        StateSpec stored = vectors[v].values, held = stored;
+        stored.dtype = location.dataset->dtype;
+        held.dtype = view.data[v].dtype;
+        ranges.push_back({location.file, location.dataset->offset + stored.bytes(s.param_offset),
+                          stored.bytes(s.length),
+                          static_cast<std::byte*>(view.data[v].data) + held.bytes(s.unit_offset - begin), view.unit,
+                          view.data[v].device, stored.dtype, held.dtype});
       }
   }
   std::ranges::sort(ranges, [](const StateRange& a, const StateRange& b) {

@@ -130,6 +130,8 @@ void CheckpointTransaction::commit(const std::vector<RangeChecksum>& checksums, 
     join_checksums(std::move(joined), spec_.files);
     Manifest manifest{.step = spec_.step,
                       .optimizer = spec_.optimizer,
+                      .frozen = spec_.frozen,
+                      .base = spec_.base,
                       .files = spec_.files,
                       .auxiliary_files = {},
                       .training = training,

@@ -27,7 +27,7 @@ std::size_t replica_bytes(const ShardLayout& layout, std::span<const StateSpec> 
   std::size_t bytes = 0;
   for (int u = 0; u < layout.num_units(); ++u)
     for (const Segment& s : replica_segments(layout, u, rank)) {
-      bytes += static_cast<std::size_t>(s.length) * sizeof(float);
+      bytes += static_cast<std::size_t>(s.length) * size_of(layout.storage_dtype(u));
       if (!layout.trainable(u)) continue;
       for (const StateSpec& state : states) bytes += state.bytes(s.length);
     }

@@ -121,7 +121,7 @@ std::vector<std::uint64_t> bytes_by_rank(const TestTensors& tensors, const Mesh&
     spec.files = io::plan_state_files(tensors.params, test_states(), io::SaveRequest::default_file_bytes);
     io::CheckpointTransaction transaction(world, std::move(spec));
     const auto ranges =
-        io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(), world.rank());
+        io::state_ranges(tensors.params, state.layout(), state.views(), transaction.files(), {}, world.rank());
     io::BlockWriter writer(transaction.paths(), ranges, {}, 2);
     writer.wait();
     bytes[static_cast<std::size_t>(world.rank())] = writer.bytes();

@@ -89,22 +89,16 @@ TEST(Trainable, IsInTheModelOfTheRun) {
   }
 }
 
-TEST(Trainable, CheckpointsAreRefused) {
-  const auto check = [](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"train", "--freeze", "wte"});
-    const Options options = parsed(arguments).options;
-    try {
-      refuse_frozen_checkpoints(options,
-                                make_training_model(options, model_preset_config("small"), "small", DType::f32), "");
-    } catch (const Error& error) { return error.line(); }
-    return std::string();
-  };
-  EXPECT_EQ(check({}), "");
-  EXPECT_EQ(check({"--save_steps", "0", "--resume_from_checkpoint", "none"}), "");
-  EXPECT_EQ(check({"--save_steps", "5", "--save_strategy", "no"}), "");
-  for (const char* option :
-       {"--save_steps=5", "--save_strategy=epoch", "--time_limit=1h", "--resume_from_checkpoint=auto"})
-    EXPECT_THAT(check({option}), HasSubstr("checkpoints of runs with frozen parameters are not built yet")) << option;
+TEST(Trainable, ChangesOfTheFrozenSetAreNamed) {
+  std::vector<ParamSpec> params;
+  for (const char* name : {"a", "b", "c", "d", "e"}) params.push_back({.name = name, .shape = {1}});
+  params[0].trainable = false;
+  EXPECT_FALSE(frozen_change({"a"}, params).any());
+  const FrozenChange change = frozen_change({"b", "c", "d", "e"}, params);
+  EXPECT_THAT(change.now_trained, ElementsAre("b", "c", "d", "e"));
+  EXPECT_THAT(change.now_frozen, ElementsAre("a"));
+  EXPECT_EQ(change.text(), "now trained, from zero optimizer states: b, c, d and 1 more; now frozen: a");
+  EXPECT_EQ(frozen_change({}, params).text(), "now frozen: a");
 }
 
 TEST(Trainable, Text) {

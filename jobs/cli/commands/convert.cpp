@@ -18,7 +18,6 @@ namespace tessera::jobs {
 
 namespace {
 
-constexpr const char* model_group = "/model/";
 constexpr const char* prefix_key = "tensor_prefix";  // in a manifest's run metadata
 
 struct ConvertRequest {
@@ -160,10 +159,21 @@ io::ConvertReport native_to_hf(World& world, ConvertRequest& request, const io::
   for (const auto& a : checkpoint.manifest().auxiliary_files)
     request.target.auxiliary_files.push_back({a.name, checkpoint.auxiliary_file(a.name)});
   set_config_dtype(world, request.target, request.dtype.value_or(DType::f32));
-  const io::TensorCatalog stored = io::catalog_checkpoint(request.in, checkpoint.manifest());
-  return io::convert_to_safetensors(world, stored,
-                                    renamed(stored, model_group, tensor_prefix(checkpoint.manifest()), request.dtype),
-                                    request.target, stream);
+  const io::Manifest& manifest = checkpoint.manifest();
+  const std::string prefix = tensor_prefix(manifest);
+  // Frozen parameters have types of their own; the output has one.
+  const std::optional<DType> dtype = manifest.frozen.empty() ? request.dtype : request.dtype.value_or(DType::f32);
+  if (!manifest.base) {
+    const io::TensorCatalog stored = io::catalog_checkpoint(request.in, manifest);
+    return io::convert_to_safetensors(world, stored, renamed(stored, io::model_group, prefix, dtype), request.target,
+                                      stream);
+  }
+  const models::Model model = models::make(checkpoint.auxiliary_file("config.json"), request.in + "/config.json");
+  CheckpointTensors all;
+  world.run_and_agree([&] { all = tensors_with_base(model, request.in, manifest); });
+  world.run_on_rank_0([&] { check_base(all, request.in, manifest); });
+  for (io::ConvertTensor& tensor : all.tensors) tensor.name = prefix + tensor.name, tensor.dtype = *dtype;
+  return io::convert_to_safetensors(world, all.stored, all.tensors, request.target, stream);
 }
 
 /// Reads the auxiliary files on rank 0; returns config.json on every rank.

@@ -56,6 +56,14 @@ std::pair<Json, Json> split_run_metadata(const Json& run_metadata) {
   return parts;
 }
 
+/// "2 parameters (wte.weight, wpe.weight)", if there are any.
+std::string frozen_text(const io::Manifest& manifest) {
+  std::string text = strfmt("%zu parameter%s (", manifest.frozen.size(), manifest.frozen.size() == 1 ? "" : "s");
+  for (std::size_t i = 0; i < manifest.frozen.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + manifest.frozen[i];
+  text += manifest.frozen.size() > 3 ? ", ...)" : ")";
+  return text + (manifest.base ? ", left out: those of the base model" : "");
+}
+
 void describe_checkpoint(const std::string& directory, Findings& findings) {
   const std::string path = directory + "/" + io::manifest_name;
   std::string problem;
@@ -87,9 +95,12 @@ void describe_checkpoint(const std::string& directory, Findings& findings) {
       {"saved by", text_of(rest)},
       {"training", text_of(training)},
       {"also", auxiliary_files.empty() ? "-" : auxiliary_files}};
+  if (!manifest.frozen.empty()) findings.lines.insert(findings.lines.begin() + 2, {"frozen", frozen_text(manifest)});
   findings.json["step"] = manifest.step;
   findings.json["optimizer"] = manifest.optimizer;
   findings.json["optimizer_states"] = io::state_names(manifest.files);
+  if (!manifest.frozen.empty()) findings.json["frozen"] = manifest.frozen;
+  if (manifest.base) findings.json["frozen_left_out"] = true;
   findings.json["whole"] = problem.empty();
   if (!problem.empty()) findings.json["problem"] = problem;
   findings.json["saved_by"] = run_metadata;

@@ -140,7 +140,7 @@ void print_device(const plan::RunPlan& plan, bool has_gpu) {
              least.gemm_s, least.states_s));
 }
 
-void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu) {
+void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_gpu, io::SavedParams saved) {
   const models::Model& model = *plan.spec.model;
   const bool all_trainable = num_trainable(model.params) == model.num_params();
   log::info(strfmt(
@@ -165,8 +165,8 @@ void print_head(const plan::RunPlan& plan, const ModelConfig& config, bool has_g
                      human_bytes(plan::frozen_bytes(plan)).c_str(), name_of(model.dtype)));
   if (plan.spec.device != host_device) print_device(plan, has_gpu);
   log::info(strfmt("disk      %s a checkpoint, %s with the model alone",
-                   human_bytes(io::state_bytes(model.params, plan.spec.states)).c_str(),
-                   human_bytes(io::state_bytes(model.params, {})).c_str()));
+                   human_bytes(io::state_bytes(model.params, plan.spec.states, saved)).c_str(),
+                   human_bytes(io::state_bytes(model.params, {}, saved)).c_str()));
 }
 
 }  // namespace
@@ -205,7 +205,8 @@ void print_plan(const PlanOf& of) {
     if (options.flag("print_schedule")) json["schedule"] = shard::text(chosen.train);
     log::info(json.dump(2));
   } else {
-    print_head(chosen, config, of.world != nullptr);
+    print_head(chosen, config, of.world != nullptr,
+               options.flag("save_only_trainable") ? io::SavedParams::trainable : io::SavedParams::all);
     print_table(rows);
     if (chosen.spec.packed && chosen.spec.index_bytes == 0)
       log::info(

@@ -15,6 +15,7 @@
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/trainable.hpp"
 #include "jobs/cli/session/versions.hpp"
+#include "jobs/cli/session/weights.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
 
@@ -28,7 +29,6 @@ void TrainRun::prepare() {
   model_ = make_training_model(options_, config_.text, config_.path, precision_of(options_).compute);
   if (!model_.dropout.empty())
     log::warn(10, "dropout is not supported: " + model_.dropout + " in the model's config.json; training with 0");
-  refuse_frozen_checkpoints(options_, model_, config_.directory);
   threads_ = set_rank_threads(options_, world_);
   trainer_options_ =
       trainer_options(options_, model_, world_, 1);  // checks strategy, batch and T; the number of steps needs the data
@@ -112,16 +112,21 @@ void TrainRun::start() {
 
 void TrainRun::read_parameters() {
   if (options_.flag("from_scratch")) return trainer_->initialize();
-  if (std::filesystem::exists(config_.directory + "/" + io::manifest_name)) {
-    io::TrainingState state = trainer_->state();
-    state.states.clear();
-    (void)io::CheckpointReader(world_, config_.directory).load(model_.params, trainer_->plan().layout, state);
-  } else {
-    const std::vector<io::ShardView> shards = trainer_->shards();
-    io::read_model(world_, config_.directory, model_.params, trainer_->plan().layout, shards,
-                   [this](const std::string& name) { return models::tensor_use(model_, name); });
-  }
+  read_base(config_.directory);
   trainer_->parameters_changed();
+}
+
+void TrainRun::read_base(const std::string& directory) {
+  const std::vector<io::ShardView> shards = trainer_->shards();
+  read_weights(world_, directory, {.model = &model_, .layout = &trainer_->plan().layout, .shards = shards});
+  if (!options_.flag("save_only_trainable")) return;
+  base_ = frozen_checksum();
+  base_directory_ = std::filesystem::absolute(directory).lexically_normal().string();
+}
+
+io::BaseModel TrainRun::frozen_checksum() const {
+  return io::base_model(world_, model_.params, trainer_->plan().layout, trainer_->state(),
+                        io::frozen_names(model_.params), model_.dtype);
 }
 
 void TrainRun::lock() {
@@ -148,12 +153,17 @@ bool TrainRun::resume() {
       } else {
         require_states(reader.manifest(), candidate.checkpoint, trainer_options_.optimizer);
       }
+      if (reader.manifest().base)
+        read_base(world_.text_of_rank_0(
+            [&] { return base_directory(reader.manifest(), candidate.checkpoint, config_.directory); }));
+      else if (options_.flag("save_only_trainable")) read_base(config_.directory);
       const io::LoadReport report = reader.load(model_.params, trainer_->plan().layout, state);
       resume_lines_ = {strfmt("resume    %s | step %ld, sample %ld | ", candidate.checkpoint.c_str(), progress_.step,
                               progress_.samples) +
                        human_bytes(report.bytes) + strfmt(" read in %.1f s", report.seconds)};
       if (only_model) resume_lines_.push_back("resume    the model alone: optimizer states start at zero");
       changes_ = changed_settings(reader.manifest(), training_settings(trainer_options_));
+      frozen_change_ = frozen_change(reader.manifest().frozen, model_.params);
       resumed_from_ = candidate.checkpoint;
     } catch (const Error& error) {
       // `auto` skips damaged checkpoints. Any other error, or one in a checkpoint given by PATH, ends the run.
@@ -168,6 +178,13 @@ bool TrainRun::resume() {
       std::erase(line, '"');
       resume_lines_.push_back("resume    differs from the checkpoint: " + line);
     }
+    if (frozen_change_.any()) resume_lines_.push_back("resume    " + frozen_change_.text());
+    if (base_ && frozen_checksum() != *base_)
+      throw Error(ExitCode::usage,
+                  "--save_only_trainable leaves out frozen parameters, and those of " + candidate.checkpoint +
+                      " are not those of " + base_directory_,
+                  "--save_only_trainable: " + options_.value("save_only_trainable").source.text,
+                  "Drop it, or keep trainable what was trained before");
     trainer_->parameters_changed();
     trainer_->resume_at({progress_.step, progress_.skipped, progress_.states_from});
     if (progress_.loss_scale) trainer_->resume_loss_scale(*progress_.loss_scale);
@@ -190,6 +207,7 @@ void TrainRun::save_checkpoints() {
       for (auto& a : io::read_auxiliary_files(config_.directory)) parts.auxiliary_files.push_back(std::move(a));
   });
   parts.data = data_identity_;
+  parts.base = base_;
   parts.saved_step = run_directory_.empty() ? -1 : progress_.step;
   parts.run = world_.rank() == 0 ? run_json() : "{}";
   parts.started = call_.started;
@@ -222,6 +240,9 @@ std::string TrainRun::run_json() const {
   json["sgemm_gflops"] = peak_.flops() * 1e-9;  // what mfu is a share of; 0: unknown
   json["settings"] = training_settings(trainer_options_);
   json["parameters"] = model_.num_params();
+  if (const std::int64_t trainable = num_trainable(model_.params); trainable != model_.num_params())
+    json["trainable_parameters"] = trainable;
+  if (base_) json[base_model_key] = base_directory_;
   json["total_steps"] = length_.total_steps;
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -255,6 +276,8 @@ void TrainRun::announce() {
   nlohmann::ordered_json record = {{"resume", resumed_from_}, {"global_step", progress_.step}};
   for (const SettingChange& change : changes_)
     record["differs"][change.name] = {nlohmann::json::parse(change.before), nlohmann::json::parse(change.after)};
+  if (!frozen_change_.now_trained.empty()) record["now_trained"] = frozen_change_.now_trained;
+  if (!frozen_change_.now_frozen.empty()) record["now_frozen"] = frozen_change_.now_frozen;
   world_.run_and_agree([&] { output_->log(record); });
 }
 

@@ -10,6 +10,7 @@
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/run_directory.hpp"
 #include "jobs/cli/session/setup.hpp"
+#include "jobs/cli/session/trainable.hpp"
 
 namespace tessera::jobs {
 
@@ -25,6 +26,8 @@ class TrainRun {
   void lock();          // keeps other runs out of --output_dir
   void start();         // trainer, parameters, output directory
   void read_parameters();
+  void read_base(const std::string& directory);  // its weights, and with --save_only_trainable their checksum
+  [[nodiscard]] io::BaseModel frozen_checksum() const;
   /// Loads the first candidate that can be loaded. False: start from the beginning.
   [[nodiscard]] bool resume();
   void save_checkpoints();  // from now on, where asked for
@@ -66,6 +69,9 @@ class TrainRun {
   std::int64_t first_step_ = 0;         // steps done before this process
   std::string resumed_from_;            // a checkpoint; "" for a new run
   std::vector<SettingChange> changes_;  // since that checkpoint
+  FrozenChange frozen_change_;          // likewise
+  std::optional<io::BaseModel> base_;   // --save_only_trainable: what checkpoints leave out
+  std::string base_directory_;          // and where it is
   std::vector<std::string> resume_lines_;
   std::string kernel_choices_;  // on GPUs
   std::string run_directory_;   // to continue in; "": a new one

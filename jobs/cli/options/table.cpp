@@ -228,6 +228,9 @@ const OptionSpec run_and_logging[] = {
     {.name = "save_only_model", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
      .help = "checkpoints without optimizer state: a third of the size; a run can start from them, but not resume",
      .equivalents = "ms-swift --save_only_model"},
+    {.name = "save_only_trainable", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
+     .help = "checkpoints without frozen parameters: they need the --model that training started from, and are checked "
+             "against its checksum"},
     {.name = "resume_from_checkpoint", .values = "auto|PATH|none", .group = "Checkpoints",
      .help = "resume from PATH; auto: from the newest complete checkpoint under output_dir, in its directory, or start "
              "anew if there is none", .equivalents = "ms-swift --resume_from_checkpoint"},

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/cli/session/host_info.hpp"
-#include "jobs/cli/session/trainable.hpp"
 #include "runtime/base/log.hpp"
 
 namespace tessera::jobs {
@@ -34,7 +33,10 @@ void CheckpointManager::check_free_space() {
   if (::statvfs(path.c_str(), &disk) != 0) throw io::system_error("ask for free space at", path, errno);
   const plan::RunSpec& run = parts_.trainer->plan().spec;
   const auto states = options.flag("save_only_model") ? std::span<const StateSpec>() : std::span(run.states);
-  const double needed = 1.01 * static_cast<double>(io::state_bytes(run.model->params, states)) + (1 << 20);
+  const double needed =
+      1.01 * static_cast<double>(io::state_bytes(run.model->params, states,
+                                                 parts_.base ? io::SavedParams::trainable : io::SavedParams::all)) +
+      (1 << 20);
   const double there = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
   limit_.save_took(needed / 2e8);  // at 200 MB/s, until a save has been measured
   if (there < needed)
@@ -89,10 +91,6 @@ std::string CheckpointManager::run_metadata() const {
 }
 
 void CheckpointManager::save(const Progress& progress, SaveMode mode) {
-  const models::Model& model = *parts_.trainer->plan().spec.model;
-  if (num_trainable(model.params) != model.num_params())  // asked for by a signal, or by Slurm's time limit
-    throw Error(ExitCode::usage, "checkpoints of runs with frozen parameters are not built yet",
-                strfmt("step %ld", progress.step), "Let the run end: its model is saved then");
   if (saving_) commit();  // one at a time
   const Options& options = *parts_.options;
   train::Trainer& trainer = *parts_.trainer;
@@ -103,6 +101,7 @@ void CheckpointManager::save(const Progress& progress, SaveMode mode) {
   request.layout = &trainer.plan().layout;
   request.state = trainer.state();
   if (options.flag("save_only_model")) request.state.states.clear();
+  request.base = parts_.base;
   request.file_bytes = options.bytes("checkpoint_file_size");
   request.auxiliary_files = parts_.auxiliary_files;
   request.training = training_text(progress, parts_.data, options);

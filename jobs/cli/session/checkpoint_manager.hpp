@@ -23,8 +23,9 @@ class CheckpointManager final : public train::StepCallback {
     RunDirectory* output = nullptr;
     std::vector<io::AuxiliaryFile> auxiliary_files;  // rank 0's
     DataIdentity data;
-    std::int64_t saved_step = -1;  // the step resumed from, if its checkpoint is in this directory
-    std::string run;               // JSON object for the manifest's run metadata
+    std::optional<io::BaseModel> base;  // --save_only_trainable
+    std::int64_t saved_step = -1;       // the step resumed from, if its checkpoint is in this directory
+    std::string run;                    // JSON object for the manifest's run metadata
     std::chrono::steady_clock::time_point started;
   };
   /// Collective. Throws Error (data, E140) on every rank if checkpoints are asked for and the disk has no space for

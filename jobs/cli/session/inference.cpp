@@ -1,9 +1,9 @@
 #include "jobs/cli/session/inference.hpp"
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "jobs/cli/session/log_lines.hpp"
 #include "jobs/cli/session/resources.hpp"
 #include "jobs/cli/session/versions.hpp"
+#include "jobs/cli/session/weights.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/base/log.hpp"
 
@@ -27,21 +27,6 @@ plan::RunSpec inference_spec(const Options& options, const models::Model& model,
 
 namespace {
 
-void read_weights(const Options& options, World& world, const ModelConfig& config, const models::Model& model,
-                  infer::Inference& run) {
-  const std::vector<io::ShardView> shards = run.shards();
-  if (options.has("checkpoint")) {
-    io::TrainingState state;
-    for (const io::ShardView& shard : shards) state.shards.push_back({shard.unit, shard.shard, {shard.data}});
-    (void)io::CheckpointReader(world, config.directory)
-        .load(model.params, run.plan().layout, state, kernels::threads());
-  } else {
-    io::read_model(world, config.directory, model.params, run.plan().layout, shards,
-                   [&](const std::string& name) { return models::tensor_use(model, name); });
-  }
-  run.parameters_loaded();
-}
-
 const char* where_parameters_are(const plan::RunPlan& plan) {
   if (plan.layout.num_shards(0) == 1) return "unsharded";
   if (plan.main().units.front().params_in_place) return "read in place";
@@ -57,7 +42,10 @@ std::unique_ptr<infer::Inference> load_inference(const Options& options, World& 
   require_fit(options, world, plan::make_plan(here),
               "Lower per_device_eval_batch_size or the length, or shard more (--zero_stage 3, more ranks)");
   auto run = std::make_unique<infer::Inference>(world, infer::InferenceOptions{.run = spec});
-  read_weights(options, world, config, model, *run);
+  const std::vector<io::ShardView> shards = run->shards();
+  read_weights(world, config.directory,
+               {.model = &model, .layout = &run->plan().layout, .shards = shards, .threads = kernels::threads()});
+  run->parameters_loaded();
   if (options.flag("werror") && world.max(log::warnings()) > 0)
     throw options.refuse("werror", "a warning was printed", "Fix what it names, or drop --werror");
   return run;

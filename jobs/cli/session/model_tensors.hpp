@@ -25,6 +25,18 @@ struct ModelTensors {
 [[nodiscard]] ModelTensors match_model_tensors(const models::Model& model, const io::TensorCatalog& stored,
                                                const std::string& source);
 
+/// The tensors of a checkpoint's parameters, in canonical order, and the files that they are in.
+struct CheckpointTensors {
+  io::TensorCatalog stored;
+  std::vector<io::ConvertTensor> tensors;  // canonical names; fp32
+};
+/// Of a checkpoint that leaves out frozen parameters: these are those of its base model (base_directory). Throws Error
+/// (data): no base model, or one that is not of this model.
+[[nodiscard]] CheckpointTensors tensors_with_base(const models::Model& model, const std::string& directory,
+                                                  const io::Manifest& manifest);
+/// Reads the frozen parameters. Throws Error (data): their checksum is not the manifest's (E145).
+void check_base(const CheckpointTensors& source, const std::string& directory, const io::Manifest& manifest);
+
 /// The type named "fp32", "float32", "bf16", "bfloat16", "fp16" or "float16".
 [[nodiscard]] std::optional<DType> parse_dtype(const std::string& word);
 

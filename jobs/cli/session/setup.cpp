@@ -80,6 +80,14 @@ void check_options(const Options& options) {
   if (options.given("packing_strategy") && !options.flag("packing"))
     throw options.refuse("packing_strategy", "--packing_strategy has no effect without --packing",
                          "Add --packing true");
+  if (options.flag("save_only_trainable") && !options.given("freeze_parameters") &&
+      !options.given("trainable_parameters"))
+    throw options.refuse("save_only_trainable",
+                         "--save_only_trainable leaves out frozen parameters, and none is frozen",
+                         "Add --freeze_parameters or --trainable_parameters");
+  if (options.flag("save_only_trainable") && options.flag("from_scratch"))
+    throw Error(ExitCode::usage, "--save_only_trainable needs a base model, and --from_scratch has none",
+                option_sources(options, {"save_only_trainable", "from_scratch"}), "Drop one of the two");
   if (options.has("sample_prompt") && options.text("sample_prompt").empty()) {
     throw options.refuse("sample_prompt", "--sample_prompt is empty", "Give it a text to continue");
   }

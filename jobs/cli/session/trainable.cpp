@@ -1,9 +1,8 @@
 #include "jobs/cli/session/trainable.hpp"
 
 #include <algorithm>
+#include <set>
 
-#include "io/checkpoint/manifest.hpp"
-#include "io/file/file.hpp"
 #include "jobs/cli/options/values.hpp"
 #include "models/param_selector.hpp"
 
@@ -52,20 +51,26 @@ models::Model make_training_model(const Options& options, const std::string& con
   return model;
 }
 
-void refuse_frozen_checkpoints(const Options& options, const models::Model& model, const std::string& directory) {
-  if (num_trainable(model.params) == model.num_params()) return;
-  const auto refuse = [&](const char* option) {
-    throw options.refuse(option, "checkpoints of runs with frozen parameters are not built yet",
-                         "Drop it: the model is saved at the end of the run");
+FrozenChange frozen_change(const std::vector<std::string>& then, const std::vector<ParamSpec>& params) {
+  const std::set<std::string> frozen_then(then.begin(), then.end());
+  FrozenChange change;
+  for (const ParamSpec& param : params)
+    if (frozen_then.contains(param.name) == param.trainable)
+      (param.trainable ? change.now_trained : change.now_frozen).push_back(param.name);
+  return change;
+}
+
+std::string FrozenChange::text() const {
+  std::string text;
+  const auto add = [&](const char* what, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    text += (text.empty() ? "" : "; ") + std::string(what);
+    for (std::size_t i = 0; i < names.size() && i < 3; ++i) text += (i == 0 ? " " : ", ") + names[i];
+    if (names.size() > 3) text += strfmt(" and %zu more", names.size() - 3);
   };
-  if (!options.flag("from_scratch") && io::exists(directory + "/" + io::manifest_name))
-    throw options.refuse("model", "frozen parameters cannot be read from a checkpoint yet",
-                         "Convert it: tessera convert --to hf");
-  const std::string resume = options.text("resume_from_checkpoint");
-  if (!resume.empty() && resume != "none") refuse("resume_from_checkpoint");
-  if (options.has("time_limit")) refuse("time_limit");
-  if (options.text("save_strategy") == "epoch") refuse("save_strategy");
-  if (options.text("save_strategy") != "no" && options.integer("save_steps") > 0) refuse("save_steps");
+  add("now trained, from zero optimizer states:", now_trained);
+  add("now frozen:", now_frozen);
+  return text;
 }
 
 std::int64_t num_trainable(const std::vector<ParamSpec>& params) {

@@ -33,12 +33,19 @@ struct TrainableRule {
 /// "Did you mean …?" for a glob that selects nothing; wildcards at its end are not compared.
 [[nodiscard]] std::string close_names(const std::string& glob, const models::ParamSelector& selector);
 
+/// What a run trains or freezes that the checkpoint it resumes from did not: names, in canonical order.
+struct FrozenChange {
+  std::vector<std::string> now_trained;  // they start with zero optimizer states
+  std::vector<std::string> now_frozen;
+  [[nodiscard]] bool any() const { return !now_trained.empty() || !now_frozen.empty(); }
+  /// "now trained, from zero optimizer states: wte.weight, wpe.weight; now frozen: …"; up to three names of each kind.
+  [[nodiscard]] std::string text() const;
+};
+/// `then`: what was frozen when the checkpoint was saved.
+[[nodiscard]] FrozenChange frozen_change(const std::vector<std::string>& then, const std::vector<ParamSpec>& params);
+
 [[nodiscard]] std::int64_t num_trainable(const std::vector<ParamSpec>& params);
 /// "124.4M parameters, 38.6M trainable (31.0 %)"; without the share if all are trained.
 [[nodiscard]] std::string parameters_text(const std::vector<ParamSpec>& params);
-
-/// Throws Error (usage) if the run has frozen parameters and would save a checkpoint, resume from one, or start from
-/// one in `directory`: checkpoints hold masters and optimizer states of all parameters.
-void refuse_frozen_checkpoints(const Options& options, const models::Model& model, const std::string& directory);
 
 }  // namespace tessera::jobs

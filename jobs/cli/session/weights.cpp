@@ -1,0 +1,56 @@
+#include "jobs/cli/session/weights.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/file/file.hpp"
+#include "io/model/safetensors_index.hpp"
+
+namespace tessera::jobs {
+
+namespace {
+
+void read_weights_of(World& world, const std::string& directory, const WeightsTarget& target, int depth) {
+  const auto is_checkpoint = [&] { return std::string(io::exists(directory + "/" + io::manifest_name) ? "yes" : ""); };
+  if (world.text_of_rank_0(is_checkpoint).empty()) {
+    io::read_model(world, directory, target.model->params, *target.layout, target.shards,
+                   [&](const std::string& name) { return models::tensor_use(*target.model, name); });
+    return;
+  }
+  const io::CheckpointReader reader(world, directory);
+  if (reader.manifest().base) {
+    if (depth == max_bases)
+      throw Error(ExitCode::data, "base models lead from one to the next and do not end", directory);
+    const std::string base = world.text_of_rank_0([&] { return base_directory(reader.manifest(), directory); });
+    read_weights_of(world, base, target, depth + 1);
+  }
+  io::TrainingState state;
+  for (const io::ShardView& view : target.shards) state.shards.push_back({view.unit, view.shard, {view.data}});
+  (void)reader.load(target.model->params, *target.layout, state, target.threads);
+}
+
+}  // namespace
+
+void read_weights(World& world, const std::string& directory, const WeightsTarget& target) {
+  read_weights_of(world, directory, target, 0);
+}
+
+bool holds_weights(const std::string& directory) {
+  for (const char* name : {io::model_file_name, io::index_file_name, io::manifest_name})
+    if (io::exists(directory + "/" + name)) return true;
+  return false;
+}
+
+std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint, const std::string& given) {
+  if (!given.empty() && holds_weights(given)) return given;
+  const auto json = nlohmann::json::parse(manifest.run_metadata, nullptr, /*allow_exceptions=*/false);
+  const bool recorded = json.is_object() && json.contains(base_model_key) && json.at(base_model_key).is_string();
+  std::string directory = recorded ? json.at(base_model_key).get<std::string>() : "";
+  if (holds_weights(directory)) return directory;
+  throw Error(ExitCode::data,
+              checkpoint + " was saved without the frozen parameters, and there is no base model" +
+                  (recorded ? " in " + directory : std::string()),
+              {}, "Put the model that it was trained from there, or resume with --model DIR");
+}
+
+}  // namespace tessera::jobs

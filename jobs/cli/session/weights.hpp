@@ -1,0 +1,34 @@
+#pragma once
+// Reads the weights of a model directory into shards, whatever it holds. Here, because io knows no models.
+
+#include <span>
+#include <string>
+
+#include "io/checkpoint/manifest.hpp"
+#include "io/model/model_io.hpp"
+#include "models/module.hpp"
+#include "runtime/comm/world.hpp"
+
+namespace tessera::jobs {
+
+/// Where the weights go.
+struct WeightsTarget {
+  const models::Model* model = nullptr;
+  const shard::ShardLayout* layout = nullptr;
+  std::span<const io::ShardView> shards;
+  int threads = 3;  // of this rank, for reading a checkpoint
+};
+/// Collective. From safetensors or a checkpoint; of a checkpoint without its frozen parameters, first those of its base
+/// model (base_directory). Throws Error (data) on every rank alike.
+void read_weights(World& world, const std::string& directory, const WeightsTarget& target);
+
+/// True if a directory holds weights: safetensors or a checkpoint.
+[[nodiscard]] bool holds_weights(const std::string& directory);
+/// The base model of a checkpoint that was saved without frozen parameters: `given` if it holds weights, else the
+/// directory in the manifest's run metadata. Throws Error (data) if neither does.
+[[nodiscard]] std::string base_directory(const io::Manifest& manifest, const std::string& checkpoint,
+                                         const std::string& given = "");
+inline constexpr int max_bases = 8;  // of a checkpoint: its base may be a checkpoint that has one
+inline constexpr const char* base_model_key = "base_model";  // in the run metadata: its absolute path
+
+}  // namespace tessera::jobs
