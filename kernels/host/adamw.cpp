@@ -6,6 +6,7 @@
 #include "kernels/host/update.hpp"
 
 namespace tessera::kernels::host {
+
 void adamw(const AdamWArgs& args) {
   const UpdateArgs& update = args.update;
   if (update.decision->skip != 0) return;
