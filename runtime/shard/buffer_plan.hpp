@@ -29,7 +29,7 @@ struct BufferPlan {
 /// The record of a unit in the schedules of this input, without what only training has.
 [[nodiscard]] ScheduledUnit scheduled_unit(const ScheduleInput& input, const UnitInput& unit);
 
-/// True if gradients of several micro-batches are added in their slot, and reduced once.
+/// True if a gradient is reduced once per step: there is one micro-batch, or those of several are added in its slot.
 [[nodiscard]] inline bool reduces_once(const ScheduleInput& input) {
   return input.num_micro == 1 || input.policy.reduce == Reduce::last;
 }

@@ -1,6 +1,5 @@
 #pragma once
-// The schedule builder: makes a Schedule of units, mesh, policy and number of micro-batches. Pure. It and the layout
-// are the only readers of ShardPolicy.
+// The schedule builder: makes a Schedule of units, mesh, policy and number of micro-batches. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -36,12 +35,14 @@ struct ScheduleInput {
 /// - gather, with shard_params: once per use. The unit is released after forward (reshard_after_forward) and after the
 ///   backward of the micro-batch. A release is left out with the next gather of the same unit if its slot is not used
 ///   between them. Without shard_params: once per step, before the first forward. A gather is issued `prefetch` uses
-///   ahead, if a slot is free. A resident unit that is not trainable is not gathered here: build_load does it.
+///   ahead, if a slot is free. A sharded resident unit that is not trainable is not gathered here:
+///   build_load does it.
 /// - backward: down to the first module that contributes to a gradient; nothing before it is trainable.
-/// - gradient slots: shared (shard_grads), or one resident slot per unit. With S == 1 they are resident, and reduced in
-///   place, if num_micro == 1 or reduce == last; else shared. Resident slots with num_micro == 1 or reduce == last need
-///   no accumulator. Gradients narrower than fp32 are never reduced in place: they need an accumulator, and with S == 1
-///   only reduce == last keeps them resident.
+/// - gradient slots: one resident slot per unit without shard_grads, or with reduce == last and several micro-batches;
+///   else shared. With S == 1 they are resident, and reduced in place, if num_micro == 1 or reduce == last; else
+///   shared. Resident slots with num_micro == 1 or reduce == last need no accumulator. Gradients narrower than fp32 are
+///   never reduced in place: they need an accumulator, and with S == 1 are resident only with reduce == last and
+///   several micro-batches.
 /// - reduce: after the last backward that contributes in a micro-batch, units in the order of backward. Accumulation: a
 ///   running sum in accumulator 0, or with reproducible a binary-counter reduction tree over the micro-batches.
 /// - norm after all reduces; then update of each unit with a gradient, in unit order.
@@ -50,7 +51,8 @@ struct ScheduleInput {
 /// Forward passes of one micro-batch, for evaluation and generation; with_loss: ends in `norm`, which sums the loss.
 [[nodiscard]] Schedule build_forward(const ScheduleInput& input, bool with_loss);
 
-/// Gathers the resident units that are not trainable: once, before every other schedule. Empty if there are none.
+/// Gathers the sharded, resident units that are not trainable: once, before every other schedule. Empty if there are
+/// none.
 [[nodiscard]] Schedule build_load(const ScheduleInput& input);
 
 }  // namespace tessera::shard

@@ -114,12 +114,13 @@ Strategy make_strategy(const std::string& word, int world, int group, int ranks_
   const Row& row = row_of(word);
   const bool grouped_units =
       std::ranges::any_of(unit_strategies, [](const UnitStrategy& unit) { return row_of(unit.strategy).groups; });
-  if (group != 0) check_group(word, grouped_units ? 3 : row.stage, world, group);
-  if (group == 0) {
+  const bool given = group != 0;
+  if (given) check_group(word, grouped_units ? 3 : row.stage, world, group);
+  if (!given) {
     group = row.groups || grouped_units ? ranks_per_node : world;
     if (row.groups || grouped_units) check_group(word, 3, world, group);
   }
-  const bool hybrid = row.stage > 0 && (row.groups || (group < world && !grouped_units));
+  const bool hybrid = row.stage > 0 && (row.groups || (given && group < world));
   const Mesh mesh = row.stage == 0 && !grouped_units ? Mesh(world, 1) : Mesh(world / group, group);
   Strategy strategy{canonical(row.stage, hybrid), mesh, {}, std::move(unit_strategies)};
   if (!strategy.unit_strategies.empty()) strategy.name += ", mixed";

@@ -1,5 +1,6 @@
 #pragma once
-// ShardPolicy: a sharding strategy as data. Only the layout and the schedule builder read it.
+// ShardPolicy: a sharding strategy as data. The layout and the schedule builder turn it into
+// offsets and instructions; nothing at run time asks which strategy it is.
 
 #include <string>
 #include <vector>
@@ -61,9 +62,9 @@ struct Strategy {
 ///         "HYBRID_SHARD_ZERO2", in any case.
 ///   group: ranks of a shard group, for HYBRID strategies and, if 0 < group < world, for a hybrid ZeRO-1, 2 or 3.
 ///          0: the default, which is the node for HYBRID strategies and the world for the others.
-///   unit_strategies: words as above. NO_SHARD replicates over all data axes of the mesh, ZeRO-1, 2 and 3 shard over
-///          all, HYBRID strategies shard over the inner one: where one of them is HYBRID and `word` is not, the mesh is
-///          that of HYBRID.
+///   unit_strategies: words as above. NO_SHARD replicates over all data axes of the mesh; 1, 2 and 3 shard over all,
+///          whatever `group` is; HYBRID strategies shard over the inner one. Where one of them is HYBRID and `word` is
+///          not, the mesh is that of HYBRID.
 /// Throws Error (usage): unknown word; a group that does not divide the world (the message names those that do).
 [[nodiscard]] Strategy make_strategy(const std::string& word, int world, int group, int ranks_per_node,
                                      std::vector<UnitStrategy> unit_strategies = {});

@@ -19,10 +19,10 @@ enum class Op : unsigned char {
   forward,    // module, micro (compute stream)
   recompute,  // module, micro: forward again, for the activations that backward reads (compute stream)
   backward,   // module, micro: writes, or adds to, the gradients of the module's parameters (compute stream)
-  reduce,     // unit, micro: reduce-scatter over the shard axis, all-reduce over the replicate axis, accumulate (reduce
+  reduce,     // unit, micro: reduce-scatter over its shard axes, all-reduce over its replicate axes, accumulate (reduce
               // stream)
   norm,       // all-reduce of gradient norm, loss and counters over the world (reduce stream)
-  update,  // unit: optimizer step on this rank's shard; the gathered parameters are stale afterwards (compute stream)
+  update,     // unit: optimizer step on this rank's shard; afterwards gathered copies are stale (compute stream)
 };
 enum class StreamId : unsigned char { compute, gather, reduce };
 inline constexpr int num_streams = 3;
@@ -63,8 +63,8 @@ struct Instruction {
 struct ScheduledUnit {
   std::string name;
   std::int64_t numel = 0;  // elements of the flat buffer, padding included
-  /// False: its parameters are the same in every run, since they are frozen, or since the run only infers. If they are
-  /// resident, the schedule of build_load gathers them, once.
+  /// False: its parameters are the same in every run, since they are frozen, or since the run only infers. If it is
+  /// sharded and resident, the schedule of build_load gathers it, once.
   bool trainable = true;
   AxisSet shard_axes, replicate_axes;  // of its groups, without axes of one rank
   bool params_resident = false;        // has its own parameter slot, which stays gathered

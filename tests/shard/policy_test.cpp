@@ -43,6 +43,25 @@ TEST(Strategies, TheTable) {
   expect_row("3", 1, "HYBRID_SHARD", Mesh(8, 1), true, true);
 }
 
+TEST(Strategies, OfSingleUnits) {
+  const AxisSet all = Axis::replicate | Axis::shard;
+  // A HYBRID unit gives the run a mesh of two axes; the run's own strategy keeps its meaning.
+  const Strategy mixed = make_strategy("3", 8, 0, 4, {{"h.*", "HYBRID_SHARD"}, {"h.1", "0"}, {"head", "2"}});
+  EXPECT_EQ(mixed.name, "ZeRO-3, mixed");
+  EXPECT_EQ(mixed.mesh, Mesh(2, 4));
+  EXPECT_EQ(mixed.unit_policy("embed").shard_axes, all);
+  EXPECT_EQ(mixed.unit_policy("h.0").shard_axes, Axis::shard);
+  EXPECT_EQ(mixed.unit_policy("h.1").replicate_axes, all);  // the last match
+  EXPECT_EQ(mixed.unit_policy("head").shard_axes, all);
+  EXPECT_FALSE(mixed.unit_policy("head").shard_params);
+  // With a group size the run's 3 is HYBRID_SHARD, whatever its units are; the word 3 of a unit is not.
+  const Strategy grouped = make_strategy("3", 8, 2, 4, {{"h.0", "HYBRID_SHARD"}, {"h.1", "3"}});
+  EXPECT_EQ(grouped.mesh, Mesh(4, 2));
+  EXPECT_EQ(grouped.unit_policy("embed").shard_axes, Axis::shard);
+  EXPECT_EQ(grouped.unit_policy("h.0").shard_axes, Axis::shard);
+  EXPECT_EQ(grouped.unit_policy("h.1").shard_axes, all);
+}
+
 TEST(Strategies, CanonicalWordsNameThemselves) {
   for (const Strategy& s : all_strategies(8, 4)) {
     const Strategy again = make_strategy(s.name, 8, 0, 4);

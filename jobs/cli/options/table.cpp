@@ -140,8 +140,8 @@ const OptionSpec sharding_options[] = {
      .help = "sets sharding_strategy, or reads a DeepSpeed configuration file", .equivalents = "ms-swift --deepspeed",
      .commands = for_computing},
     {.name = "unit_strategy", .type = Type::list, .values = "GLOB=STRATEGY ...", .group = "Sharding",
-     .help = "strategies of single units: 'embed=NO_SHARD' 'layers.*=FULL_SHARD'; the last glob that matches a unit's "
-             "name decides", .commands = for_computing},
+     .help = "strategies of single units: 'embed=NO_SHARD' 'layers.*=FULL_SHARD'; the last glob that matches the "
+             "whole name of a unit decides; words as in sharding_strategy, or 0 to 3", .commands = for_computing},
     {.name = "shard_group_size", .values = "node|N", .group = "Sharding",
      .help = "ranks that share one sharded copy of the training state [HYBRID_SHARD: those of a node; otherwise all]",
      .equivalents = "DeepSpeed mics_shard_size; torchtitan data_parallel_shard_degree", .commands = for_computing},
@@ -229,8 +229,8 @@ const OptionSpec run_and_logging[] = {
      .help = "checkpoints without optimizer state: a third of the size; a run can start from them, but not resume",
      .equivalents = "ms-swift --save_only_model"},
     {.name = "save_only_trainable", .type = Type::flag, .default_value = "false", .group = "Checkpoints",
-     .help = "checkpoints without frozen parameters: they need the --model that training started from, and are checked "
-             "against its checksum"},
+     .help = "checkpoints without frozen parameters: these are read from --model, or from the path of the model that "
+             "training started from, and compared by checksum"},
     {.name = "resume_from_checkpoint", .values = "auto|PATH|none", .group = "Checkpoints",
      .help = "resume from PATH; auto: from the newest complete checkpoint under output_dir, in its directory, or start "
              "anew if there is none", .equivalents = "ms-swift --resume_from_checkpoint"},

@@ -20,7 +20,8 @@ const OptionSpec tuning_table[] = {
     {.name = "param_groups", .type = Type::repeated_text, .values = "\"GLOB lr_scale=X weight_decay=Y\"",
      .group = "Tuning",
      .help = "learning-rate factor and weight decay (one or both) of the parameters that the glob selects, as in "
-             "freeze_parameters; repeat the option for more groups. For each value the last match wins",
+             "freeze_parameters; repeat the option for more groups. For each value the last match wins. "
+             "weight_decay replaces --weight_decay, for biases and norms too",
      .equivalents = "PyTorch param_groups"},
 };
 
