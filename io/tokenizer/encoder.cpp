@@ -53,8 +53,9 @@ void Encoder::section(std::string_view text, Normalizer::Position position, bool
   const std::string_view prepared = tables_.pre_tokenizer.prepare(text, position, first, prepared_);
   const char* at = prepared.data();
   const char* const end = at + prepared.size();
-  while (at != end) {
-    const char* const stop = tables_.pre_tokenizer.next(at, end);
+  for (const char* part = at; at != end;) {
+    if (at == part) part = tables_.pre_tokenizer.part_end(at, end);
+    const char* const stop = tables_.pre_tokenizer.next(at, part);
     piece({at, static_cast<std::size_t>(stop - at)}, ids);
     at = stop;
   }

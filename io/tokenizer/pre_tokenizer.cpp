@@ -26,6 +26,9 @@ void PreTokenizer::add(const Component& node) {
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const Component& part : node.child("pretokenizers").elements()) add(part);
+  } else if (type == "Digits" || (type == "Split" && !node.child("pattern").child("String").absent())) {
+    if (pattern_ || outer_.splits()) throw node.refuse("splits a second time, which is not supported");
+    outer_ = OuterSplit(node);
   } else if (type == "Split") {
     add_split(node);
   } else if (type == "ByteLevel") {
@@ -41,7 +44,7 @@ void PreTokenizer::add_split(const Component& node) {
   node.only({"pattern", "behavior", "invert"});
   const Component pattern = node.child("pattern");
   pattern.only({"Regex"});
-  if (pattern_) throw node.refuse("splits a second time, which is not supported");
+  if (pattern_ || outer_.splits()) throw node.refuse("splits a second time, which is not supported");
   const std::string regex = pattern.text("Regex", "");
   pattern_ = split_pattern(regex);
   if (!pattern_) throw node.refuse("splits by a pattern that is not supported: " + regex);
@@ -57,14 +60,14 @@ void PreTokenizer::add_byte_level(const Component& node) {
   byte_level_ = true;
   prefix_space_ = node.flag("add_prefix_space", true);
   const bool use_regex = node.flag("use_regex", true);
-  if (pattern_ && (use_regex || prefix_space_))
+  if ((pattern_ && use_regex) || ((pattern_ || outer_.splits()) && prefix_space_))
     throw node.refuse("splits, or adds spaces, behind a Split, which is not supported");
   if (use_regex) pattern_ = SplitPattern::gpt2;
 }
 
 void PreTokenizer::add_metaspace(const Component& node) {
   node.only({"replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  if (pattern_) throw node.refuse("is a Metaspace behind a Split, which is not supported");
+  if (pattern_ || outer_.splits()) throw node.refuse("is a Metaspace behind a Split, which is not supported");
   metaspace_ = true;
   mark_ = node.text("replacement", lower_block);
   if (mark_.empty() || utf8::step(mark_).length != static_cast<int>(mark_.size()))
@@ -85,12 +88,14 @@ void PreTokenizer::learn(const BpeModel& model) {
 }
 
 bool PreTokenizer::ends_pieces_at_newlines(const BpeModel& model) const {
+  if (outer_.matches('\n')) return false;
   if (pattern_) return true;
   return mark_ != "\n" && !model.ignores_merges() && model.never_joins_behind('\n');
 }
 
 std::string PreTokenizer::describe() const {
-  if (byte_level_) return std::string("byte-level BPE, ") + (pattern_ ? name_of(*pattern_) : "no") + " split";
+  if (byte_level_) return "byte-level BPE, " + outer_.describe() + (pattern_ ? name_of(*pattern_) : "no") + " split";
+  if (outer_.splits()) return "BPE of characters, " + outer_.describe() + "no other split";
   return metaspace_ ? "BPE of characters, Metaspace" : "BPE of characters, no split";
 }
 

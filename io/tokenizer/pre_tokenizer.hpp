@@ -7,6 +7,7 @@
 
 #include "io/tokenizer/bpe_model.hpp"
 #include "io/tokenizer/normalizer.hpp"
+#include "io/tokenizer/outer_split.hpp"
 #include "io/tokenizer/split.hpp"
 
 namespace tessera::io {
@@ -14,8 +15,8 @@ namespace tessera::io {
 class PreTokenizer {
  public:
   PreTokenizer() = default;
-  /// null, ByteLevel, Split of a known pattern and then ByteLevel, Metaspace; also as a Sequence.
-  /// Throws Error (data) for others.
+  /// null, ByteLevel, Split of a known pattern and then ByteLevel, Metaspace; also as a Sequence. Digits or Split by a
+  /// plain string, alone or before ByteLevel. Throws Error (data) for others.
   explicit PreTokenizer(const Component& node);
 
   [[nodiscard]] BpeModel::Alphabet alphabet() const {
@@ -31,7 +32,10 @@ class PreTokenizer {
   /// the document.
   [[nodiscard]] std::string_view prepare(std::string_view section, Normalizer::Position position, bool first,
                                          std::string& buffer) const;
-  /// The end of the piece at `at`, before `end`.
+  /// The end of the part that begins at `at`, which is before `end`: parts (of Digits, of a Split by a string) are
+  /// split into pieces independently. Without them, the end of the section.
+  [[nodiscard]] const char* part_end(const char* at, const char* end) const { return outer_.next(at, end); }
+  /// The end of the piece at `at`, which is before `end`, the end of the part.
   [[nodiscard]] const char* next(const char* at, const char* end) const;
 
  private:
@@ -41,6 +45,7 @@ class PreTokenizer {
   void add_byte_level(const Component& node);
   void add_metaspace(const Component& node);
 
+  OuterSplit outer_;
   bool byte_level_ = false, prefix_space_ = false;
   std::optional<SplitPattern> pattern_;
   bool metaspace_ = false;

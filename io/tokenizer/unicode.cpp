@@ -1,13 +1,13 @@
-// The table of classes; normal forms and word characters by ICU.
+// The table of classes, and normal forms by ICU.
 
 #include "io/tokenizer/unicode.hpp"
 
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
-#include <unicode/uchar.h>
 #include <unicode/uniset.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -35,43 +35,105 @@ void prepare_classes() {
   });
 }
 
-bool is_word(char32_t code) {
-  const auto point = static_cast<UChar32>(code);
-  constexpr std::uint32_t masks = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
-  return (U_GET_GC_MASK(point) & masks) != 0 || u_hasBinaryProperty(point, UCHAR_ALPHABETIC) != 0 ||
-         u_hasBinaryProperty(point, UCHAR_JOIN_CONTROL) != 0;
+namespace {
+
+bool contains(std::span<const Range> ranges, char32_t code) {
+  const auto found = std::ranges::lower_bound(ranges, code, {}, &Range::last);
+  return found != ranges.end() && code >= found->first;
 }
+
+}  // namespace
+
+bool is_word(char32_t code) { return contains(word_ranges(), code); }
+bool is_numeric(char32_t code) { return classify(code) == number || contains(newer_number_ranges(), code); }
 
 namespace {
 
-/// NFC that keeps characters unchanged that Unicode 9.0 did not have.
-const icu::Normalizer2& composer() {
-  static const std::unique_ptr<const icu::FilteredNormalizer2> made = [] {
+struct Tables {
+  /// NFC that keeps characters unchanged that Unicode 9.0 did not have.
+  std::unique_ptr<const icu::FilteredNormalizer2> composer;
+  /// Characters that canonical ordering may move: with a combining class, or (three Tibetan vowels) decomposed into
+  /// such.
+  icu::UnicodeSet marks;
+};
+
+const Tables& tables() {
+  static const Tables made = [] {
     UErrorCode status = U_ZERO_ERROR;
     static icu::UnicodeSet known(icu::UnicodeString("[:age=9.0:]"), status);
     const icu::Normalizer2* full_nfc = icu::Normalizer2::getNFCInstance(status);
+    icu::UnicodeSet marks(icu::UnicodeString("[[[:^ccc=0:]\\u0F73\\u0F75\\u0F81]&[:age=9.0:]]"), status);
     if (U_FAILURE(status))
       throw Error(ExitCode::internal, std::string("ICU has no normal forms: ") + u_errorName(status), {},
                   "Install libicu with its data");
     known.freeze();
-    return std::make_unique<const icu::FilteredNormalizer2>(*full_nfc, known);
+    marks.freeze();
+    return Tables{std::make_unique<const icu::FilteredNormalizer2>(*full_nfc, known), std::move(marks)};
   }();
-  return *made;
+  return made;
+}
+
+/// Appends a run of marks, decomposed and sorted by combining class, which is stable.
+void append_ordered(std::string_view run, std::string& out) {
+  const icu::Normalizer2& composer = *tables().composer;
+  icu::UnicodeString decomposed, one;
+  const icu::UnicodeString marks = icu::UnicodeString::fromUTF8({run.data(), static_cast<std::int32_t>(run.size())});
+  for (std::int32_t at = 0; at < marks.length(); at = marks.moveIndex32(at, 1)) {
+    const UChar32 mark = marks.char32At(at);
+    decomposed.append(composer.getDecomposition(mark, one) != 0 ? one : icu::UnicodeString(mark));
+  }
+  std::array<icu::UnicodeString, 256> by_class;
+  for (std::int32_t at = 0; at < decomposed.length(); at = decomposed.moveIndex32(at, 1)) {
+    const UChar32 mark = decomposed.char32At(at);
+    by_class[composer.getCombiningClass(mark)].append(mark);
+  }
+  for (const icu::UnicodeString& sorted : by_class) sorted.toUTF8String(out);
 }
 
 }  // namespace
+
+std::string_view order_marks(std::string_view text, std::string& buffer) {
+  constexpr std::size_t longest_unordered = 64;
+  const icu::UnicodeSet& marks = tables().marks;
+  const auto span = [&](std::size_t at, USetSpanCondition condition) {
+    const std::string_view rest = text.substr(at);
+    return static_cast<std::size_t>(marks.spanUTF8(rest.data(), static_cast<std::int32_t>(rest.size()), condition));
+  };
+  std::size_t done = 0;  // the text before it is in the buffer
+  buffer.clear();
+  for (std::size_t at = span(0, USET_SPAN_NOT_CONTAINED); at < text.size();) {
+    const std::size_t run = span(at, USET_SPAN_CONTAINED);
+    if (run > longest_unordered) {
+      buffer += text.substr(done, at - done);
+      append_ordered(text.substr(at, run), buffer);
+      done = at + run;
+    }
+    at += run;
+    at += span(at, USET_SPAN_NOT_CONTAINED);
+  }
+  if (done == 0) return text;
+  buffer += text.substr(done);
+  return buffer;
+}
 
 std::string_view nfc(std::string_view text, std::string& buffer) {
   // Below U+0300, so with a first byte below 0xCC, everything is composed already.
   const auto composed = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };
   if (std::all_of(text.begin(), text.end(), composed)) return text;
+  // ICU orders marks by insertion, which is quadratic in the length of a run of them; with ordered ones it is linear.
+  std::string ordered;
+  text = order_marks(text, ordered);
+  const icu::Normalizer2& composer = *tables().composer;
   UErrorCode status = U_ZERO_ERROR;
   const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
-  if (composer().isNormalizedUTF8(piece, status) != 0 && U_SUCCESS(status)) return text;
+  if (composer.isNormalizedUTF8(piece, status) != 0 && U_SUCCESS(status)) {
+    if (ordered.empty()) return text;
+    return buffer = std::move(ordered);
+  }
   status = U_ZERO_ERROR;
   buffer.clear();
   icu::StringByteSink<std::string> sink(&buffer, static_cast<std::int32_t>(text.size()));
-  composer().normalizeUTF8(0, piece, sink, nullptr, status);
+  composer.normalizeUTF8(0, piece, sink, nullptr, status);
   TESSERA_ASSERT(U_SUCCESS(status), "ICU: %s", u_errorName(status));
   return buffer;
 }

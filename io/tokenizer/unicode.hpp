@@ -19,8 +19,14 @@ void prepare_classes();
 
 /// \w of Rust's regex: alphabetic, mark, decimal number, connector, join control.
 [[nodiscard]] bool is_word(char32_t code);
+/// Rust's char::is_numeric: the class `number`, and numbers of newer Unicode versions.
+[[nodiscard]] bool is_numeric(char32_t code);
 
-/// NFC of a UTF-8 text by the tables of Unicode 9.0. `buffer` holds the result if it differs from the text.
+/// NFC of a UTF-8 text by the tables of Unicode 9.0. `buffer` holds the result if it differs from the text. Time is
+/// linear in the length of the text.
 [[nodiscard]] std::string_view nfc(std::string_view text, std::string& buffer);
+/// A canonically equivalent text, in which every run of more than 64 bytes of marks is decomposed and in canonical
+/// order (stable counting sort by combining class). `buffer` holds it if it differs. A step of nfc().
+[[nodiscard]] std::string_view order_marks(std::string_view text, std::string& buffer);
 
 }  // namespace tessera::io::unicode

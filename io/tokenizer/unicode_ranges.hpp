@@ -1,5 +1,7 @@
 #pragma once
-// Ranges of code points of Unicode 16.0: \p{L}, \p{N}, White_Space. Made by tests/io/tokenizer/make_ranges.py.
+// Ranges of code points, sorted, as Hugging Face's `tokenizers` has them: \p{L}, \p{N} and White_Space of Unicode 16.0
+// (split patterns), the numbers that Rust's newer Unicode adds (Digits), and \w (single_word). Made by
+// tests/io/tokenizer/make_ranges.py.
 
 #include <cstdint>
 #include <span>
@@ -12,5 +14,7 @@ struct Range {
 [[nodiscard]] std::span<const Range> letter_ranges();
 [[nodiscard]] std::span<const Range> number_ranges();
 [[nodiscard]] std::span<const Range> space_ranges();
+[[nodiscard]] std::span<const Range> newer_number_ranges();
+[[nodiscard]] std::span<const Range> word_ranges();
 
 }  // namespace tessera::io::unicode

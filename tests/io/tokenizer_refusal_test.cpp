@@ -36,6 +36,10 @@ TEST(TokenizerRefusals, NameComponentsThatAreNotBuilt) {
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/behavior", "Contiguous", "behavior Contiguous");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/0/invert", true, "Isolated, inverted");
   expect_refusal("qwen2", "/pre_tokenizer/pretokenizers/1/use_regex", true, "behind a Split");
+  expect_refusal("gemma", "/pre_tokenizer/behavior", "Removed", "behavior Removed");
+  expect_refusal("gemma", "/pre_tokenizer/invert", true, "MergedWithPrevious, inverted");
+  expect_refusal("gemma", "/pre_tokenizer/pattern/String", "", "by an empty string");
+  expect_refusal("smollm2", "/pre_tokenizer/pretokenizers/1/add_prefix_space", true, "behind a Split");
   expect_refusal("qwen2", "/post_processor", {{"type", "RobertaProcessing"}},
                  "post_processor is \"RobertaProcessing\"");
   expect_refusal("gpt2", "/decoder", {{"type", "CTC"}}, "decoder is \"CTC\"");

@@ -8,6 +8,8 @@
 #include "io/file/text_file.hpp"
 #include "io/tokenizer/encoder.hpp"
 #include "io/tokenizer/split_point.hpp"
+#include "io/tokenizer/tables.hpp"
+#include "io/tokenizer/unicode.hpp"
 #include "io/tokenizer/utf8.hpp"
 #include "tests/io/files.hpp"
 
@@ -54,7 +56,8 @@ class Family : public testing::TestWithParam<const char*> {
   const std::vector<std::string> corpus = texts();
 };
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Family,
-                         testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace"),
+                         testing::Values("gpt2", "llama3", "qwen2", "added", "llama2", "unknowns", "metaspace", "neox",
+                                         "smollm2", "gemma"),
                          [](const auto& about) { return std::string(about.param); });
 
 TEST_P(Family, GivesTheIdsOfHuggingFace) {
@@ -94,7 +97,7 @@ TEST_P(Family, DecodesAsHuggingFace) {
 }
 
 TEST_P(Family, GivesTextBackThatWasUtf8) {
-  const bool exact = name == "gpt2" || name == "llama3";  // the others normalize the text
+  const bool exact = name == "gpt2" || name == "llama3" || name == "smollm2";  // the others normalize the text
   int checked = 0;
   for (const std::string& text : corpus) {
     if (!exact || io::utf8::valid_prefix(text) != text.size()) continue;
@@ -144,6 +147,63 @@ TEST_P(Family, RefusesItsTruncatedFile) {
   for (std::size_t length = 0; length + 2 < json.size(); length += 1 + json.size() / 300)
     test::expect_error(ExitCode::data, "tokenizer",
                        [&] { (void)TextTokenizer::parse(json.substr(0, length), "cut.json"); });
+}
+
+/// Marks after which one of a lower class comes: what an insertion sort would move.
+std::size_t descents(std::u32string_view marks) {
+  const auto lower = [](char32_t a, char32_t b) { return a == U'\u0301' && b == U'\u0323'; };  // 230 and 220
+  std::size_t count = 0;
+  for (std::size_t i = 1; i < marks.size(); ++i) count += lower(marks[i - 1], marks[i]) ? 1 : 0;
+  return count;
+}
+
+TEST(Tokenizer, OrdersMarksBeforeTheyAreComposed) {
+  std::string text = "a", expected = "\u1EA1", buffer, composed;  // a with dot below
+  for (int i = 0; i < 100000; ++i) text += "\u0301\u0323";
+  for (int i = 0; i < 99999; ++i) expected += "\u0323";
+  for (int i = 0; i < 100000; ++i) expected += "\u0301";
+  const std::string_view ordered = io::unicode::order_marks(text, buffer);
+  ASSERT_EQ(ordered.size(), text.size());
+  std::u32string marks;
+  for (std::size_t at = 1; at < ordered.size(); at += 2) marks += io::utf8::read(ordered.data() + at).code;
+  EXPECT_EQ(marks.size(), 200000u);
+  EXPECT_EQ(descents(marks), 0u);  // ICU, which inserts, has nothing to move
+  EXPECT_EQ(io::unicode::nfc(text, composed), expected);
+  const std::string few = "a\u0301\u0323";
+  EXPECT_EQ(io::unicode::order_marks(few, buffer).data(), few.data());
+}
+
+TEST(Tokenizer, FindsSingleWordsByTheWordsOfHuggingFace) {
+  EXPECT_TRUE(io::unicode::is_word(U'\U00010D4A'));  // Unicode 16.0: Garay, which Debian 12's ICU lacks
+  EXPECT_TRUE(io::unicode::is_word(U'\u200D'));
+  EXPECT_TRUE(io::unicode::is_word(U'_'));
+  EXPECT_FALSE(io::unicode::is_word(U'-'));
+  EXPECT_FALSE(io::unicode::is_word(U'\u00B2'));
+  EXPECT_FALSE(io::unicode::is_word(U'\U0010FFFF'));
+}
+
+TEST(Tokenizer, SplitsAtAPlainString) {
+  Json json = golden("gemma.tokenizer.json");
+  json["normalizer"] = nullptr;
+  json["decoder"]["decoders"][0] = {{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", "x"}};
+  const auto parts = [&json](const char* behavior) {
+    json["pre_tokenizer"] = {
+        {"type", "Split"}, {"pattern", {{"String", "ab"}}}, {"behavior", behavior}, {"invert", false}};
+    const auto tokenizer = TextTokenizer::parse(json.dump(), "t.json");
+    const std::string text = "ababxabyzabab";
+    std::vector<std::string> found;
+    for (const char *at = text.data(), *end = at + text.size(); at != end;) {
+      const char* const stop = tokenizer.tables().pre_tokenizer.part_end(at, end);
+      found.emplace_back(at, stop);
+      at = stop;
+    }
+    return found;
+  };
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(parts("Isolated"), (Parts{"ab", "ab", "x", "ab", "yz", "ab", "ab"}));
+  EXPECT_EQ(parts("MergedWithPrevious"), (Parts{"ab", "ab", "xab", "yzab", "ab"}));
+  EXPECT_EQ(parts("MergedWithNext"), (Parts{"ab", "abx", "abyz", "ab", "ab"}));
+  EXPECT_EQ(parts("Contiguous"), (Parts{"abab", "x", "ab", "yz", "abab"}));
 }
 
 TEST(Tokenizer, KnowsItsTokens) {

@@ -119,7 +119,42 @@ def metaspace():
     return Tokenizer.from_str(json.dumps(data))
 
 
-families = {f.__name__: f for f in (gpt2, llama3, qwen2, added, llama2, unknowns, metaspace)}
+def neox():
+    """GPT-NeoX's and Pythia's pipeline; no token for the bytes that UTF-8 never has."""
+    tokenizer = byte_level(None, 300, ["<|endoftext|>", "<|padding|>"], normalizers.NFC())
+    data = json.loads(tokenizer.to_str())
+    alphabet = byte_alphabet()
+    never = {alphabet[b] for b in (0xC0, 0xC1, *range(0xF5, 0x100))}
+    kept = [token for token in sorted(data["model"]["vocab"], key=data["model"]["vocab"].get) if not never & set(token)]
+    data["model"]["vocab"] = {token: i for i, token in enumerate(kept)}
+    for i, token in enumerate(data["added_tokens"]):
+        token["id"] = len(kept) + i
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def byte_alphabet():
+    """The character that stands for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}
+
+
+def smollm2():
+    tokenizer = byte_level(None, 300, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    return tokenizer
+
+
+def gemma():
+    """Spaces become marks, so its Split by a space finds none."""
+    data = pieces(400, True, True)
+    data["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    data["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    data["decoder"] = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return Tokenizer.from_str(json.dumps(data))
+
+
+families = {f.__name__: f for f in (gpt2, llama3, qwen2, added, llama2, unknowns, metaspace, neox, smollm2, gemma)}
 
 
 def compact(tokenizer, merges_as_text):

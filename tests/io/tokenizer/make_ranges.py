@@ -1,6 +1,7 @@
-# Writes io/tokenizer/unicode_ranges.cpp: the classes of every code point as Hugging Face's `tokenizers` (its Oniguruma) has them.
+# Writes io/tokenizer/unicode_ranges.cpp: the classes of every code point as Hugging Face's `tokenizers` has them: those of split patterns
+# from its Oniguruma, word characters from its regex crate, and numbers of the pre-tokenizer Digits from Rust itself.
 #   pip install tokenizers==0.23.3 && python tests/io/tokenizer/make_ranges.py > io/tokenizer/unicode_ranges.cpp
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
@@ -13,6 +14,21 @@ def members(pattern):
         left = set("".join(piece for piece, _ in split.pre_tokenize_str("".join(map(chr, part)))))
         found += [c for c in part if chr(c) not in left]
     return found
+
+
+def words():
+    """Characters before which a token with single_word is not found."""
+    tokenizer = Tokenizer(models.BPE(unk_token="?", vocab={"?": 0}, merges=[]))
+    tokenizer.add_tokens([AddedToken("<w>", single_word=True, normalized=False)])
+    return [c for c in points if tokenizer.token_to_id("<w>") not in tokenizer.encode(chr(c) + "<w>").ids]
+
+
+def digits():
+    """Numbers of Digits that \\p{N} does not have."""
+    split, known = pre_tokenizers.Digits(individual_digits=True), set(members(r"\p{N}"))
+    found = {c for c in points if len(split.pre_tokenize_str("a" + chr(c) + "b")) == 3}
+    assert known <= found
+    return sorted(found - known)
 
 
 def ranges(found):
@@ -41,7 +57,9 @@ print("// The ranges; made by tests/io/tokenizer/make_ranges.py, not by hand.\n"
 print('#include "io/tokenizer/unicode_ranges.hpp"\n\nnamespace tessera::io::unicode {\n\nnamespace {\n\n// clang-format off')
 for name, pattern in (("letters", r"\p{L}"), ("numbers", r"\p{N}"), ("spaces", r"\s")):
     print(table(name, members(pattern)))
+print(table("newer_numbers", digits()))
+print(table("words", words()))
 print("// clang-format on\n\n}  // namespace\n")
-for name in ("letter", "number", "space"):
+for name in ("letter", "number", "space", "newer_number", "word"):
     print("std::span<const Range> %s_ranges() { return %ss; }" % (name, name))
 print("\n}  // namespace tessera::io::unicode")
